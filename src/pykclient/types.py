@@ -98,7 +98,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. ``offset`` is -1 with ``acks=0``; ``timestamp`` is in ms; sizes are in bytes, -1 for None."""
+    """Where a record went. ``offset`` is -1 with ``acks=0``, ``timestamp`` in ms, sizes in bytes (-1 for None)."""
 
     topic: str
     partition: int
