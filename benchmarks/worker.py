@@ -1,0 +1,43 @@
+"""One client, one case, one process: ``python -m benchmarks.worker CLIENT CASE-AS-JSON`` prints one JSON line."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from importlib import metadata
+
+from benchmarks.clients import CLIENTS, Case
+
+
+def quantile(values: list[float], q: float) -> float | None:
+    """The ``q`` quantile by nearest rank, or None of nothing."""
+    return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else None
+
+
+def main() -> None:
+    client, case = CLIENTS[sys.argv[1]](), Case(**json.loads(sys.argv[2]))
+    sample = getattr(client, case.kind.replace("-", "_"))(case)
+    print(
+        json.dumps(
+            {
+                "client": client.name,
+                "version": metadata.version(client.name),
+                "case": case.kind,
+                "size_bytes": case.size_bytes,
+                "codec": case.codec,
+                "partitions": case.partitions,
+                "records": sample.records,
+                "cpu_us_per_record": sample.cpu_s / sample.records * 1e6,
+                "cpu_share": sample.cpu_s / sample.wall_s,
+                "records_per_s": sample.records / sample.wall_s,
+                "p50_ms": quantile(sample.latencies_ms, 0.5),
+                "p99_ms": quantile(sample.latencies_ms, 0.99),
+                "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
