@@ -1,0 +1,118 @@
+"""Kafka's jars: fetched by Maven on first use, kept in the checkout's ``.cache`` folder.
+
+``PYKCLIENT_TEST_CACHE`` names another folder for the cache, for instance one that several checkouts share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+JAVA_OLDEST = 17
+
+HOW_TO_GET = (
+    "install a JDK 17 or newer and Maven (Debian, Ubuntu: `apt install openjdk-17-jdk-headless maven`; "
+    "macOS: `brew install openjdk maven`)"
+)
+
+_POM = Path(__file__).with_name("pom.xml")
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class MissingToolError(RuntimeError):
+    """Java or Maven is not there, or too old."""
+
+
+def cache_folder() -> Path:
+    """Where fetched and compiled things are kept."""
+    return Path(os.environ.get("PYKCLIENT_TEST_CACHE") or _ROOT / ".cache")
+
+
+def java_tool(name: str = "java") -> str:
+    """The path of ``java``, ``javac`` ...: JAVA_HOME's where set, else PATH's."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=str(Path(home, "bin"))) if home else None
+    found = found or shutil.which(name)
+    if found is None:
+        raise MissingToolError(f"{name} is not on PATH: {HOW_TO_GET}")
+    return found
+
+
+@functools.cache
+def java_version() -> str:
+    """What ``java -version`` calls itself, such as ``17.0.15``."""
+    done = subprocess.run([java_tool(), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(r'version "([^"]+)"', done.stderr)
+    if found is None:
+        raise MissingToolError(f"`java -version` failed: {done.stderr.strip() or done.returncode}; {HOW_TO_GET}")
+    return found[1]
+
+
+def missing() -> str | None:
+    """Why Kafka cannot be run here, or None where it can."""
+    try:
+        java_tool("javac")
+        if int(re.split(r"\D", java_version(), maxsplit=1)[0]) < JAVA_OLDEST:
+            return f"Java {JAVA_OLDEST} or newer is needed, this is {java_version()}: {HOW_TO_GET}"
+        if not _lib().is_dir():
+            java_tool("mvn")
+    except MissingToolError as error:
+        return str(error)
+    return None
+
+
+def java_available() -> bool:
+    """Whether Java is there, and Maven (or what it fetched before)."""
+    return missing() is None
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Keep other processes from making the same cache entry at the same time."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with Path(folder, f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _lib() -> Path:
+    return cache_folder() / "kafka" / KAFKA_VERSION / "lib"
+
+
+def lib_folder() -> Path:
+    """The folder with Kafka's jars, fetched if they are not there (54 MB, seconds).
+
+    Raises MissingToolError without Maven, RuntimeError with Maven's words where it fails.
+    """
+    lib = _lib()
+    if lib.is_dir():
+        return lib
+    with locked(f"kafka-{KAFKA_VERSION}"):
+        if lib.is_dir():
+            return lib
+        lib.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=lib.parent, prefix="fetching-") as folder:
+            fetched = Path(folder, "lib")
+            command = [java_tool("mvn"), "-q", "-B", "-f", str(_POM), f"-Dkafka.version={KAFKA_VERSION}"]
+            command += ["dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            if done.returncode or not list(fetched.glob("kafka-clients-*.jar")):
+                raise RuntimeError(f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}"[-4000:])
+            fetched.rename(lib)
+    return lib
+
+
+@functools.cache
+def classpath() -> str:
+    """Every jar, in a fixed order (an archive of class data is only valid for the class path it was made with)."""
+    return os.pathsep.join(str(jar) for jar in sorted(lib_folder().glob("*.jar")))

@@ -1,0 +1,67 @@
+"""Run a small Java program against Kafka's own classes: the oracle of the tests.
+
+output = run_java(Path(__file__).with_name("RecordsOracle.java"), "write", "gzip", stdin=b"...")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.kafka import artifacts
+
+
+class JavaError(AssertionError):
+    """A Java program did not compile, failed or took too long."""
+
+
+def run_java(source: Path, *args: str, stdin: bytes | None = None, timeout_s: float = 60.0) -> bytes:
+    """Compile ``source`` (one file, no package, main class named like the file) if need be, run it, return its stdout.
+
+    Kafka's jars are on the class path. Raises JavaError with what the program wrote to stderr.
+    """
+    classes = _compiled(source)
+    command = [
+        artifacts.java_tool(),
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dfile.encoding=UTF-8"),
+        *("-cp", os.pathsep.join([str(classes), artifacts.classpath()])),
+        source.stem,
+        *args,
+    ]
+    try:
+        done = subprocess.run(command, input=stdin or b"", capture_output=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise JavaError(f"{source.name} took more than {timeout_s} s:\n{_tail(error.stderr or b'')}") from None
+    if done.returncode:
+        raise JavaError(f"{source.name} ended with code {done.returncode}:\n{_tail(done.stderr)}")
+    return done.stdout
+
+
+def _compiled(source: Path) -> Path:
+    """The folder with the classes of ``source``, made once per content."""
+    content = source.read_bytes()
+    parts = [content, artifacts.java_version().encode(), artifacts.KAFKA_VERSION.encode()]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    classes = artifacts.cache_folder() / "java" / f"{source.stem}-{key}"
+    if classes.is_dir():
+        return classes
+    with artifacts.locked(f"javac-{source.stem}"):
+        if classes.is_dir():
+            return classes
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=classes.parent, prefix="compiling-") as folder:
+            made = Path(folder, "classes")
+            command = [artifacts.java_tool("javac"), "-encoding", "UTF-8", "-nowarn", "-d", str(made)]
+            command += ["-cp", artifacts.classpath(), str(source)]
+            done = subprocess.run(command, capture_output=True, timeout=300, check=False)
+            if done.returncode:
+                raise JavaError(f"{source.name} does not compile:\n{_tail(done.stderr + done.stdout)}")
+            made.rename(classes)
+    return classes
+
+
+def _tail(output: bytes) -> str:
+    return output.decode(errors="replace")[-8000:]
