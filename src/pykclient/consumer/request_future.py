@@ -1,0 +1,137 @@
+"""The result of a request that some ``poll`` will bring (Java: RequestFuture)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from pykclient.errors import IllegalStateError, RetriableError
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+_INCOMPLETE: Any = object()
+
+
+class RequestFuture(Generic[T]):
+    """A value or an error that does not exist yet.
+
+    Nothing waits on it by itself: ``ConsumerNetworkClient.poll_future`` moves the network until it is done. Listeners
+    run on the thread that completes it, never under the network client's lock, each exactly once.
+
+    Thread: any. Completion is for one thread; a listener added while that happens is taken from the queue by
+    whichever of the two threads comes first, so it is neither lost nor called twice.
+    """
+
+    __slots__ = ("_error", "_listeners", "_value")
+
+    def __init__(self) -> None:
+        self._value: Any = _INCOMPLETE
+        self._error: Exception | None = None
+        self._listeners: deque[tuple[Callable[[T], object] | None, Callable[[Exception], object] | None]] = deque()
+
+    @property
+    def is_done(self) -> bool:
+        return self._value is not _INCOMPLETE
+
+    @property
+    def succeeded(self) -> bool:
+        return self._value is not _INCOMPLETE and self._error is None
+
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether the error allows another try. Raises IllegalStateError when there is no error."""
+        return isinstance(self.exception, RetriableError)
+
+    @property
+    def value(self) -> T:
+        """The result. Raises IllegalStateError unless ``succeeded``."""
+        if not self.succeeded:
+            raise IllegalStateError("the request has not succeeded, it has no value")
+        return cast("T", self._value)
+
+    @property
+    def exception(self) -> Exception:
+        """The error. Raises IllegalStateError unless ``failed``."""
+        if self._error is None:
+            raise IllegalStateError("the request has not failed, it has no error")
+        return self._error
+
+    def should_block(self) -> bool:
+        """As a poll condition: go on waiting while it is not done."""
+        return self._value is _INCOMPLETE
+
+    def complete(self, value: T) -> None:
+        """Succeed. Raises IllegalStateError when it is done already."""
+        if self._value is not _INCOMPLETE:
+            raise IllegalStateError("the request is done already")
+        self._value = value
+        self._fire()
+
+    def raise_error(self, error: Exception) -> None:
+        """Fail (Java: raise). Raises IllegalStateError when it is done already."""
+        if self._value is not _INCOMPLETE:
+            raise IllegalStateError("the request is done already") from error
+        # The error goes first: whoever sees the future done must see how.
+        self._error = error
+        self._value = None
+        self._fire()
+
+    def add_listener(
+        self,
+        on_success: Callable[[T], object] | None = None,
+        on_failure: Callable[[Exception], object] | None = None,
+    ) -> None:
+        """Call one of the two once it is done, which may be now."""
+        self._listeners.append((on_success, on_failure))
+        if self._value is not _INCOMPLETE:
+            self._fire()
+
+    def compose(
+        self,
+        on_success: Callable[[T, RequestFuture[S]], object],
+        on_failure: Callable[[Exception, RequestFuture[S]], object] | None = None,
+    ) -> RequestFuture[S]:
+        """A future of another type. The functions get it as second argument and complete it; errors pass by default."""
+        composed: RequestFuture[S] = RequestFuture()
+        if on_failure is None:
+            self.add_listener(lambda value: on_success(value, composed), composed.raise_error)
+        else:
+            self.add_listener(lambda value: on_success(value, composed), lambda error: on_failure(error, composed))
+        return composed
+
+    def chain(self, future: RequestFuture[T]) -> None:
+        """Complete ``future`` as this one is completed."""
+        self.add_listener(future.complete, future.raise_error)
+
+    def _fire(self) -> None:
+        listeners = self._listeners
+        while listeners:
+            try:
+                on_success, on_failure = listeners.popleft()
+            except IndexError:  # the other thread took the last one
+                return
+            if self._error is not None:
+                if on_failure is not None:
+                    on_failure(self._error)
+            elif on_success is not None:
+                on_success(cast("T", self._value))
+
+    @classmethod
+    def success(cls, value: T) -> RequestFuture[T]:
+        """A future that is done with ``value``."""
+        future: RequestFuture[T] = RequestFuture()
+        future.complete(value)
+        return future
+
+    @classmethod
+    def failure(cls, error: Exception) -> RequestFuture[T]:
+        """A future that is done with ``error``."""
+        future: RequestFuture[T] = RequestFuture()
+        future.raise_error(error)
+        return future
