@@ -1,0 +1,1 @@
+"""Moves frames and knows nodes; nothing of producing or consuming."""

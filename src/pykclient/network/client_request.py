@@ -1,0 +1,157 @@
+"""A request on its way to a node, and what came of it (Java: ClientRequest, ClientResponse)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from pykclient.errors import AuthenticationError, UnsupportedVersionError
+    from pykclient.protocol.message import Request
+
+
+class RequestBuilder:
+    """Makes the request once the version is known that client and node share (Java: AbstractRequest.Builder).
+
+    This one wraps a ready message. Subclass it and override ``build`` where the content depends on the version;
+    ``build`` may raise UnsupportedVersionError. Thread: owner.
+    """
+
+    __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
+
+    def __init__(self, message: Request, min_version: int | None = None, max_version: int | None = None) -> None:
+        oldest, latest = message.VERSIONS
+        self.message = message
+        self.api_key = message.API_KEY
+        self.oldest_allowed_version = oldest if min_version is None else min_version
+        self.latest_allowed_version = latest if max_version is None else max_version
+
+    def build(self, version: int) -> Request:  # noqa: ARG002 - for subclasses
+        """The request for ``version``, which lies in the allowed range."""
+        return self.message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.message).__name__})"
+
+
+class ClientRequest:
+    """One request for one node. ``callback`` gets the ClientResponse on the thread that polls. Thread: owner."""
+
+    __slots__ = (
+        "callback",
+        "client_id",
+        "correlation_id",
+        "created_ms",
+        "destination",
+        "expect_response",
+        "request_builder",
+        "request_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        destination: str,
+        request_builder: RequestBuilder,
+        correlation_id: int,
+        client_id: str | None,
+        created_ms: int,
+        expect_response: bool,
+        request_timeout_ms: int,
+        callback: Callable[[ClientResponse], None] | None = None,
+    ) -> None:
+        self.destination = destination
+        self.request_builder = request_builder
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.created_ms = created_ms
+        self.expect_response = expect_response
+        self.request_timeout_ms = request_timeout_ms
+        self.callback = callback
+
+    @property
+    def api_key(self) -> int:
+        return self.request_builder.api_key
+
+    def __repr__(self) -> str:
+        return (
+            f"ClientRequest({self.request_builder!r}, destination={self.destination}, "
+            f"correlation_id={self.correlation_id}, created_ms={self.created_ms})"
+        )
+
+
+class ClientResponse:
+    """What came of a ClientRequest.
+
+    Exactly one of these holds: ``response_body`` is the answer; ``disconnected`` is true (``timed_out`` too, when this
+    client gave up); ``version_mismatch`` says why the request was never sent; or all are empty for a request that
+    expects no answer. Thread: owner.
+    """
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "authentication_error",
+        "callback",
+        "correlation_id",
+        "created_ms",
+        "destination",
+        "disconnected",
+        "received_ms",
+        "response_body",
+        "timed_out",
+        "version_mismatch",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        callback: Callable[[ClientResponse], None] | None,
+        destination: str,
+        created_ms: int,
+        received_ms: int,
+        disconnected: bool = False,
+        timed_out: bool = False,
+        version_mismatch: UnsupportedVersionError | None = None,
+        authentication_error: AuthenticationError | None = None,
+        response_body: Any = None,
+    ) -> None:
+        if timed_out and not disconnected:
+            raise IllegalStateError("a response cannot be timed out on a connection that still stands")
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.callback = callback
+        self.destination = destination
+        self.created_ms = created_ms
+        self.received_ms = received_ms
+        self.disconnected = disconnected
+        self.timed_out = timed_out
+        self.version_mismatch = version_mismatch
+        self.authentication_error = authentication_error
+        self.response_body = response_body
+
+    @property
+    def has_response(self) -> bool:
+        return self.response_body is not None
+
+    @property
+    def request_latency_ms(self) -> int:
+        """From the making of the request to its outcome."""
+        return self.received_ms - self.created_ms
+
+    def on_complete(self) -> None:
+        """Hand this response to its request's callback, if there is one."""
+        if self.callback is not None:
+            self.callback(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"ClientResponse(api_key={self.api_key}, api_version={self.api_version}, "
+            f"correlation_id={self.correlation_id}, destination={self.destination}, "
+            f"disconnected={self.disconnected}, timed_out={self.timed_out}, "
+            f"body={type(self.response_body).__name__})"
+        )

@@ -1,0 +1,40 @@
+"""How long to wait before the next try (KIP-580; Java: ExponentialBackoff)."""
+
+from __future__ import annotations
+
+import math
+import random
+
+
+class ExponentialBackoff:
+    """``initial * multiplier ** attempts``, at most ``max_ms``, spread by ``jitter`` (0.2 means +-20 %).
+
+    A constant ``initial_ms`` without jitter when ``max_ms`` does not exceed it. Thread: owner of ``rng``.
+    """
+
+    __slots__ = ("_exp_max", "_initial_ms", "_jitter", "_max_ms", "_multiplier", "_rng")
+
+    def __init__(
+        self, initial_ms: int, multiplier: int, max_ms: int, jitter: float, rng: random.Random | None = None
+    ) -> None:
+        if not 0 <= jitter <= 1:
+            raise ValueError(f"jitter must be between 0 and 1, but is {jitter}")
+        self._initial_ms = min(initial_ms, max_ms)
+        self._multiplier = multiplier
+        self._max_ms = max_ms
+        self._jitter = jitter
+        self._rng = rng or random.Random()
+        # The largest useful exponent: more attempts than this must not overflow the power.
+        self._exp_max = math.log(max_ms / max(initial_ms, 1)) / math.log(multiplier) if max_ms > initial_ms else 0.0
+
+    @property
+    def initial_ms(self) -> int:
+        return self._initial_ms
+
+    def backoff(self, attempts: int) -> int:
+        """Milliseconds to wait after ``attempts`` earlier failures (0 for the first)."""
+        if self._exp_max == 0:
+            return self._initial_ms
+        term = self._initial_ms * self._multiplier ** min(attempts, self._exp_max)
+        factor = self._rng.uniform(1 - self._jitter, 1 + self._jitter) if self._jitter else 1.0
+        return min(int(factor * term), self._max_ms)

@@ -1,0 +1,524 @@
+"""What the client knows of the cluster, and when it must ask again (Java: Metadata)."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient import errors
+from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
+from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.log_context import LogContext
+    from pykclient.network.metadata_request import MetadataRequestBuilder
+    from pykclient.protocol.messages.metadata import MetadataResponse
+
+RETRY_BACKOFF_EXP_BASE = 2
+RETRY_BACKOFF_JITTER = 0.2
+
+_INVALID_TOPIC = errors.InvalidTopicError.code
+_TOPIC_AUTHORIZATION_FAILED = errors.TopicAuthorizationError.code
+
+#: Earlier than any time a clock gives, also one that starts at 0.
+_LONG_AGO_MS = -(1 << 62)
+
+#: A line for the log, kept until the lock is released.
+_Note = tuple[int, str, tuple[object, ...]]
+
+
+class LeaderAndEpoch(NamedTuple):
+    """A partition's leader as metadata has it. Either may be unknown without the other."""
+
+    leader: Node | None
+    epoch: int | None
+
+
+class LeaderIdAndEpoch(NamedTuple):
+    """A leader that a produce or fetch response hinted at (KIP-951)."""
+
+    leader_id: int | None
+    epoch: int | None
+
+
+NO_LEADER_OR_EPOCH = LeaderAndEpoch(None, None)
+
+
+class MetadataRequestAndVersion(NamedTuple):
+    """A request to send, and what to hand back to ``Metadata.update`` with its response."""
+
+    request_builder: MetadataRequestBuilder
+    request_version: int
+    is_partial_update: bool
+
+
+class Metadata:
+    """The cluster as last heard, and the need to hear more.
+
+    A full update asks for all that is wanted, a partial one for topics that are new. Subclasses say which topics are
+    wanted by overriding ``retain_topic``, ``new_metadata_request_builder`` and
+    ``new_metadata_request_builder_for_new_topics``; these run under the lock. The lock is reentrant, so that a subclass
+    can widen ``update`` and make a ``Condition`` on it.
+
+    Listeners and log lines wait until the lock is released. Thread: any.
+    """
+
+    def __init__(
+        self,
+        refresh_backoff_ms: int,
+        refresh_backoff_max_ms: int,
+        metadata_expire_ms: int,
+        log_context: LogContext,
+        cluster_resource_listeners: ClusterResourceListeners | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._lock = threading.RLock()  # guards: all below except _snapshot's readers, as it is replaced whole
+        self._refresh_backoff = ExponentialBackoff(
+            refresh_backoff_ms, RETRY_BACKOFF_EXP_BASE, refresh_backoff_max_ms, RETRY_BACKOFF_JITTER, rng
+        )
+        self.metadata_expire_ms = metadata_expire_ms
+        self._listeners = cluster_resource_listeners or ClusterResourceListeners()
+        self._update_version = 0  # rises with each response
+        self._request_version = 0  # rises with each new topic
+        self._last_refresh_ms = _LONG_AGO_MS
+        self._last_successful_refresh_ms = _LONG_AGO_MS
+        self._attempts = 0
+        self._equivalent_response_count = 0
+        self._need_full_update = False
+        self._need_partial_update = False
+        self._fatal_error: KafkaError | None = None
+        self._invalid_topics: frozenset[str] = frozenset()
+        self._unauthorized_topics: frozenset[str] = frozenset()
+        self._last_seen_leader_epochs: dict[TopicPartition, int] = {}
+        self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
+        self._is_closed = False
+        self._snapshot = MetadataSnapshot.empty()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def fetch(self) -> Cluster:
+        """The cluster as last heard; never blocks."""
+        return self._snapshot.cluster
+
+    def fetch_metadata_snapshot(self) -> MetadataSnapshot:
+        return self._snapshot
+
+    @property
+    def topic_ids(self) -> Mapping[str, uuid.UUID]:
+        return self._snapshot.topic_ids
+
+    @property
+    def topic_names(self) -> Mapping[uuid.UUID, str]:
+        return self._snapshot.topic_names
+
+    @property
+    def update_version(self) -> int:
+        """Rises with each response."""
+        with self._lock:
+            return self._update_version
+
+    @property
+    def last_successful_update(self) -> int:
+        """``now_ms`` of the last full update that succeeded; far in the past before the first."""
+        with self._lock:
+            return self._last_successful_refresh_ms
+
+    @property
+    def update_requested(self) -> bool:
+        with self._lock:
+            return self._need_full_update or self._need_partial_update
+
+    @property
+    def is_closed(self) -> bool:
+        with self._lock:
+            return self._is_closed
+
+    @property
+    def bootstrap_addresses(self) -> Sequence[tuple[str, int]]:
+        return self._bootstrap_addresses
+
+    def last_seen_leader_epoch(self, partition: TopicPartition) -> int | None:
+        return self._last_seen_leader_epochs.get(partition)
+
+    def partition_metadata_if_current(self, partition: TopicPartition) -> PartitionMetadata | None:
+        """The partition's metadata, unless a newer leader epoch than its own was seen elsewhere."""
+        with self._lock:
+            epoch = self._last_seen_leader_epochs.get(partition)
+            metadata = self._snapshot.partition_metadata(partition)
+            if metadata is None or epoch is None or metadata.leader_epoch == epoch:
+                return metadata
+            return None
+
+    def current_leader(self, partition: TopicPartition) -> LeaderAndEpoch:
+        """The leader if the metadata is current; otherwise at least the epoch that was seen last."""
+        with self._lock:
+            metadata = self.partition_metadata_if_current(partition)
+            if metadata is None:
+                return LeaderAndEpoch(None, self._last_seen_leader_epochs.get(partition))
+            leader = None if metadata.leader_id is None else self._snapshot.node_by_id(metadata.leader_id)
+            return LeaderAndEpoch(leader, metadata.leader_epoch)
+
+    # --- when to ask -----------------------------------------------------------------------------------------------
+
+    def time_to_allow_update(self, now_ms: int) -> int:
+        """Milliseconds until the backoff allows another request.
+
+        It backs off after requests that failed, and after responses that brought nothing new while errors elsewhere
+        keep saying that the metadata is stale.
+        """
+        with self._lock:
+            backoff_ms = self._refresh_backoff.backoff(max(self._attempts - 1, 0))
+            after_failures_ms = max(self._last_refresh_ms + backoff_ms - now_ms, 0)
+            if self._last_successful_refresh_ms + self.metadata_expire_ms <= now_ms:
+                self._equivalent_response_count = 0  # asking by age is no sign of stale answers
+            backoff_ms = 0
+            if self._equivalent_response_count > 0:
+                backoff_ms = self._refresh_backoff.backoff(self._equivalent_response_count - 1)
+            return max(after_failures_ms, self._last_refresh_ms + backoff_ms - now_ms, 0)
+
+    def time_to_next_update(self, now_ms: int) -> int:
+        """Milliseconds until the next request is due: at once if wanted, else by age; never before the backoff."""
+        with self._lock:
+            expires_ms = 0
+            if not self.update_requested:
+                expires_ms = max(self._last_successful_refresh_ms + self.metadata_expire_ms - now_ms, 0)
+            return max(expires_ms, self.time_to_allow_update(now_ms))
+
+    def request_update(self, reset_equivalent_response_backoff: bool) -> int:
+        """Ask for a full update; returns the version that the update will exceed.
+
+        ``reset_equivalent_response_backoff`` tells that the reason is not a stale answer, so need not back off.
+        """
+        with self._lock:
+            self._need_full_update = True
+            if reset_equivalent_response_backoff:
+                self._equivalent_response_count = 0
+            return self._update_version
+
+    def request_update_for_new_topics(self) -> int:
+        """Ask at once for topics that are new; returns the version that the update will exceed."""
+        with self._lock:
+            self._last_refresh_ms = _LONG_AGO_MS
+            self._need_partial_update = True
+            self._equivalent_response_count = 0
+            self._request_version += 1
+            return self._update_version
+
+    def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
+        """The request that is due now: partial where that suffices and the subclass can say which topics are new."""
+        with self._lock:
+            request: MetadataRequestBuilder | None = None
+            if not self._need_full_update and self._last_successful_refresh_ms + self.metadata_expire_ms > now_ms:
+                request = self.new_metadata_request_builder_for_new_topics()
+            if request is not None:
+                return MetadataRequestAndVersion(request, self._request_version, True)
+            return MetadataRequestAndVersion(self.new_metadata_request_builder(), self._request_version, False)
+
+    # --- for subclasses --------------------------------------------------------------------------------------------
+
+    def new_metadata_request_builder(self) -> MetadataRequestBuilder:
+        """A request for all topics that are wanted."""
+        from pykclient.network.metadata_request import MetadataRequestBuilder
+
+        return MetadataRequestBuilder.all_topics()
+
+    def new_metadata_request_builder_for_new_topics(self) -> MetadataRequestBuilder | None:
+        """A request for the topics that are wanted and not known yet, or None where that is not supported."""
+        return None
+
+    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether what a response says of ``topic`` is kept."""
+        return True
+
+    def retain_topic_id(self, topic: str, topic_id: uuid.UUID | None, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002
+        """As ``retain_topic``, for who wants topics by id."""
+        return self.retain_topic(topic, is_internal, now_ms)
+
+    # --- hearing ---------------------------------------------------------------------------------------------------
+
+    def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Start from the configured ``(host, port)`` pairs, whose nodes get negative ids."""
+        with self._lock:
+            self._need_full_update = True
+            self._update_version += 1
+            self._snapshot = MetadataSnapshot.bootstrap(addresses)
+            self._bootstrap_addresses = tuple(addresses)
+
+    def rebootstrap(self) -> None:
+        """Forget the cluster and start from the configured addresses again (KIP-899)."""
+        self._log.info("Starting again from bootstrap servers %s", self._bootstrap_addresses)
+        self.bootstrap(self._bootstrap_addresses)
+
+    def update_last_seen_epoch_if_newer(self, partition: TopicPartition, leader_epoch: int) -> bool:
+        """Note an epoch seen in a response; asks for an update and returns True when it is newer than the known one."""
+        if leader_epoch < 0:
+            raise errors.IllegalArgumentError(f"a leader epoch cannot be negative, but is {leader_epoch}")
+        with self._lock:
+            known = self._last_seen_leader_epochs.get(partition)
+            if known is None or leader_epoch <= known:
+                return False
+            self._last_seen_leader_epochs[partition] = leader_epoch
+            self._need_full_update = True
+            return True
+
+    def update_with_current_request_version(
+        self, response: MetadataResponse, is_partial_update: bool, now_ms: int
+    ) -> None:
+        """``update`` for a response that no request of this object asked for."""
+        self.update(self._request_version, response, is_partial_update, now_ms)
+
+    def update(self, request_version: int, response: MetadataResponse, is_partial_update: bool, now_ms: int) -> None:
+        """Take in a response.
+
+        ``request_version`` is that of the request: where topics were added meanwhile, another partial update is due.
+        """
+        notes: list[_Note] = []
+        with self._lock:
+            if self._is_closed:
+                raise IllegalStateError("metadata was updated after it was closed")
+            self._need_partial_update = request_version < self._request_version
+            self._last_refresh_ms = now_ms
+            self._attempts = 0
+            self._update_version += 1
+            if not is_partial_update:
+                self._need_full_update = False
+                self._last_successful_refresh_ms = now_ms
+            # Back to 0 below if the response differs from what is known.
+            self._equivalent_response_count += 1
+            previous_cluster_id = self._snapshot.cluster_id
+            self._snapshot = snapshot = self._handle_metadata_response(response, is_partial_update, now_ms, notes)
+            self._invalid_topics = frozenset(snapshot.invalid_topics)
+            self._unauthorized_topics = frozenset(snapshot.unauthorized_topics)
+            verdicts: dict[str, bool] = {}
+            for partition in list(self._last_seen_leader_epochs):
+                topic = partition.topic
+                if topic not in verdicts:
+                    verdicts[topic] = self.retain_topic(topic, False, now_ms)
+                if not verdicts[topic]:
+                    del self._last_seen_leader_epochs[partition]
+            version = self._update_version
+        if snapshot.cluster_id != previous_cluster_id:
+            notes.append((logging.INFO, "Cluster ID: %s", (snapshot.cluster_id,)))
+        if snapshot.invalid_topics:
+            notes.append((logging.ERROR, "The cluster calls topics invalid: %s", (sorted(snapshot.invalid_topics),)))
+        if snapshot.unauthorized_topics:
+            notes.append((logging.ERROR, "Not authorized for topics: %s", (sorted(snapshot.unauthorized_topics),)))
+        notes.append((logging.DEBUG, "Updated cluster metadata to version %d: %r", (version, snapshot)))
+        self._listeners.on_update(snapshot.cluster_resource)
+        self._write_log(notes)
+
+    def update_partition_leadership(
+        self, partition_leaders: Mapping[TopicPartition, LeaderIdAndEpoch], leader_nodes: Iterable[Node]
+    ) -> set[TopicPartition]:
+        """Take in leaders that a produce or fetch response hinted at (KIP-951); returns the partitions that changed.
+
+        A hint counts only if it is newer than what is known, its broker is known, and its partition too.
+        """
+        with self._lock:
+            snapshot = self._snapshot
+            nodes = {**{node.id: node for node in snapshot.cluster.nodes}, **{node.id: node for node in leader_nodes}}
+            changed: list[PartitionMetadata] = []
+            for partition, (leader_id, epoch) in partition_leaders.items():
+                known_epoch = self.current_leader(partition).epoch
+                metadata = snapshot.partition_metadata(partition)
+                if leader_id is None or epoch is None or leader_id not in nodes or metadata is None:
+                    continue
+                if known_epoch is not None and epoch <= known_epoch:
+                    continue
+                changed.append(metadata._replace(leader_id=leader_id, leader_epoch=epoch))
+                self._last_seen_leader_epochs[partition] = epoch
+            if not changed:
+                return set()
+            topic_ids = snapshot.topic_ids
+            self._snapshot = snapshot = snapshot.merge_with(
+                snapshot.cluster_id,
+                nodes,
+                changed,
+                frozenset(),
+                frozenset(),
+                frozenset(),
+                snapshot.controller,
+                {metadata.topic: topic_ids[metadata.topic] for metadata in changed if metadata.topic in topic_ids},
+                lambda _topic, _is_internal: True,
+            )
+        self._listeners.on_update(snapshot.cluster_resource)
+        self._log.debug("Leaders changed by hints in a response: %s", changed)
+        return {metadata.topic_partition for metadata in changed}
+
+    def _handle_metadata_response(
+        self, response: MetadataResponse, is_partial_update: bool, now_ms: int, notes: list[_Note]
+    ) -> MetadataSnapshot:
+        """The snapshot that ``response`` makes of the present one."""
+        seen: set[str] = set()
+        internal: set[str] = set()
+        unauthorized: set[str] = set()
+        invalid: set[str] = set()
+        partitions: list[PartitionMetadata] = []
+        topic_ids: dict[str, uuid.UUID] = {}
+        for topic in response.topics:
+            name = topic.name
+            if name is None:  # asked for by an id that the cluster does not have
+                self._note_stale_metadata(topic.topic_id, topic.error_code, notes)
+                continue
+            seen.add(name)
+            topic_id: uuid.UUID | None = topic.topic_id
+            old_topic_id: uuid.UUID | None = None
+            if topic_id is not None and topic_id != ZERO_UUID:
+                topic_ids[name] = topic_id
+                old_topic_id = self._snapshot.topic_ids.get(name)
+            else:
+                topic_id = None
+            if not self.retain_topic_id(name, topic_id, topic.is_internal, now_ms):
+                continue
+            if topic.is_internal:
+                internal.add(name)
+            if topic.error_code:
+                if topic.error_code == _INVALID_TOPIC:
+                    invalid.add(name)
+                elif topic.error_code == _TOPIC_AUTHORIZATION_FAILED:
+                    unauthorized.add(name)
+                self._note_stale_metadata(name, topic.error_code, notes)
+                continue
+            for partition in topic.partitions:
+                metadata = PartitionMetadata(
+                    TopicPartition(name, partition.partition_index),
+                    partition.error_code,
+                    partition.leader_id if partition.leader_id >= 0 else None,
+                    partition.leader_epoch if partition.leader_epoch >= 0 else None,
+                    partition.replica_nodes,
+                    partition.isr_nodes,
+                    partition.offline_replicas,
+                )
+                # Also with an error, so that new epochs are not missed.
+                latest = self._update_latest_metadata(metadata, topic_id, old_topic_id, notes)
+                if latest is not None:
+                    partitions.append(latest)
+                if partition.error_code:
+                    self._note_stale_metadata(metadata.topic_partition, partition.error_code, notes)
+
+        nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
+        }
+        controller = nodes.get(response.controller_id)
+        if not is_partial_update:
+            return MetadataSnapshot(
+                response.cluster_id, nodes, partitions, unauthorized, invalid, internal, controller, topic_ids
+            )
+        return self._snapshot.merge_with(
+            response.cluster_id,
+            nodes,
+            partitions,
+            unauthorized,
+            invalid,
+            internal,
+            controller,
+            topic_ids,
+            lambda topic, is_internal: topic not in seen and self.retain_topic(topic, is_internal, now_ms),
+        )
+
+    def _note_stale_metadata(self, what: object, error_code: int, notes: list[_Note]) -> None:
+        """Ask again where an error says that the answer will change."""
+        error = errors.for_code(error_code)
+        if isinstance(error, InvalidMetadataError):
+            self._need_full_update = True
+            notes.append((logging.DEBUG, "Asking for metadata again: %s has %s", (what, type(error).__name__)))
+
+    def _update_latest_metadata(
+        self,
+        metadata: PartitionMetadata,
+        topic_id: uuid.UUID | None,
+        old_topic_id: uuid.UUID | None,
+        notes: list[_Note],
+    ) -> PartitionMetadata | None:
+        """The newer of what came and what is known, by leader epoch; a new topic id starts epochs afresh."""
+        partition, epoch = metadata.topic_partition, metadata.leader_epoch
+        epochs = self._last_seen_leader_epochs
+        if epoch is None:  # an old broker, or an error without a leader
+            epochs.pop(partition, None)
+            self._equivalent_response_count = 0
+            return metadata
+        known = epochs.get(partition)
+        if known is not None and (topic_id is None or topic_id == old_topic_id):
+            if epoch < known:
+                notes.append((logging.DEBUG, "Ignoring leader epoch %d of %s, %d is known", (epoch, partition, known)))
+                return self._snapshot.partition_metadata(partition)
+            if epoch == known:
+                return metadata
+        elif known is not None:
+            # The topic was deleted and made again. The old id may be unknown by then (None), as the client may have
+            # lost the topic in between; the new epoch counts all the same.
+            notes.append((logging.INFO, "Topic of %s has a new id %s, was %s", (partition, topic_id, old_topic_id)))
+        epochs[partition] = epoch
+        self._equivalent_response_count = 0
+        return metadata
+
+    def _write_log(self, notes: list[_Note]) -> None:
+        for level, message, args in notes:
+            self._log.log(level, message, *args)
+
+    # --- failures --------------------------------------------------------------------------------------------------
+
+    def failed_update(self, now_ms: int) -> None:
+        """Note a request that brought nothing, so that the next one backs off."""
+        with self._lock:
+            self._last_refresh_ms = now_ms
+            self._attempts += 1
+            self._equivalent_response_count = 0
+
+    def fatal_error(self, error: KafkaError) -> None:
+        """Note an error that makes asking pointless, such as failed authentication."""
+        with self._lock:
+            self._fatal_error = error
+
+    def maybe_throw_any_exception(self) -> None:
+        """Raise and forget the fatal error, or one that names unauthorized or invalid topics (the consumer's way)."""
+        with self._lock:
+            error = self._fatal_error or self._recoverable_error(self._unauthorized_topics, self._invalid_topics)
+            self._fatal_error = None
+            self._clear_recoverable_errors()
+        if error is not None:
+            raise error
+
+    def maybe_throw_fatal_exception(self) -> None:
+        """Raise and forget the fatal error (the producer's way while it waits)."""
+        with self._lock:
+            error, self._fatal_error = self._fatal_error, None
+        if error is not None:
+            raise error
+
+    def maybe_throw_exception_for_topic(self, topic: str) -> None:
+        """Raise the fatal error or the one of ``topic``; all errors are forgotten."""
+        with self._lock:
+            only = frozenset((topic,))
+            error = self._fatal_error or self._recoverable_error(
+                self._unauthorized_topics & only, self._invalid_topics & only
+            )
+            self._fatal_error = None
+            self._clear_recoverable_errors()
+        if error is not None:
+            raise error
+
+    @staticmethod
+    def _recoverable_error(unauthorized: frozenset[str], invalid: frozenset[str]) -> KafkaError | None:
+        """The error of topics that the client may stop to want, and so recover."""
+        if unauthorized:
+            return errors.TopicAuthorizationError(f"not authorized to access topics: {', '.join(sorted(unauthorized))}")
+        if invalid:
+            return InvalidTopicError(f"invalid topic names: {', '.join(sorted(invalid))}")
+        return None
+
+    def _clear_recoverable_errors(self) -> None:
+        self._invalid_topics = self._unauthorized_topics = frozenset()
+
+    def close(self) -> None:
+        """No updates are possible after this."""
+        with self._lock:
+            self._is_closed = True

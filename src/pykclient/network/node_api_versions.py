@@ -1,0 +1,73 @@
+"""Which versions of which API a node speaks (Java: NodeApiVersions)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pykclient.errors import UnsupportedVersionError
+from pykclient.protocol.api_keys import ApiKeys
+
+
+class ApiVersionRange(NamedTuple):
+    """Inclusive."""
+
+    min_version: int
+    max_version: int
+
+
+class NodeApiVersions:
+    """A node's answer to ApiVersions: versions by API key, and the cluster's features (KIP-584).
+
+    Immutable. Thread: any.
+    """
+
+    __slots__ = ("finalized_features", "finalized_features_epoch", "supported_features", "versions")
+
+    def __init__(
+        self,
+        versions: Mapping[int, ApiVersionRange],
+        supported_features: Mapping[str, ApiVersionRange] | None = None,
+        finalized_features: Mapping[str, int] | None = None,
+        finalized_features_epoch: int = -1,
+    ) -> None:
+        self.versions = versions
+        self.supported_features: Mapping[str, ApiVersionRange] = supported_features or {}
+        self.finalized_features: Mapping[str, int] = finalized_features or {}
+        self.finalized_features_epoch = finalized_features_epoch
+
+    @classmethod
+    def create(cls, overrides: Iterable[tuple[int, int, int]] = ()) -> NodeApiVersions:
+        """A node that speaks all that we do, but for ``overrides`` (api key, min, max). For tests and simulations."""
+        versions = {
+            key: ApiVersionRange(ApiKeys.oldest_version(key), ApiKeys.latest_version(key)) for key in ApiKeys.all_keys()
+        }
+        versions.update({key: ApiVersionRange(oldest, latest) for key, oldest, latest in overrides})
+        return cls(versions)
+
+    def api_version(self, api_key: int) -> ApiVersionRange | None:
+        return self.versions.get(api_key)
+
+    def latest_usable_version(
+        self, api_key: int, oldest_allowed: int | None = None, latest_allowed: int | None = None
+    ) -> int:
+        """The newest version that the node speaks and the caller allows; UnsupportedVersionError if there is none."""
+        supported = self.versions.get(api_key)
+        if supported is None:
+            raise UnsupportedVersionError(f"the node does not support {ApiKeys.name_of(api_key)}")
+        oldest = ApiKeys.oldest_version(api_key) if oldest_allowed is None else oldest_allowed
+        latest = ApiKeys.latest_version(api_key) if latest_allowed is None else latest_allowed
+        version = min(latest, supported.max_version)
+        if version < max(oldest, supported.min_version):
+            raise UnsupportedVersionError(
+                f"the node does not support {ApiKeys.name_of(api_key)} in versions {oldest} to {latest}, "
+                f"only {supported.min_version} to {supported.max_version}"
+            )
+        return version
+
+    def __repr__(self) -> str:
+        known = ", ".join(
+            f"{ApiKeys.name_of(key)}({key}): {oldest} to {latest}"
+            for key, (oldest, latest) in sorted(self.versions.items())
+        )
+        return f"NodeApiVersions({known})"

@@ -1,0 +1,53 @@
+"""A clock that moves only when it is told to (Java: MockTime)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class MockClock:
+    """Implements pykclient.clock.Clock. Waiting takes no real time: it moves the clock by the time that is waited.
+
+    ``auto_tick_ms`` is added at each look at ``now_ms``. Listeners run whenever time moved, so that a test can let
+    something happen in the middle of a wait. Its two clocks start far apart, so that code that mixes them fails.
+    """
+
+    def __init__(self, now_ms: int = 1_000_000, wall_ms: int = 1_700_000_000_000, auto_tick_ms: int = 0) -> None:
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._lock = threading.Lock()  # guards: _now_ms, _wall_ms
+        self.auto_tick_ms = auto_tick_ms
+        self.listeners: list[Callable[[], None]] = []
+
+    def now_ms(self) -> int:
+        if self.auto_tick_ms:
+            self.advance(self.auto_tick_ms)
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        if self.auto_tick_ms:
+            self.advance(self.auto_tick_ms)
+        return self._wall_ms
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass."""
+        with self._lock:
+            self._now_ms += duration_ms
+            self._wall_ms += duration_ms
+        for listener in list(self.listeners):
+            listener()
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Set the time of day alone, as an administrator or NTP would."""
+        with self._lock:
+            self._wall_ms = wall_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.advance(duration_ms)
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        """Gives other threads a chance to take the lock, then moves the time; False as if nobody had notified."""
+        condition.wait(0.001)
+        self.advance(timeout_ms)
+        return False
