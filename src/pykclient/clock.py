@@ -42,7 +42,7 @@ class SystemClock:
         time.sleep(duration_ms / 1000)
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        return condition.wait(timeout_ms / 1000)
+        return condition.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
 
 
 SYSTEM_CLOCK = SystemClock()
