@@ -1,0 +1,376 @@
+"""Requests with futures over one ``KafkaClient`` that two threads share (Java: ConsumerNetworkClient)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.unsent_requests import UnsentRequests
+from pykclient.errors import DisconnectError, KafkaTimeoutError, WakeupError
+from pykclient.log_context import LogContext
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.kafka_client import KafkaClient
+from pykclient.network.metadata import Metadata
+from pykclient.types import Node
+
+#: No poll blocks for longer than this, so that what another thread has queued is not kept waiting.
+MAX_POLL_TIMEOUT_MS = 5000
+
+
+class _Completion:
+    """What is to be done with one request's outcome: the callback of its ClientRequest. Thread: any."""
+
+    __slots__ = ("_error", "_queue", "_response", "future")
+
+    def __init__(self, queue: deque[_Completion]) -> None:
+        self.future: RequestFuture[ClientResponse] = RequestFuture()
+        self._queue = queue
+        self._response: ClientResponse | None = None
+        self._error: Exception | None = None
+
+    def on_complete(self, response: ClientResponse) -> None:
+        """Called inside the client's poll, under the lock: only note it, listeners run later and outside."""
+        self._response = response
+        self._queue.append(self)
+
+    def on_failure(self, error: Exception) -> None:
+        self._error = error
+        self._queue.append(self)
+
+    def fire(self) -> None:
+        response = self._response
+        if self._error is not None or response is None:
+            self.future.raise_error(self._error or DisconnectError("the request was given up"))
+        elif response.authentication_error is not None:
+            self.future.raise_error(response.authentication_error)
+        elif response.disconnected:
+            why = "no answer came in time" if response.timed_out else "the connection was lost"
+            self.future.raise_error(DisconnectError(f"request to node {response.destination} failed: {why}"))
+        elif response.version_mismatch is not None:
+            self.future.raise_error(response.version_mismatch)
+        else:
+            self.future.complete(response)
+
+
+class ConsumerNetworkClient:
+    """Queues requests, sends them while someone polls, and completes their futures outside of the lock.
+
+    Two threads use it. The application thread polls and blocks in it. The heartbeat thread queues its requests with
+    ``background=True`` and then calls ``poll_background``, which never waits: when the application thread is inside
+    ``poll`` it will do the sending. Listeners of background requests may run on either thread, all others run on the
+    application thread only, so consumer code outside of the heartbeat needs no locks against them.
+
+    Lock order: a coordinator's lock may be held while requests are queued (``send``), never while polling. The lock
+    here is held while the network is polled, and no other lock of the consumer is taken under it but the metadata's.
+
+    Thread: any, as said above.
+    """
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        client: KafkaClient,
+        metadata: Metadata,
+        clock: Clock,
+        retry_backoff_ms: int,
+        request_timeout_ms: int,
+        max_poll_timeout_ms: int,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._metadata = metadata
+        self._clock = clock
+        self._retry_backoff_ms = retry_backoff_ms
+        self.default_request_timeout_ms = request_timeout_ms
+        self._max_poll_timeout_ms = min(max_poll_timeout_ms, MAX_POLL_TIMEOUT_MS)
+        self._unsent = UnsentRequests()
+        # Reentrant, as a signal handler may call close() in the thread that polls. guards: _client
+        self._lock = threading.RLock()
+        # Filled under the lock by the thread that polls, emptied outside of it.
+        self._completed: deque[_Completion] = deque()
+        self._completed_background: deque[_Completion] = deque()
+        self._pending_disconnects: deque[Node] = deque()
+        self._pending_connects: deque[Node] = deque()
+        self._polling_thread_id: int | None = None
+        self._background_unsent = False
+        self._wakeup = False
+        self._wakeup_disabled = False
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        node: Node,
+        request_builder: RequestBuilder,
+        request_timeout_ms: int | None = None,
+        *,
+        background: bool = False,
+    ) -> RequestFuture[ClientResponse]:
+        """Queue a request; it goes out with the next ``poll``, or with the one that is under way.
+
+        ``request_timeout_ms`` counts from now and covers the wait in the queue. The future fails with DisconnectError
+        when the connection is lost, KafkaTimeoutError when the request could not even be sent in time.
+        """
+        completion = _Completion(self._completed_background if background else self._completed)
+        request = self._client.new_client_request(
+            node.id_string,
+            request_builder,
+            self._clock.now_ms(),
+            True,
+            self.default_request_timeout_ms if request_timeout_ms is None else request_timeout_ms,
+            completion.on_complete,
+        )
+        self._unsent.put(node, request, completion.on_failure)
+        if background:
+            self._background_unsent = True
+        self._wake_other_poller()
+        return completion.future
+
+    def _wake_other_poller(self) -> None:
+        # The poller sets its id before it looks for unsent requests, and here the request is queued before the id is
+        # read: either the poller sees the request or it is seen here. A thread need not wake itself.
+        poller = self._polling_thread_id
+        if poller is not None and poller != threading.get_ident():
+            self._client.wakeup()
+
+    def wakeup(self) -> None:
+        """Make the poll under way, or else the next one, raise WakeupError. Safe in a signal handler."""
+        self._wakeup = True
+        self._client.wakeup()
+
+    def disable_wakeups(self) -> None:
+        """From now on wakeups raise nothing; for closing."""
+        self._wakeup_disabled = True
+
+    def maybe_trigger_wakeup(self) -> None:
+        """Raise WakeupError if ``wakeup`` was called since it was last raised."""
+        if self._wakeup and not self._wakeup_disabled:
+            self._wakeup = False
+            raise WakeupError("wakeup() was called")
+
+    def disconnect_async(self, node: Node) -> None:
+        """Drop the connection to ``node`` with the next poll; its requests fail then."""
+        self._pending_disconnects.append(node)
+        self._wake_other_poller()
+
+    def try_connect(self, node: Node) -> None:
+        """Connect with the next poll if the backoff allows, so that an old failure is not held against the node."""
+        self._pending_connects.append(node)
+        self._wake_other_poller()
+
+    # --- polling ---------------------------------------------------------------------------------------------------
+
+    def poll(self, timer: Timer, should_block: Callable[[], bool] | None = None, disable_wakeup: bool = False) -> None:
+        """Move the network once, waiting until something happens or the timer runs out.
+
+        ``should_block`` is asked last thing before waiting: False means that what the caller wants is there already.
+        Raises WakeupError after ``wakeup()``, and the error that metadata has for the application.
+        Thread: application.
+        """
+        self._fire(self._completed_background)
+        self._fire(self._completed)
+        with self._lock:
+            self._poll_network(timer, should_block)
+            if not disable_wakeup:
+                # After the disconnects, so that their futures complete with the next poll whatever happens.
+                self.maybe_trigger_wakeup()
+            self._try_send(timer.now_ms)
+            self._fail_expired_requests(timer.now_ms)
+            self._unsent.clean()
+        if self._background_unsent:
+            # Queued by the heartbeat thread after the last look and before the lock was free: it has gone away
+            # trusting this thread to send it, and the application may not poll again for minutes.
+            self.transmit_sends()
+        self._fire(self._completed_background)
+        self._fire(self._completed)
+        self._metadata.maybe_throw_any_exception()
+
+    def poll_future(self, future: RequestFuture[Any], timer: Timer | None = None, disable_wakeup: bool = False) -> bool:
+        """Poll until ``future`` is done or the timer runs out; whether it is done. Thread: application."""
+        if timer is None:
+            timer = Timer(self._clock, FOREVER_MS)
+        while True:
+            self.poll(timer, future.should_block, disable_wakeup)
+            if future.is_done or timer.expired:
+                return future.is_done
+
+    def poll_no_wakeup(self) -> None:
+        """Poll without waiting and without raising WakeupError. Thread: application."""
+        self.poll(Timer(self._clock, 0), None, disable_wakeup=True)
+
+    def poll_background(self) -> None:
+        """Send and receive without waiting, and complete background requests only. Thread: heartbeat."""
+        if self._lock.acquire(blocking=False):
+            try:
+                timer = Timer(self._clock, 0)
+                self._poll_network(timer, None)
+                self._try_send(timer.now_ms)
+                self._fail_expired_requests(timer.now_ms)
+            finally:
+                self._lock.release()
+        self._fire(self._completed_background)
+
+    def transmit_sends(self) -> None:
+        """Send what can be sent without waiting; raises nothing and completes nothing."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            self._try_send(now_ms)
+            self._client.poll(0, now_ms)
+
+    def await_metadata_update(self, timer: Timer) -> bool:
+        """Ask for metadata and poll until it is there; False when time ran out. Thread: application."""
+        version = self._metadata.request_update(False)
+        while True:
+            self.poll(timer)
+            if self._metadata.update_version > version:
+                return True
+            if timer.expired:
+                return False
+
+    def ensure_fresh_metadata(self, timer: Timer) -> bool:
+        """As ``await_metadata_update``, if an update is due at all."""
+        if self._metadata.update_requested or self._metadata.time_to_next_update(timer.now_ms) == 0:
+            return self.await_metadata_update(timer)
+        return True
+
+    def await_pending_requests(self, node: Node, timer: Timer) -> bool:
+        """Poll until ``node`` has answered everything; False when time ran out. Thread: application."""
+        while self.has_pending_requests(node) and timer.not_expired:
+            self.poll(timer)
+        return not self.has_pending_requests(node)
+
+    def _poll_network(self, timer: Timer, should_block: Callable[[], bool] | None) -> None:
+        """One round of the client's poll, under the lock."""
+        self._polling_thread_id = threading.get_ident()
+        try:
+            self._handle_pending_disconnects()
+            while self._pending_connects:
+                self._client.ready(self._pending_connects.popleft(), timer.now_ms)
+            timeout_ms = self._try_send(timer.now_ms)
+            # Completions may have been queued since they were last fired: waiting would keep them waiting too.
+            if self._completed or self._completed_background or (should_block is not None and not should_block()):
+                timeout_ms = 0
+            else:
+                timeout_ms = min(timeout_ms, timer.remaining_ms)
+                if not self._client.in_flight_request_count():
+                    # Nothing will come back to end the wait, and connections may become possible again.
+                    timeout_ms = min(timeout_ms, self._retry_backoff_ms)
+            self._client.poll(timeout_ms, timer.now_ms)
+        finally:
+            self._polling_thread_id = None
+        timer.update()
+        # Before anything calls client.ready() again, which forgets failures.
+        self._check_disconnects(timer.now_ms)
+
+    def _try_send(self, now_ms: int) -> int:
+        """Give the client what it can take now; how long a poll may wait by the others' backoff."""
+        poll_delay_ms = self._max_poll_timeout_ms
+        self._background_unsent = False
+        client = self._client
+        for node in self._unsent.nodes():
+            poll_delay_ms = min(poll_delay_ms, client.poll_delay_ms(node, now_ms))
+            while client.ready(node, now_ms):
+                request = self._unsent.pop(node)
+                if request is None:
+                    break
+                client.send(request, now_ms)
+        return poll_delay_ms
+
+    def _check_disconnects(self, now_ms: int) -> None:
+        # The client answers for requests that it has sent. These are those that it has not got yet.
+        for node in self._unsent.nodes():
+            if self._client.connection_failed(node):
+                error = self._client.authentication_error(node)
+                for request, _ in self._unsent.remove(node):
+                    _disconnected(request, now_ms, error).on_complete()
+
+    def _handle_pending_disconnects(self) -> None:
+        while self._pending_disconnects:
+            node = self._pending_disconnects.popleft()
+            for _, fail in self._unsent.remove(node):
+                fail(DisconnectError(f"the connection to {node} was given up before the request was sent"))
+            self._client.disconnect(node.id_string)
+
+    def _fail_expired_requests(self, now_ms: int) -> None:
+        for request, fail in self._unsent.remove_expired(now_ms):
+            fail(KafkaTimeoutError(f"a request could not be sent for {request.request_timeout_ms} ms"))
+
+    def _fire(self, queue: deque[_Completion]) -> None:
+        if not queue:
+            return
+        while queue:
+            try:
+                completion = queue.popleft()
+            except IndexError:  # the other thread took the last one
+                break
+            completion.fire()
+        # The other thread may be waiting for just this.
+        self._wake_other_poller()
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def least_loaded_node(self, *, background: bool = False) -> Node | None:
+        """The node to ask when any will do; None when none can be connected to now.
+
+        The heartbeat thread does not wait for a poll under way: it gets None, and the one who polls will ask.
+        """
+        if not self._lock.acquire(blocking=not background):
+            return None
+        try:
+            return self._client.least_loaded_node(self._clock.now_ms()).node
+        finally:
+            self._lock.release()
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        with self._lock:
+            return self._client.has_ready_nodes(now_ms)
+
+    def is_unavailable(self, node: Node) -> bool:
+        """Whether ``node`` is disconnected and in its backoff.
+
+        Without the lock: these are single look-ups, and the heartbeat thread must not wait for a blocked poll.
+        """
+        return self._client.connection_failed(node) and self._client.connection_delay_ms(node, self._clock.now_ms()) > 0
+
+    def maybe_throw_auth_failure(self, node: Node) -> None:
+        """Raise the AuthenticationError of the connection to ``node``, if it has one."""
+        error = self._client.authentication_error(node)
+        if error is not None:
+            raise error
+
+    def pending_request_count(self, node: Node | None = None) -> int:
+        """Requests without an answer, sent or not, of one node or of all."""
+        with self._lock:
+            in_flight = self._client.in_flight_request_count(None if node is None else node.id_string)
+        return self._unsent.request_count(node) + in_flight
+
+    def has_pending_requests(self, node: Node | None = None) -> bool:
+        return self.pending_request_count(node) > 0
+
+    def connection_report(self) -> str:
+        """Which addresses could not be reached and why; empty when none."""
+        return self._client.connection_report()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._client.close()
+
+
+def _disconnected(request: ClientRequest, now_ms: int, error: Any) -> ClientResponse:
+    builder = request.request_builder
+    return ClientResponse(
+        builder.api_key,
+        builder.latest_allowed_version,
+        request.correlation_id,
+        request.callback,
+        request.destination,
+        request.created_ms,
+        now_ms,
+        disconnected=True,
+        authentication_error=error,
+    )

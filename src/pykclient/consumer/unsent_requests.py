@@ -1,0 +1,74 @@
+"""Requests that wait for their node to be ready (Java: ConsumerNetworkClient.UnsentRequests)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from pykclient.network.client_request import ClientRequest
+from pykclient.types import Node
+
+Unsent = tuple[ClientRequest, Callable[[Exception], None]]
+
+
+class UnsentRequests:
+    """A queue per node, in the order of arrival. With each request goes what to call if it never gets sent.
+
+    Thread: any.
+    """
+
+    __slots__ = ("_lock", "_queues")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards: _queues
+        self._queues: dict[Node, deque[Unsent]] = {}
+
+    def put(self, node: Node, request: ClientRequest, fail: Callable[[Exception], None]) -> None:
+        with self._lock:
+            queue = self._queues.get(node)
+            if queue is None:
+                queue = self._queues[node] = deque()
+            queue.append((request, fail))
+
+    def nodes(self) -> list[Node]:
+        """The nodes that have requests waiting."""
+        if not self._queues:
+            return []
+        with self._lock:
+            return [node for node, queue in self._queues.items() if queue]
+
+    def pop(self, node: Node) -> ClientRequest | None:
+        """Take the next request for ``node``."""
+        with self._lock:
+            queue = self._queues.get(node)
+            return queue.popleft()[0] if queue else None
+
+    def remove(self, node: Node) -> list[Unsent]:
+        """Take all requests for ``node``."""
+        with self._lock:
+            return list(self._queues.pop(node, ()))
+
+    def remove_expired(self, now_ms: int) -> list[Unsent]:
+        """Take the requests whose timeout has passed while they waited."""
+        if not self._queues:
+            return []
+        expired: list[Unsent] = []
+        with self._lock:
+            for queue in self._queues.values():
+                while queue and now_ms - queue[0][0].created_ms > queue[0][0].request_timeout_ms:
+                    expired.append(queue.popleft())
+        return expired
+
+    def request_count(self, node: Node | None = None) -> int:
+        """Requests waiting for ``node``, or for all."""
+        with self._lock:
+            if node is not None:
+                return len(self._queues.get(node, ()))
+            return sum(map(len, self._queues.values()))
+
+    def clean(self) -> None:
+        """Forget the nodes that nothing waits for."""
+        if self._queues:
+            with self._lock:
+                self._queues = {node: queue for node, queue in self._queues.items() if queue}
