@@ -64,7 +64,11 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 
 class ConfigError(KafkaError, ValueError):
-    """A configuration key that is unknown, of the wrong type, out of range or not supported."""
+    """A configuration key that is unknown, of the wrong type, out of range or not supported; ``key`` tells which."""
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class IllegalStateError(KafkaError, RuntimeError):

@@ -1,0 +1,146 @@
+"""The object that holds one client's checked configuration (Java: AbstractConfig)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from pykclient.config.config_def import ConfigDef, Password, load
+from pykclient.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+
+class AbstractConfig(Mapping[str, Any]):
+    """A value for every key of a table, by its name in dots (underscores do as well).
+
+    Made from a mapping and keyword arguments; keyword arguments win. ``originals`` is what was given, by dotted names.
+    Pickles as what was given.
+
+    Thread: any (nothing changes after it was made).
+    """
+
+    __slots__ = ("_used", "_values", "originals")
+
+    DEFINITION: ClassVar[ConfigDef] = ConfigDef(())
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
+        self.originals: dict[str, Any] = self.DEFINITION.read(config or {}, kwargs)
+        self._used: set[str] = set()
+        self._values: dict[str, Any] = self.DEFINITION.parse(self.originals)
+        self._post_process(self._values)
+
+    def _post_process(self, values: dict[str, Any]) -> None:
+        """Apply the rules that span keys; ``values`` may be changed. Raises ConfigError."""
+
+    def is_set(self, name: str) -> bool:
+        """Whether the key was given, not left at its default."""
+        return name in self.originals
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            name = name.replace("_", ".")
+        value = self._values[name]
+        self._used.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get_int(self, name: str) -> int:
+        value = self[name]
+        if type(value) is not int:
+            raise TypeError(f"{name} is not an integer")
+        return value
+
+    def get_float(self, name: str) -> float:
+        value = self[name]
+        if not isinstance(value, (float, int)) or isinstance(value, bool):
+            raise TypeError(f"{name} is not a number")
+        return float(value)
+
+    def get_bool(self, name: str) -> bool:
+        value = self[name]
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is not a boolean")
+        return value
+
+    def get_str(self, name: str) -> str:
+        """A string; TypeError when it is None (see ``get_optional_str``)."""
+        value = self[name]
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is not a string")
+        return value
+
+    def get_optional_str(self, name: str) -> str | None:
+        return None if self[name] is None else self.get_str(name)
+
+    def get_list(self, name: str) -> list[Any]:
+        return list(self[name])
+
+    def get_password(self, name: str) -> Password | None:
+        value = self[name]
+        if value is not None and not isinstance(value, Password):
+            raise TypeError(f"{name} is not a password")
+        return value
+
+    def configured_instance(self, name: str, base: type | None = None) -> Any:
+        """The object that a key names: a class is called without arguments, anything else is taken as it is.
+
+        Raises ConfigError when the class cannot be made, or when the object is not a ``base``.
+        """
+        return None if self[name] is None else self._instance(name, self[name], base)
+
+    def configured_instances(self, name: str, base: type | None = None) -> list[Any]:
+        """The objects that a list names, made like ``configured_instance``'s; if one fails, the others are closed."""
+        instances: list[Any] = []
+        for item in self[name]:
+            try:
+                instances.append(self._instance(name, item, base))
+            except ConfigError:
+                for made in instances:
+                    close = getattr(made, "close", None)
+                    if callable(close):
+                        close()
+                raise
+        return instances
+
+    def _instance(self, name: str, item: Any, base: type | None) -> Any:
+        if isinstance(item, str):
+            try:
+                item = load(item)
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(f"{name}: {item!r} cannot be imported ({error})", key=name) from error
+        instance = self._make(name, item) if isinstance(item, type) else item
+        if base is not None and not isinstance(instance, base):
+            raise ConfigError(f"{name}: {instance!r} is not a {base.__name__}", key=name)
+        return instance
+
+    def _make(self, name: str, cls: type) -> Any:
+        """An instance; its ``configure(config)`` is called if it has one (Java: Configurable)."""
+        try:
+            instance = cls()
+            configure = getattr(instance, "configure", None)
+            if callable(configure):
+                configure(dict(self._values))
+        except Exception as error:
+            raise ConfigError(f"{name}: {cls.__qualname__} could not be made: {error!r}", key=name) from error
+        return instance
+
+    def unused(self) -> set[str]:
+        """The keys that were given and that nobody has asked for yet."""
+        return set(self.originals) - self._used
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name!r}: {self._shown(name)}" for name in self.originals)
+        return f"{type(self).__name__}({{{given}}})"
+
+    def _shown(self, name: str) -> str:
+        return repr(self._values[name])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.originals,)

@@ -1,0 +1,55 @@
+"""The admin client's keys (Java: AdminClientConfig)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pykclient.config import client_keys as shared
+from pykclient.config.abstract_config import AbstractConfig
+from pykclient.config.client_keys import HIGH, INT_MAX, LOW, MEDIUM
+from pykclient.config.config_def import ConfigDef, ConfigKey, Type
+from pykclient.config.security_keys import SECURITY_KEYS
+from pykclient.config.validators import ValidList, between
+from pykclient.errors import ConfigError
+
+_KEYS = (
+    shared.bootstrap_servers(default=()),
+    ConfigKey(
+        "bootstrap.controllers",
+        Type.LIST,
+        (),
+        ValidList(),
+        HIGH,
+        "Addresses of controllers to talk to instead of brokers (KIP-919).",
+        unsupported="controllers are not talked to directly yet",
+    ),
+    shared.client_id(MEDIUM),
+    shared.connections_max_idle_ms(300_000),
+    shared.DEFAULT_API_TIMEOUT_MS,
+    shared.enable_metrics_push(False),
+    shared.receive_buffer_bytes(65_536),
+    ConfigKey(
+        "retries",
+        Type.INT,
+        INT_MAX,
+        between(0, INT_MAX),
+        LOW,
+        "How often a call is tried again after a failure that may pass. Better left alone: the call's timeout bounds "
+        "it.",
+    ),
+    *shared.NETWORK_KEYS,
+    *SECURITY_KEYS,
+)
+
+
+class AdminClientConfig(AbstractConfig):
+    """An admin client's configuration. Raises ConfigError for unknown keys and wrong values."""
+
+    __slots__ = ()
+
+    DEFINITION: ClassVar[ConfigDef] = ConfigDef(_KEYS, shared.KAFKA_PYTHON_KEYS)
+
+    def _post_process(self, values: dict[str, Any]) -> None:
+        shared.apply_common_rules(self.originals, values)
+        if not values["bootstrap.servers"]:
+            raise ConfigError("bootstrap.servers has no default and must be set", key="bootstrap.servers")

@@ -1,0 +1,343 @@
+"""The keys that all clients share (Java: CommonClientConfigs), and the conversions of values that they use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pykclient.config.config_def import REQUIRED, ConfigKey, ForeignKey, Importance, Type
+from pykclient.config.security_keys import SECURITY_LATER
+from pykclient.config.validators import CaseInsensitiveValidString, ValidList, ValidString, at_least
+
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+_logger = logging.getLogger(__name__)
+
+JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
+
+
+def none_means(meaning: Any) -> Callable[[Any], Any]:
+    """A conversion for keys where programs written for kafka-python say None."""
+    return lambda value: meaning if value is None else value
+
+
+def upper(value: Any) -> Any:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+def lower(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+# --- keys whose default differs between clients ----------------------------------------------------------------------
+
+
+def bootstrap_servers(default: Any = REQUIRED) -> ConfigKey:
+    return ConfigKey(
+        "bootstrap.servers",
+        Type.LIST,
+        default,
+        ValidList(empty_allowed=default is not REQUIRED),
+        HIGH,
+        "Addresses to learn the cluster from, as host:port (port 9092 if left out). Two or three are enough, "
+        "as the rest of the cluster is found through them; they are asked again when all known brokers are lost.",
+    )
+
+
+def client_id(importance: str) -> ConfigKey:
+    return ConfigKey(
+        "client.id",
+        Type.STRING,
+        "",
+        None,
+        importance,
+        "A name for this client in the brokers' logs, quotas and metrics. Made up from a counter if left empty.",
+        convert=none_means(""),
+    )
+
+
+def receive_buffer_bytes(default: int) -> ConfigKey:
+    return ConfigKey(
+        "receive.buffer.bytes",
+        Type.INT,
+        default,
+        at_least(-1),
+        MEDIUM,
+        "Size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating system.",
+        convert=none_means(-1),
+    )
+
+
+def connections_max_idle_ms(default: int) -> ConfigKey:
+    return ConfigKey(
+        "connections.max.idle.ms",
+        Type.LONG,
+        default,
+        None,
+        MEDIUM,
+        "A connection that carried nothing for this long is closed. Negative: never.",
+    )
+
+
+def enable_metrics_push(default: bool) -> ConfigKey:
+    return ConfigKey(
+        "enable.metrics.push",
+        Type.BOOLEAN,
+        default,
+        None,
+        LOW,
+        "Whether metrics may be pushed to the cluster if it asks for them (KIP-714).",
+        no_effect="client telemetry is not implemented, so nothing is ever pushed",
+    )
+
+
+# --- keys that are the same for all -----------------------------------------------------------------------------------
+
+CLIENT_DNS_LOOKUP = ConfigKey(
+    "client.dns.lookup",
+    Type.STRING,
+    "use_all_dns_ips",
+    ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    MEDIUM,
+    "What to do with a host name that has several addresses: use_all_dns_ips tries each of them in turn; "
+    "resolve_canonical_bootstrap_servers_only replaces each bootstrap address by the canonical names behind it.",
+)
+METADATA_MAX_AGE_MS = ConfigKey(
+    "metadata.max.age.ms",
+    Type.LONG,
+    300_000,
+    at_least(0),
+    LOW,
+    "Metadata is fetched again at this age even if nothing has failed, so that new brokers and partitions are seen.",
+)
+SEND_BUFFER_BYTES = ConfigKey(
+    "send.buffer.bytes",
+    Type.INT,
+    131_072,
+    at_least(-1),
+    MEDIUM,
+    "Size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system.",
+    convert=none_means(-1),
+)
+RECONNECT_BACKOFF_MS = ConfigKey(
+    "reconnect.backoff.ms",
+    Type.LONG,
+    50,
+    at_least(0),
+    LOW,
+    "The pause before a broker is tried again after a connection to it failed. It doubles with every failure in a row, "
+    "up to reconnect.backoff.max.ms, and varies by 20 percent.",
+)
+RECONNECT_BACKOFF_MAX_MS = ConfigKey(
+    "reconnect.backoff.max.ms",
+    Type.LONG,
+    1_000,
+    at_least(0),
+    LOW,
+    "The longest pause between two attempts to connect to a broker. If only reconnect.backoff.ms is set, "
+    "this takes its value, so that the pause stays the same.",
+)
+RETRY_BACKOFF_MS = ConfigKey(
+    "retry.backoff.ms",
+    Type.LONG,
+    100,
+    at_least(0),
+    LOW,
+    "The pause before a failed request is tried again. It doubles with every failure in a row, up to "
+    "retry.backoff.max.ms, and varies by 20 percent (KIP-580).",
+)
+RETRY_BACKOFF_MAX_MS = ConfigKey(
+    "retry.backoff.max.ms",
+    Type.LONG,
+    1_000,
+    at_least(0),
+    LOW,
+    "The longest pause between two attempts of a request. If it is below retry.backoff.ms, it is the pause from the "
+    "start.",
+)
+REQUEST_TIMEOUT_MS = ConfigKey(
+    "request.timeout.ms",
+    Type.INT,
+    30_000,
+    at_least(0),
+    MEDIUM,
+    "How long to wait for a broker's answer to one request. After that the connection is given up, and the request is "
+    "tried again where this is allowed.",
+)
+DEFAULT_API_TIMEOUT_MS = ConfigKey(
+    "default.api.timeout.ms",
+    Type.INT,
+    60_000,
+    at_least(0),
+    MEDIUM,
+    "The bound on every call that takes a timeout and was given none.",
+)
+SOCKET_CONNECTION_SETUP_TIMEOUT_MS = ConfigKey(
+    "socket.connection.setup.timeout.ms",
+    Type.LONG,
+    10_000,
+    None,
+    MEDIUM,
+    "How long a connection may take to be established. It doubles with every failure in a row.",
+)
+SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = ConfigKey(
+    "socket.connection.setup.timeout.max.ms",
+    Type.LONG,
+    30_000,
+    None,
+    MEDIUM,
+    "The most that socket.connection.setup.timeout.ms grows to.",
+)
+METRICS_SAMPLE_WINDOW_MS = ConfigKey(
+    "metrics.sample.window.ms",
+    Type.LONG,
+    30_000,
+    at_least(0),
+    LOW,
+    "How long one sample of a rate or average gathers values.",
+)
+METRICS_NUM_SAMPLES = ConfigKey(
+    "metrics.num.samples",
+    Type.INT,
+    2,
+    at_least(1),
+    LOW,
+    "How many samples a rate or average is computed from.",
+)
+METRICS_RECORDING_LEVEL = ConfigKey(
+    "metrics.recording.level",
+    Type.STRING,
+    "INFO",
+    ValidString("INFO", "DEBUG", "TRACE"),
+    LOW,
+    "The finest metrics to record.",
+)
+METRIC_REPORTERS = ConfigKey(
+    "metric.reporters",
+    Type.LIST,
+    (JMX_REPORTER,),
+    ValidList(),
+    LOW,
+    "Objects, classes or dotted names of classes that are told of every metric (pykclient.metrics.MetricsReporter). "
+    "Java's JMX reporter stands in the list for the sake of equal defaults; Python has no JMX, so it is passed over.",
+)
+METADATA_RECOVERY_STRATEGY = ConfigKey(
+    "metadata.recovery.strategy",
+    Type.STRING,
+    "rebootstrap",
+    CaseInsensitiveValidString("REBOOTSTRAP", "NONE"),
+    LOW,
+    "What to do when no known broker can be reached: rebootstrap starts again from bootstrap.servers (KIP-899, "
+    "KIP-1102), none keeps trying the known ones.",
+    convert=lower,
+)
+METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS = ConfigKey(
+    "metadata.recovery.rebootstrap.trigger.ms",
+    Type.LONG,
+    300_000,
+    at_least(0),
+    LOW,
+    "With metadata.recovery.strategy=rebootstrap: how long metadata may stay out of reach before starting again from "
+    "bootstrap.servers.",
+)
+RECEIVE_MESSAGE_MAX_BYTES = ConfigKey(
+    "receive.message.max.bytes",
+    Type.INT,
+    INT_MAX,
+    at_least(1_000),
+    LOW,
+    "The largest answer that is accepted from a broker; a longer one closes the connection. Java's client has no such "
+    "key and no limit.",
+    extension=True,
+)
+CONFIG_PROVIDERS = ConfigKey(
+    "config.providers",
+    Type.LIST,
+    (),
+    ValidList(),
+    LOW,
+    "Names of providers that fill in placeholders in other values.",
+    unsupported="placeholders are a matter for the program that makes the configuration",
+)
+
+NETWORK_KEYS = (
+    CLIENT_DNS_LOOKUP,
+    METADATA_MAX_AGE_MS,
+    SEND_BUFFER_BYTES,
+    RECONNECT_BACKOFF_MS,
+    RECONNECT_BACKOFF_MAX_MS,
+    RETRY_BACKOFF_MS,
+    RETRY_BACKOFF_MAX_MS,
+    REQUEST_TIMEOUT_MS,
+    SOCKET_CONNECTION_SETUP_TIMEOUT_MS,
+    SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS,
+    METRICS_SAMPLE_WINDOW_MS,
+    METRICS_NUM_SAMPLES,
+    METRICS_RECORDING_LEVEL,
+    METRIC_REPORTERS,
+    METADATA_RECOVERY_STRATEGY,
+    METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS,
+    RECEIVE_MESSAGE_MAX_BYTES,
+    CONFIG_PROVIDERS,
+)
+
+# --- keys of kafka-python that are not Kafka's ------------------------------------------------------------------------
+
+_OWN_NETWORK = "the network thread is this client's own"
+_PROXY = "connections through a proxy are not supported"
+
+KAFKA_PYTHON_KEYS = (
+    ForeignKey("api.version", "versions are agreed on with every broker", ignored=True),
+    ForeignKey("api.version.auto.timeout.ms", "versions are agreed on with every broker", ignored=True),
+    ForeignKey(
+        "bootstrap.timeout.ms",
+        "making a client never waits for the cluster; its calls do, each within its own bound",
+        harmless=(None, 30_000),
+        ignored=True,
+    ),
+    ForeignKey(
+        "socket.options",
+        "the socket options are fixed: TCP_NODELAY and keep-alive on, buffers by send_buffer_bytes and "
+        "receive_buffer_bytes",
+        harmless=(None, [], [(6, 1, 1)]),
+    ),
+    ForeignKey("selector", "the best selector of the machine is used", ignored=True),
+    ForeignKey("metrics.enabled", "metrics are always kept", harmless=(None, True), ignored=True),
+    ForeignKey("kafka.client", _OWN_NETWORK),
+    ForeignKey("net", _OWN_NETWORK),
+    ForeignKey("proxy.url", _PROXY),
+    ForeignKey("socks5.proxy", _PROXY),
+    ForeignKey("ssl.context", SECURITY_LATER),
+    ForeignKey("ssl.cafile", SECURITY_LATER),
+    ForeignKey("ssl.certfile", SECURITY_LATER),
+    ForeignKey("ssl.keyfile", SECURITY_LATER),
+    ForeignKey("ssl.crlfile", SECURITY_LATER),
+    ForeignKey("ssl.password", SECURITY_LATER),
+    ForeignKey("ssl.ciphers", SECURITY_LATER),
+    ForeignKey("ssl.check.hostname", SECURITY_LATER, harmless=(None, True)),
+    ForeignKey("sasl.plain.username", SECURITY_LATER),
+    ForeignKey("sasl.plain.password", SECURITY_LATER),
+    ForeignKey("sasl.kerberos.name", SECURITY_LATER),
+    ForeignKey("sasl.kerberos.domain.name", SECURITY_LATER),
+    ForeignKey("sasl.oauth.token.provider", SECURITY_LATER),
+)
+
+# --- rules that span keys --------------------------------------------------------------------------------------------
+
+
+def apply_common_rules(originals: Mapping[str, Any], values: dict[str, Any]) -> None:
+    """The rules that all clients share (Java: CommonClientConfigs)."""
+    if "reconnect.backoff.ms" in originals and "reconnect.backoff.max.ms" not in originals:
+        values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
+    for first, most in (
+        ("retry.backoff.ms", "retry.backoff.max.ms"),
+        ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
+    ):
+        if values[first] > values[most]:
+            _logger.warning(
+                "%s=%d is above %s=%d, which is used from the start", first, values[first], most, values[most]
+            )
+    values["metric.reporters"] = [reporter for reporter in values["metric.reporters"] if reporter != JMX_REPORTER]

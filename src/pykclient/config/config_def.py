@@ -1,0 +1,351 @@
+"""The table of keys: a row is default, check and documentation at once (Java: ConfigDef).
+
+Unlike in Java an unknown key is an error, and values may be Python's own: numbers, lists, classes, instances,
+callables.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from pykclient.config.validators import Validator, ValidList
+from pykclient.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+
+class Type:
+    """The types of values, under Java's names."""
+
+    BOOLEAN: Final = "BOOLEAN"
+    STRING: Final = "STRING"
+    INT: Final = "INT"
+    SHORT: Final = "SHORT"
+    LONG: Final = "LONG"
+    DOUBLE: Final = "DOUBLE"
+    LIST: Final = "LIST"
+    CLASS: Final = "CLASS"
+    PASSWORD: Final = "PASSWORD"  # noqa: S105 - a type's name
+
+
+class Importance:
+    """How likely it is that a key has to be set."""
+
+    HIGH: Final = "HIGH"
+    MEDIUM: Final = "MEDIUM"
+    LOW: Final = "LOW"
+
+
+#: The default of a key that has none and must be set.
+REQUIRED: Final = object()
+
+_BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
+_EXPECTED = {
+    Type.BOOLEAN: "True or False",
+    Type.STRING: "a string",
+    Type.INT: "a 32-bit integer",
+    Type.SHORT: "a 16-bit integer",
+    Type.LONG: "a 64-bit integer",
+    Type.DOUBLE: "a number",
+    Type.LIST: "a list or a comma-separated string",
+    Type.CLASS: "a class, an instance, a callable, or the dotted name of one",
+    Type.PASSWORD: "a string",
+}
+
+
+class Password:
+    """A secret: ``value`` has it, its text forms do not."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+class ConfigKey:
+    """A row of a table.
+
+    ``unsupported`` is the reason why only the default can be used for now; ``no_effect`` says why the key does nothing.
+    ``aliases`` are other names that it goes by. ``convert`` turns Python's way of saying a value into Kafka's before
+    the value is parsed. ``extension`` marks keys that Java does not have.
+    """
+
+    __slots__ = (
+        "aliases",
+        "convert",
+        "default",
+        "doc",
+        "extension",
+        "importance",
+        "name",
+        "no_effect",
+        "type",
+        "unsupported",
+        "validator",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        default: Any,
+        validator: Validator | None,
+        importance: str,
+        doc: str,
+        *,
+        unsupported: str | None = None,
+        no_effect: str | None = None,
+        aliases: tuple[str, ...] = (),
+        convert: Callable[[Any], Any] | None = None,
+        extension: bool = False,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.default = default
+        self.validator = validator
+        self.importance = importance
+        self.doc = doc
+        self.unsupported = unsupported
+        self.no_effect = no_effect
+        self.aliases = aliases
+        self.convert = convert
+        self.extension = extension
+
+    def __repr__(self) -> str:
+        return f"ConfigKey({self.name!r}, {self.type}, default={self.default!r})"
+
+    @property
+    def keyword(self) -> str:
+        """The name as a keyword argument."""
+        return self.name.replace(".", "_")
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not REQUIRED
+
+    @property
+    def valid_values(self) -> str:
+        """The valid values as Java's documentation writes them; empty if any value of the type will do."""
+        return "" if self.validator is None else str(self.validator)
+
+    def default_value(self) -> Any:
+        """The default as the configuration holds it."""
+        return list(self.default) if self.type == Type.LIST else self.default
+
+    def parse(self, given: Any) -> Any:
+        """The checked value of what was given.
+
+        Raises ConfigError when type or range is wrong, or when the key is not supported and this is not its default.
+        """
+        if self.unsupported is not None and (given is None or given == self.default):
+            return self.default_value()
+        value = given if self.convert is None else self.convert(given)
+        try:
+            value = parse_type(value, self.type)
+        except (ValueError, TypeError) as error:
+            raise self.error(given, f"must be {_EXPECTED[self.type]}") from error
+        except (ImportError, AttributeError) as error:
+            raise self.error(given, f"cannot be imported ({error})") from error
+        if isinstance(self.validator, ValidList) and value is not None:
+            value = self._without_doubles(value)
+        if self.validator is not None and (problem := self.validator.problem(value)):
+            raise self.error(given, problem)
+        if self.unsupported is not None and value != self.default_value():
+            raise ConfigError(
+                f"{self.name} is not supported yet: {self.unsupported}. Leave it at its default, {self.default!r}",
+                key=self.name,
+            )
+        return value
+
+    def error(self, given: Any, problem: str) -> ConfigError:
+        """The error for a value of this key; ``problem`` follows the word "it"."""
+        shown = "[hidden]" if self.type == Type.PASSWORD else repr(given)
+        valid = f" (valid values: {self.valid_values})" if self.valid_values else ""
+        return ConfigError(f"{self.name} = {shown}: it {problem}{valid}", key=self.name)
+
+    def _without_doubles(self, values: list[Any]) -> list[Any]:
+        unique: list[Any] = []
+        for value in values:
+            if value not in unique:
+                unique.append(value)
+        if len(unique) != len(values):
+            _logger.warning("%s has entries more than once; only the first of each counts", self.name)
+        return unique
+
+
+class ForeignKey:
+    """A key of another client that this one does not have, known so that programs written for it get an answer.
+
+    Values in ``harmless`` ask for what happens anyway and are accepted. Other values are refused with ``reason``, or
+    with ``ignored`` accepted with ``reason`` as a warning in the log.
+    """
+
+    __slots__ = ("harmless", "ignored", "name", "reason")
+
+    def __init__(self, name: str, reason: str, *, harmless: tuple[Any, ...] = (None,), ignored: bool = False) -> None:
+        self.name = name
+        self.reason = reason
+        self.harmless = harmless
+        self.ignored = ignored
+
+    def check(self, given: Any) -> None:
+        """Raises ConfigError when the value cannot be honoured."""
+        if given in self.harmless:
+            return
+        keyword = self.name.replace(".", "_")
+        if not self.ignored:
+            raise ConfigError(f"{keyword} is not a key of this client: {self.reason}", key=self.name)
+        _logger.warning("%s has no effect: %s", keyword, self.reason)
+
+
+class ConfigDef:
+    """All keys of one client. Thread: any (nothing changes after it was made)."""
+
+    __slots__ = ("aliases", "foreign", "keys")
+
+    def __init__(self, keys: Iterable[ConfigKey], foreign: Iterable[ForeignKey] = ()) -> None:
+        self.keys: dict[str, ConfigKey] = {key.name: key for key in keys}
+        self.aliases = {alias: key.name for key in self.keys.values() for alias in key.aliases}
+        self.foreign = {key.name: key for key in foreign if key.name not in self.keys}
+
+    def canonical(self, name: str) -> str:
+        """The key's name in dots, whichever spelling or alias was used. Raises ConfigError for an unknown one."""
+        dotted = name.replace("_", ".")
+        dotted = self.aliases.get(dotted, dotted)
+        if dotted in self.keys or dotted in self.foreign:
+            return dotted
+        raise self._unknown(name, dotted)
+
+    def read(self, *sources: Mapping[str, Any]) -> dict[str, Any]:
+        """What was given, by the keys' names in dots; later sources win over earlier ones.
+
+        Raises ConfigError for unknown keys, for a key that one source has in two spellings, and for foreign keys
+        that cannot be honoured.
+        """
+        given: dict[str, Any] = {}
+        for source in sources:
+            spelling: dict[str, str] = {}
+            for name, value in source.items():
+                if not isinstance(name, str):
+                    raise ConfigError(f"configuration keys are strings, not {name!r}")
+                key = self.canonical(name)
+                if key in spelling:
+                    raise ConfigError(f"{key} is given twice, as {spelling[key]!r} and as {name!r}", key=key)
+                spelling[key] = name
+                if key in self.foreign:
+                    self.foreign[key].check(value)
+                else:
+                    given[key] = value
+        return given
+
+    def parse(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A value for every key of the table from what ``read`` returned."""
+        values: dict[str, Any] = {}
+        for name, key in self.keys.items():
+            if name in given:
+                values[name] = key.parse(given[name])
+            elif key.has_default:
+                values[name] = key.default_value()
+            else:
+                raise ConfigError(f"{name} has no default and must be set", key=name)
+        return values
+
+    def _unknown(self, name: str, dotted: str) -> ConfigError:
+        from pykclient.config.librdkafka_names import advice
+
+        if text := advice(dotted, self.keys):
+            return ConfigError(f"unknown configuration key {name!r}: {text}", key=name)
+        import difflib
+
+        near = difflib.get_close_matches(dotted, [*self.keys, *self.aliases], n=1, cutoff=0.5)
+        if not near:
+            return ConfigError(f"unknown configuration key {name!r}", key=name)
+        # The answer is in the spelling of the question.
+        nearest = near[0] if "." in name else near[0].replace(".", "_")
+        return ConfigError(f"unknown configuration key {name!r}; did you mean {nearest!r}?", key=name)
+
+
+def parse_type(value: Any, type: str) -> Any:
+    """``value`` as one of the types; None stays None. Strings are parsed after trimming (Java: ConfigDef.parseType).
+
+    Raises ValueError or TypeError for a value of another type, ImportError or AttributeError for a name that leads
+    nowhere.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _parse_text(value.strip(), type)
+    if type == Type.BOOLEAN:
+        if isinstance(value, bool):
+            return value
+    elif type in _BITS:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return _whole_number(value, _BITS[type])
+    elif type == Type.DOUBLE:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    elif type == Type.LIST:
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return list(value)
+    elif type == Type.CLASS:
+        if not isinstance(value, (bool, int, float, bytes, list, tuple, dict)):
+            return value
+    elif type == Type.PASSWORD and isinstance(value, Password):
+        return value
+    raise TypeError(value.__class__.__name__)
+
+
+def _parse_text(text: str, type: str) -> Any:
+    if type == Type.STRING:
+        return text
+    if type == Type.BOOLEAN:
+        if text.lower() not in {"true", "false"}:
+            raise ValueError(text)
+        return text.lower() == "true"
+    if type in _BITS:
+        return _whole_number(int(text), _BITS[type])
+    if type == Type.DOUBLE:
+        return float(text)
+    if type == Type.LIST:
+        return [part.strip() for part in text.split(",")] if text else []
+    if type == Type.PASSWORD:
+        return Password(text)
+    return load(text)
+
+
+def _whole_number(number: float, bits: int) -> int:
+    """An integer of so many bits; infinity is the largest of them, as programs written for kafka-python mean it."""
+    limit = 1 << (bits - 1)
+    if number == float("inf"):
+        return limit - 1
+    if number != int(number) or not -limit <= number < limit:
+        raise ValueError(number)
+    return int(number)
+
+
+def load(name: str) -> Any:
+    """What a dotted name stands for: ``package.module.Class`` or ``package.module:Class.attribute``.
+
+    Raises ImportError or AttributeError when there is no such thing.
+    """
+    module_name, colon, path = name.partition(":")
+    if not colon:
+        module_name, dot, path = name.rpartition(".")
+        if not dot:
+            raise ImportError(f"{name!r} is not a dotted name")
+    found: Any = importlib.import_module(module_name)
+    for attribute in path.split("."):
+        found = getattr(found, attribute)
+    return found

@@ -1,0 +1,211 @@
+"""The keys of TLS and SASL (Java: SslConfigs, SaslConfigs). None is supported yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykclient.config.config_def import ConfigKey, Importance, Type
+from pykclient.config.validators import CaseInsensitiveValidString, Validator, ValidList, between
+
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+SECURITY_LATER = "connections are plain TCP for now; TLS and SASL come with a later version"
+_JVM = "it configures the Java virtual machine"
+
+
+def _key(
+    name: str,
+    type: str,
+    default: Any,
+    importance: str,
+    doc: str,
+    validator: Validator | None = None,
+    reason: str = SECURITY_LATER,
+) -> ConfigKey:
+    return ConfigKey(name, type, default, validator, importance, doc, unsupported=reason)
+
+
+SECURITY_PROTOCOL = ConfigKey(
+    "security.protocol",
+    Type.STRING,
+    "PLAINTEXT",
+    CaseInsensitiveValidString("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
+    MEDIUM,
+    "How to talk to brokers: over plain TCP or TLS, with or without SASL authentication.",
+    unsupported=SECURITY_LATER,
+    convert=lambda value: value.strip().upper() if isinstance(value, str) else value,
+)
+
+_SSL_KEYS = (
+    _key("ssl.protocol", Type.STRING, "TLSv1.3", MEDIUM, "The newest TLS version to offer."),
+    _key("ssl.provider", Type.STRING, None, MEDIUM, "The Java security provider for TLS.", reason=_JVM),
+    _key("ssl.cipher.suites", Type.LIST, (), LOW, "The cipher suites to offer; empty for the library's.", ValidList()),
+    _key("ssl.enabled.protocols", Type.LIST, ("TLSv1.2", "TLSv1.3"), MEDIUM, "TLS versions to offer.", ValidList()),
+    _key(
+        "ssl.keystore.type", Type.STRING, "JKS", MEDIUM, "Format of the file with this client's key: PEM, PKCS12, JKS."
+    ),
+    _key("ssl.keystore.location", Type.STRING, None, HIGH, "File with this client's key and certificate chain."),
+    _key("ssl.keystore.password", Type.PASSWORD, None, HIGH, "Password of that file."),
+    _key("ssl.key.password", Type.PASSWORD, None, HIGH, "Password of the key itself."),
+    _key("ssl.keystore.key", Type.PASSWORD, None, HIGH, "This client's private key, as PEM text."),
+    _key("ssl.keystore.certificate.chain", Type.PASSWORD, None, HIGH, "This client's certificate chain, as PEM text."),
+    _key("ssl.truststore.certificates", Type.PASSWORD, None, HIGH, "Certificates to trust, as PEM text."),
+    _key("ssl.truststore.type", Type.STRING, "JKS", MEDIUM, "Format of the file with trusted certificates."),
+    _key("ssl.truststore.location", Type.STRING, None, HIGH, "File with trusted certificates."),
+    _key("ssl.truststore.password", Type.PASSWORD, None, HIGH, "Password of that file."),
+    _key("ssl.keymanager.algorithm", Type.STRING, "SunX509", LOW, "Java's key manager factory.", reason=_JVM),
+    _key("ssl.trustmanager.algorithm", Type.STRING, "PKIX", LOW, "Java's trust manager factory.", reason=_JVM),
+    _key(
+        "ssl.endpoint.identification.algorithm",
+        Type.STRING,
+        "https",
+        LOW,
+        "How the broker's host name is checked against its certificate; an empty string turns the check off.",
+    ),
+    _key("ssl.secure.random.implementation", Type.STRING, None, LOW, "Java's random number generator.", reason=_JVM),
+    _key("ssl.engine.factory.class", Type.CLASS, None, LOW, "What makes TLS engines."),
+)
+
+_SASL_KEYS = (
+    _key("sasl.mechanism", Type.STRING, "GSSAPI", MEDIUM, "The SASL mechanism to authenticate with."),
+    _key("sasl.jaas.config", Type.PASSWORD, None, MEDIUM, "Login parameters in the format of JAAS files."),
+    _key("sasl.client.callback.handler.class", Type.CLASS, None, MEDIUM, "What answers a mechanism's questions."),
+    _key("sasl.login.callback.handler.class", Type.CLASS, None, MEDIUM, "What answers a login's questions."),
+    _key("sasl.login.class", Type.CLASS, None, MEDIUM, "What performs the login."),
+    _key("sasl.login.connect.timeout.ms", Type.INT, None, LOW, "Bound on connecting to the identity provider."),
+    _key("sasl.login.read.timeout.ms", Type.INT, None, LOW, "Bound on reading from the identity provider."),
+    _key("sasl.login.retry.backoff.max.ms", Type.LONG, 10_000, LOW, "Longest pause between two login attempts."),
+    _key("sasl.login.retry.backoff.ms", Type.LONG, 100, LOW, "First pause between two login attempts."),
+    _key(
+        "sasl.login.refresh.window.factor",
+        Type.DOUBLE,
+        0.8,
+        LOW,
+        "The part of a credential's lifetime after which it is renewed.",
+        between(0.5, 1.0),
+    ),
+    _key(
+        "sasl.login.refresh.window.jitter",
+        Type.DOUBLE,
+        0.05,
+        LOW,
+        "The most that chance adds to that moment, as a part of the lifetime.",
+        between(0.0, 0.25),
+    ),
+    _key(
+        "sasl.login.refresh.min.period.seconds",
+        Type.SHORT,
+        60,
+        LOW,
+        "The shortest time between two renewals.",
+        between(0, 900),
+    ),
+    _key(
+        "sasl.login.refresh.buffer.seconds",
+        Type.SHORT,
+        300,
+        LOW,
+        "How long before its end a credential is renewed at the latest.",
+        between(0, 3600),
+    ),
+    ConfigKey(
+        "sasl.kerberos.service.name",
+        Type.STRING,
+        None,
+        None,
+        MEDIUM,
+        "The name that brokers have in Kerberos.",
+        unsupported=SECURITY_LATER,
+        # kafka-python's default, which programs may spell out.
+        convert=lambda value: None if value == "kafka" else value,
+    ),
+    _key("sasl.kerberos.kinit.cmd", Type.STRING, "/usr/bin/kinit", LOW, "The kinit program."),
+    _key(
+        "sasl.kerberos.ticket.renew.window.factor",
+        Type.DOUBLE,
+        0.8,
+        LOW,
+        "The part of a ticket's lifetime after which it is renewed.",
+    ),
+    _key("sasl.kerberos.ticket.renew.jitter", Type.DOUBLE, 0.05, LOW, "The most that chance adds to that moment."),
+    _key("sasl.kerberos.min.time.before.relogin", Type.LONG, 60_000, LOW, "Shortest time between two logins, in ms."),
+)
+
+_OAUTH_KEYS = (
+    _key(
+        "sasl.oauthbearer.jwt.retriever.class",
+        Type.CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        MEDIUM,
+        "What fetches the token.",
+    ),
+    _key(
+        "sasl.oauthbearer.jwt.validator.class",
+        Type.CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        MEDIUM,
+        "What checks the token.",
+    ),
+    _key("sasl.oauthbearer.scope", Type.STRING, None, MEDIUM, "The scope to ask the identity provider for."),
+    _key("sasl.oauthbearer.client.credentials.client.id", Type.STRING, None, MEDIUM, "The OAuth client's id."),
+    _key(
+        "sasl.oauthbearer.client.credentials.client.secret", Type.PASSWORD, None, MEDIUM, "The OAuth client's secret."
+    ),
+    _key(
+        "sasl.oauthbearer.assertion.algorithm",
+        Type.STRING,
+        "RS256",
+        MEDIUM,
+        "The algorithm that signs an assertion.",
+        CaseInsensitiveValidString("ES256", "RS256"),
+    ),
+    _key("sasl.oauthbearer.assertion.claim.aud", Type.STRING, None, MEDIUM, "An assertion's audience."),
+    _key(
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        Type.INT,
+        300,
+        LOW,
+        "How long an assertion is valid.",
+        between(0, 86400),
+    ),
+    _key("sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, MEDIUM, "An assertion's issuer."),
+    _key(
+        "sasl.oauthbearer.assertion.claim.jti.include", Type.BOOLEAN, False, MEDIUM, "Whether assertions carry an id."
+    ),
+    _key(
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        Type.INT,
+        60,
+        LOW,
+        "How far back an assertion's validity begins.",
+        between(0, 3600),
+    ),
+    _key("sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, MEDIUM, "An assertion's subject."),
+    _key("sasl.oauthbearer.assertion.file", Type.STRING, None, MEDIUM, "A file with a ready assertion."),
+    _key("sasl.oauthbearer.assertion.private.key.file", Type.STRING, None, MEDIUM, "File with the key that signs."),
+    _key("sasl.oauthbearer.assertion.private.key.passphrase", Type.PASSWORD, None, MEDIUM, "That key's password."),
+    _key(
+        "sasl.oauthbearer.assertion.template.file", Type.STRING, None, MEDIUM, "File with fixed parts of an assertion."
+    ),
+    _key("sasl.oauthbearer.scope.claim.name", Type.STRING, "scope", LOW, "The claim that has the scope."),
+    _key("sasl.oauthbearer.sub.claim.name", Type.STRING, "sub", LOW, "The claim that has the subject."),
+    _key("sasl.oauthbearer.token.endpoint.url", Type.STRING, None, MEDIUM, "Where tokens are fetched."),
+    _key("sasl.oauthbearer.jwks.endpoint.url", Type.STRING, None, MEDIUM, "Where the provider's keys are fetched."),
+    _key("sasl.oauthbearer.jwks.endpoint.refresh.ms", Type.LONG, 3_600_000, LOW, "How often those keys are fetched."),
+    _key(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Type.LONG, 10_000, LOW, "Longest pause between attempts."
+    ),
+    _key("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Type.LONG, 100, LOW, "First pause between attempts."),
+    _key("sasl.oauthbearer.clock.skew.seconds", Type.INT, 30, LOW, "How far the provider's clock may be off."),
+    _key("sasl.oauthbearer.expected.audience", Type.LIST, (), HIGH, "Audiences that a token may have.", ValidList()),
+    _key("sasl.oauthbearer.expected.issuer", Type.STRING, None, HIGH, "The issuer that a token must have."),
+    _key("sasl.oauthbearer.header.urlencode", Type.BOOLEAN, False, LOW, "Whether id and secret are URL-encoded."),
+)
+
+SECURITY_KEYS = (
+    SECURITY_PROTOCOL,
+    _key("security.providers", Type.STRING, None, LOW, "Java security providers to install.", reason=_JVM),
+    *_SSL_KEYS,
+    *_SASL_KEYS,
+    *_OAUTH_KEYS,
+)
