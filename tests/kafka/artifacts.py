@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import hashlib
 import os
 import re
 import shutil
@@ -85,8 +86,14 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
+def kafka_folder() -> Path:
+    """The cache entry of all that comes from this version of Kafka and this pom."""
+    key = hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]
+    return cache_folder() / "kafka" / f"{KAFKA_VERSION}-{key}"
+
+
 def _lib() -> Path:
-    return cache_folder() / "kafka" / KAFKA_VERSION / "lib"
+    return kafka_folder() / "lib"
 
 
 def lib_folder() -> Path:

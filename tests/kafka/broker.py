@@ -1,0 +1,155 @@
+"""One broker: a process that can be killed, stopped, paused and started again on its own port."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.kafka import artifacts
+from tests.kafka.probe import ClusterState, cluster_state
+from tests.support.wait import eventually
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+class BrokerError(RuntimeError):
+    """A broker died or did not get ready; carries the end of its log."""
+
+
+class Broker:
+    """A KRaft node that is broker and controller in one. Made by KafkaCluster. Thread: any, one call at a time."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, node_id: int, port: int, folder: Path, java_options: Sequence[str], watchdog: IO[str]) -> None:
+        self.id = node_id
+        self.port = port
+        self.proxied_port = 0
+        self.behind_proxy_port = 0
+        self.folder = folder
+        self.log = folder / "server.log"
+        self.data = folder / "data"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.paused = False
+        self._java_options = list(java_options)
+        self._watchdog = watchdog
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.id} at {self.address}>"
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def format(self, cluster_id: str, directory_id: str, properties: Mapping[str, object], checkpoint: bytes) -> None:
+        """Write the configuration, and the storage as StorageTool leaves it."""
+        self.data.mkdir(parents=True)
+        lines = [f"{key}={value}\n" for key, value in properties.items()]
+        (self.folder / "server.properties").write_text("".join(lines))
+        meta = {"version": 1, "cluster.id": cluster_id, "node.id": self.id, "directory.id": directory_id}
+        (self.data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in meta.items()))
+        (self.data / "bootstrap.checkpoint").write_bytes(checkpoint)
+
+    def launch(self) -> None:
+        """Start the process, and do not wait until it is ready."""
+        if self.running:
+            raise AssertionError(f"{self!r} is running")
+        command = [artifacts.java_tool(), *self._java_options, "-Dpykclient.log.level=INFO"]
+        command += [f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", artifacts.classpath()]
+        command += ["kafka.Kafka", str(self.folder / "server.properties")]
+        with self.log.open("ab") as log:  # a session of its own: Ctrl-C is for the tests, not for the broker
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+        self.paused = False
+        self._tell_watchdog(f"+{self.process.pid}")
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start, and wait until clients are served."""
+        self.launch()
+        self.await_ready(timeout_s=timeout_s)
+
+    def await_ready(self, brokers: int = 1, timeout_s: float = 60.0) -> None:
+        """Wait until this broker answers and knows itself and ``brokers`` in all."""
+
+        def ready() -> bool:
+            self.check_alive()
+            with contextlib.suppress(OSError):
+                known = self.state(()).brokers
+                return self.id in known and len(known) >= brokers
+            return False
+
+        try:
+            eventually(ready, timeout_s, every_s=0.05)
+        except AssertionError:
+            raise BrokerError(f"{self!r} was not ready within {timeout_s} s; its log ends\n{self.log_tail()}") from None
+
+    def check_alive(self) -> None:
+        """Raises BrokerError with the end of the log if the process ended."""
+        if not self.running:
+            code = None if self.process is None else self.process.returncode
+            raise BrokerError(f"{self!r} ended with code {code}; its log ends\n{self.log_tail()}")
+
+    def state(self, topics: Sequence[str] | None = None) -> ClusterState:
+        """Brokers and topics (None: all) as this broker sees them. Raises OSError where it does not answer."""
+        return cluster_state(self.host, self.port, topics)
+
+    def kill(self) -> None:
+        """SIGKILL: a crash."""
+        self._signal(signal.SIGKILL)
+        self._reap(10.0)
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """SIGTERM: a controlled shutdown, which moves leaders away first; SIGKILL after ``timeout_s``."""
+        self.resume()
+        self._signal(signal.SIGTERM)
+        try:
+            self._reap(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing answers."""
+        self._signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT after ``pause``; nothing otherwise."""
+        if self.paused:
+            self._signal(signal.SIGCONT)
+            self.paused = False
+
+    def restart(self, timeout_s: float = 60.0) -> None:
+        """Stop if running, then start on the same port with the same data."""
+        if self.running:
+            self.stop()
+        self.start(timeout_s)
+
+    def log_tail(self, lines: int = 40) -> str:
+        if not self.log.exists():
+            return "(no log)"
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is None or self.process.poll() is not None:
+            raise AssertionError(f"{self!r} is not running, so it cannot be sent {number.name}")
+        os.kill(self.process.pid, number)
+
+    def _reap(self, timeout_s: float) -> None:
+        assert self.process is not None
+        self.process.wait(timeout_s)
+        self.paused = False
+        self._tell_watchdog(f"-{self.process.pid}")
+
+    def _tell_watchdog(self, line: str) -> None:
+        self._watchdog.write(line + "\n")
+        self._watchdog.flush()

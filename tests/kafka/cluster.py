@@ -1,0 +1,366 @@
+"""A real Kafka of one broker or more, for as long as a ``with`` block lasts.
+
+with KafkaCluster(brokers=3) as cluster:
+    cluster.create_topic("orders", partitions=3)
+    ...  # cluster.bootstrap_servers
+    cluster.brokers[cluster.leader_of("orders", 0)].kill()
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tests.kafka import artifacts
+from tests.kafka.broker import Broker
+from tests.kafka.ports import PortReservations
+from tests.kafka.probe import PartitionState
+from tests.kafka.tools import run_tool
+from tests.support.wait import eventually
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms128m", "-Xmx512m")
+_THROUGHPUT = ("-XX:+UseG1GC", "-Xms1g", "-Xmx1g")
+
+
+class KafkaCluster:
+    """Brokers 1 to ``brokers``, each a KRaft node that is broker and controller in one, in a rack of its own.
+
+    ``properties`` go into every broker's configuration, ``broker_properties[id]`` into one's. ``port`` is the first
+    broker's, by default any. ``throughput`` gives the brokers the full compiler and a larger heap, for benchmarks.
+    Clients reach each broker on two listeners: directly (``bootstrap_servers``) and through ``proxied_port``, a port
+    that is advertised by a listener of its own and on which nothing listens until ``proxies`` does.
+
+    Leaving the block kills the brokers and deletes their folder; so does the end of the test process, however it ends.
+    Thread: any, one call at a time.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        properties: Mapping[str, object] | None = None,
+        broker_properties: Mapping[int, Mapping[str, object]] | None = None,
+        *,
+        port: int | None = None,
+        throughput: bool = False,
+        java_options: Sequence[str] | None = None,
+    ) -> None:
+        self.size = brokers
+        self.brokers: dict[int, Broker] = {}
+        self.cluster_id = _random_id()
+        self.folder = Path()
+        self._properties = dict(properties or {})
+        self._broker_properties = broker_properties or {}
+        self._port = port
+        options = _THROUGHPUT if throughput else _QUICK_START
+        self._java_options = [*options, *(_class_data() if java_options is None else java_options)]
+        self._ports = PortReservations()
+        self._watchdog: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start every broker, and wait until each answers and knows the others."""
+        self.folder = Path(tempfile.mkdtemp(prefix="pykclient-kafka-"))
+        watch = [sys.executable, "-S", "-E", str(Path(__file__).with_name("watchdog.py")), str(self.folder)]
+        self._watchdog = subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
+        assert self._watchdog.stdin is not None
+        try:
+            ids = range(1, self.size + 1)
+            controllers = {node_id: self._ports.take() for node_id in ids}
+            voters = ",".join(f"{node_id}@{Broker.host}:{port}" for node_id, port in controllers.items())
+            checkpoint = _bootstrap_checkpoint()
+            for node_id in ids:
+                port = self._ports.take(self._port if node_id == 1 else None)
+                folder = self.folder / f"broker-{node_id}"
+                broker = Broker(node_id, port, folder, self._java_options, self._watchdog.stdin)
+                broker.proxied_port, broker.behind_proxy_port = self._ports.take(), self._ports.take()
+                properties = self._configuration(broker, voters, controllers)
+                broker.format(self.cluster_id, _random_id(), properties, checkpoint)
+                self.brokers[node_id] = broker
+            for broker in self.brokers.values():
+                broker.launch()
+            for broker in self.brokers.values():
+                broker.await_ready(self.size, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Kill what runs and delete the folder."""
+        for broker in self.brokers.values():
+            if broker.running:
+                broker.kill()
+        if self._watchdog is not None:
+            assert self._watchdog.stdin is not None
+            self._watchdog.stdin.close()
+            self._watchdog.wait(10.0)
+            self._watchdog = None
+        if self.folder.name:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.brokers = {}
+        self._ports.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    @property
+    def proxied_bootstrap_servers(self) -> str:
+        """The listeners that are reached through ``proxies`` only."""
+        return ",".join(f"{Broker.host}:{broker.proxied_port}" for broker in self.brokers.values())
+
+    def any_broker(self) -> Broker:
+        """A broker that runs and is not paused."""
+        for broker in self.brokers.values():
+            if broker.running and not broker.paused:
+                return broker
+        raise AssertionError("no broker is running")
+
+    def make_healthy(self, timeout_s: float = 60.0) -> None:
+        """Resume or start what is not up, then wait until every replica of every partition is in sync."""
+        for broker in self.brokers.values():
+            broker.resume()
+            if not broker.running:
+                broker.launch()
+        for broker in self.brokers.values():
+            broker.await_ready(self.size, timeout_s)
+        eventually(lambda: not self.out_of_sync(), timeout_s, "every replica in sync")
+
+    def out_of_sync(self) -> list[str]:
+        """The partitions whose leader is missing or whose replicas are not all in sync, such as ``orders-0``."""
+        try:
+            topics = self.any_broker().state().topics
+        except OSError as error:
+            return [str(error)]
+        return [
+            f"{topic}-{partition}"
+            for topic, partitions in topics.items()
+            for partition, state in partitions.items()
+            if state.leader < 0 or set(state.isr) != set(state.replicas)
+        ]
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> str:
+        """Create a topic and return its name once every broker knows it.
+
+        It is replicated to three brokers if there are, unless ``replication`` says else or ``assignment`` names the
+        replicas of each partition, the leader first.
+        """
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        settings = {key: str(value) for key, value in (config or {}).items()}
+        if assignment is None:
+            topic = NewTopic(name, partitions, replication or min(3, self.size), config=settings)
+        else:
+            partitions = len(assignment)
+            topic = NewTopic(name, partitions, replica_assignment=[list(row) for row in assignment], config=settings)
+        admin = self._admin()
+        admin.create_topics([topic])[name].result(30.0)
+        self._await_topic(name, partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until no running broker knows it."""
+        admin = self._admin()
+        admin.delete_topics([name])[name].result(30.0)
+        eventually(lambda: not any(name in topics for topics in self._views()), 30.0, f"topic {name!r} gone")
+
+    def partition(self, topic: str, partition: int) -> PartitionState:
+        """Leader, replicas and in-sync replicas, as the first broker that runs sees them."""
+        state = self.any_broker().state([topic]).topics.get(topic, {}).get(partition)
+        assert state is not None, f"{topic}-{partition} is unknown"
+        return state
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition; -1 where none does."""
+        return self.partition(topic, partition).leader
+
+    def await_leader(self, topic: str, partition: int, *, other_than: int = -1, timeout_s: float = 30.0) -> int:
+        """Wait until a partition has a leader, and one that is not ``other_than``."""
+
+        def leader() -> int | None:
+            with contextlib.suppress(OSError):
+                found = self.leader_of(topic, partition)
+                return found if found not in (-1, other_than) else None
+            return None
+
+        found = eventually(leader, timeout_s, f"a leader of {topic}-{partition} other than {other_than}")
+        assert found is not None
+        return found
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make broker ``to`` lead a partition, replicating to it first if it has no replica."""
+        from kafka import TopicPartition
+        from kafka.admin import ElectionType, KafkaAdminClient
+
+        replicas = self.partition(topic, partition).replicas
+        rest = [broker for broker in replicas if broker != to]
+        wanted = [to, *rest][: len(replicas)]
+        where = TopicPartition(topic, partition)
+        admin = KafkaAdminClient(bootstrap_servers=self.any_broker().address)
+        try:
+            if wanted != list(replicas):
+                admin.alter_partition_reassignments({where: wanted})
+                eventually(
+                    lambda: self.partition(topic, partition).isr and self._assigned(topic, partition, wanted), 30.0
+                )
+            if self.leader_of(topic, partition) != to:
+                admin.elect_leaders(ElectionType.PREFERRED, {topic: [partition]})
+        finally:
+            admin.close()
+        eventually(
+            lambda: all(topics[topic][partition].leader == to for topics in self._views()),
+            30.0,
+            f"broker {to} leads {topic}-{partition}",
+        )
+
+    def _assigned(self, topic: str, partition: int, wanted: list[int]) -> bool:
+        state = self.partition(topic, partition)
+        return list(state.replicas) == wanted and set(state.isr) == set(wanted)
+
+    def _views(self) -> list[dict[str, dict[int, PartitionState]]]:
+        """What each running broker knows of all topics."""
+        return [b.state().topics for b in self.brokers.values() if b.running and not b.paused]
+
+    def _await_topic(self, name: str, partitions: int) -> None:
+        def known() -> bool:
+            for topics in self._views():
+                states = topics.get(name, {})
+                if len(states) != partitions or any(state.leader < 0 for state in states.values()):
+                    return False
+            return True
+
+        eventually(known, 30.0, f"every broker knows topic {name!r}")
+
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    def _configuration(self, broker: Broker, voters: str, controllers: Mapping[int, int]) -> dict[str, object]:
+        """The server.properties of one broker."""
+        internal = self._ports.take()
+        copies, in_sync = min(3, self.size), min(2, self.size)
+        ports = {
+            "PLAINTEXT": broker.port,
+            "PROXIED": broker.behind_proxy_port,
+            "INTERNAL": internal,
+            "CONTROLLER": controllers[broker.id],
+        }
+        advertised = {"PLAINTEXT": broker.port, "PROXIED": broker.proxied_port, "INTERNAL": internal}
+        return {
+            "process.roles": "broker,controller",
+            "node.id": broker.id,
+            "broker.rack": f"rack-{broker.id}",
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "INTERNAL",
+            "listeners": _listeners(ports),
+            "advertised.listeners": _listeners(advertised),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ports),
+            "log.dirs": broker.data,
+            "num.partitions": 1,
+            "default.replication.factor": copies,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            **_SETTINGS,
+            **self._properties,
+            **self._broker_properties.get(broker.id, {}),
+        }
+
+
+#: Small, prompt and lasting: what a test does not want to wait for, or to lose.
+_SETTINGS: dict[str, object] = {
+    "num.io.threads": 4,
+    "num.network.threads": 2,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.min.session.timeout.ms": 500,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+    "broker.session.timeout.ms": 6000,  # how soon a killed broker's partitions get another leader
+    "broker.heartbeat.interval.ms": 500,
+    "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
+    "log.retention.ms": -1,  # records may carry any timestamp
+    "log.segment.delete.delay.ms": 1000,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+}
+
+
+def _listeners(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{Broker.host}:{port}" for name, port in ports.items())
+
+
+def _random_id() -> str:
+    """An id as Kafka writes them: 16 bytes in URL-safe base 64, with no dash at the start."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+@functools.cache
+def _bootstrap_checkpoint() -> bytes:
+    """What StorageTool's ``format`` puts into a node's storage beside its ids; the same for all nodes, so made once."""
+    kept = artifacts.kafka_folder() / "bootstrap.checkpoint"
+    if not kept.exists():
+        artifacts.lib_folder()
+        with artifacts.locked("kafka-format"), tempfile.TemporaryDirectory(dir=kept.parent) as name:
+            folder = Path(name)
+            (folder / "server.properties").write_text(
+                "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+                "controller.quorum.voters=1@127.0.0.1:1\nlisteners=PLAINTEXT://127.0.0.1:2,CONTROLLER://127.0.0.1:1\n"
+                f"log.dirs={folder / 'data'}\n"
+            )
+            run_tool("kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", str(folder / "server.properties"))
+            (folder / "data" / kept.name).rename(kept)
+    return kept.read_bytes()
+
+
+@functools.cache
+def _class_data() -> list[str]:
+    """JVM options for an archive of Kafka's parsed classes, made by a first broker: it halves the time of a start."""
+    archive = artifacts.kafka_folder() / f"classes-{artifacts.java_version()}.jsa"
+    if not archive.exists():
+        with artifacts.locked("kafka-classes"):
+            if not archive.exists():
+                made = archive.with_suffix(".new")
+                with KafkaCluster(java_options=[f"-XX:ArchiveClassesAtExit={made}"]) as cluster:
+                    cluster.create_topic("any")
+                    cluster.brokers[1].stop()
+                made.rename(archive)
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

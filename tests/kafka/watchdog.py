@@ -1,0 +1,33 @@
+"""Kill what is left when the test process is gone, however it went: run as a script by KafkaCluster.
+
+The pipe on stdin is open for as long as the parent lives; the parent names the processes to watch by ``+pid`` and
+``-pid`` lines. At the end of the pipe the rest are killed and the folder (first argument) is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+
+
+def main() -> None:
+    watched: set[int] = set()
+    for line in sys.stdin:
+        pid = int(line[1:])
+        (watched.add if line[0] == "+" else watched.discard)(pid)
+    for pid in watched:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for _ in range(50):  # a dying broker may still be writing
+        shutil.rmtree(sys.argv[1], ignore_errors=True)
+        if not os.path.exists(sys.argv[1]):
+            return
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()
