@@ -1,0 +1,10 @@
+"""Metrics with Java's names and meaning: sensors take values in, stats compute, reporters are told."""
+
+from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
+from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.sensor import Sensor
+
+__all__ = ["KafkaMetric", "MetricConfig", "MetricName", "Metrics", "MetricsReporter", "RecordingLevel", "Sensor"]

@@ -1,0 +1,47 @@
+"""A metric that can be read (Java: KafkaMetric)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pykclient.clock import Clock
+from pykclient.metrics.metric_config import MetricConfig
+from pykclient.metrics.metric_name import MetricName
+
+
+class KafkaMetric:
+    """A name and a way to compute a value. Thread: any.
+
+    ``lock`` is that of the sensor whose values are read; gauges have none, so that they are called without any lock.
+    """
+
+    __slots__ = ("_clock", "_lock", "_provider", "config", "metric_name")
+
+    def __init__(
+        self,
+        metric_name: MetricName,
+        provider: Callable[[MetricConfig, int], Any],
+        config: MetricConfig,
+        clock: Clock,
+        lock: threading.Lock | None = None,
+    ) -> None:
+        self.metric_name = metric_name
+        self.config = config
+        self._provider = provider
+        self._clock = clock
+        self._lock = lock
+
+    def metric_value(self) -> Any:
+        """The value now: a float from a stat, anything from a gauge."""
+        now_ms = self._clock.now_ms()
+        if self._lock is None:
+            return self._provider(self.config, now_ms)
+        with self._lock:
+            return self._provider(self.config, now_ms)
+
+    value = metric_value  #: kafka-python's name for it.
+
+    def __repr__(self) -> str:
+        return f"KafkaMetric({self.metric_name!r})"

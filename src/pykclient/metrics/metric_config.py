@@ -1,0 +1,56 @@
+"""How metrics are sampled (Java: MetricConfig)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pykclient.errors import IllegalArgumentError
+
+
+class RecordingLevel:
+    """How fine a sensor is, and which are recorded."""
+
+    INFO: Final = 0
+    DEBUG: Final = 1
+    TRACE: Final = 2
+
+    @staticmethod
+    def for_name(name: str) -> int:
+        """The level that ``metrics.recording.level`` names."""
+        return {"INFO": 0, "DEBUG": 1, "TRACE": 2}[name.upper()]
+
+
+class MetricConfig:
+    """``samples`` windows of ``time_window_ms`` each are kept; a window also ends after ``event_window`` values.
+
+    ``tags`` are added to every metric's own. Thread: any (immutable).
+    """
+
+    __slots__ = ("event_window", "record_level", "samples", "tags", "time_window_ms")
+
+    def __init__(
+        self,
+        samples: int = 2,
+        time_window_ms: int = 30_000,
+        record_level: int = RecordingLevel.INFO,
+        tags: Mapping[str, str] | None = None,
+        event_window: int = (1 << 63) - 1,
+    ) -> None:
+        if samples < 1:
+            raise IllegalArgumentError(f"samples = {samples}: at least one is needed")
+        self.samples = samples
+        self.time_window_ms = time_window_ms
+        self.record_level = record_level
+        self.tags: dict[str, str] = dict(tags or {})
+        self.event_window = event_window
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], client_id: str) -> MetricConfig:
+        """What a client's configuration says, with the tag ``client-id``."""
+        return cls(
+            samples=config["metrics.num.samples"],
+            time_window_ms=config["metrics.sample.window.ms"],
+            record_level=RecordingLevel.for_name(config["metrics.recording.level"]),
+            tags={"client-id": client_id},
+        )

@@ -1,0 +1,203 @@
+"""The registry of a client's metrics (Java: Metrics)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.errors import IllegalArgumentError
+from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
+from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.sensor import Sensor, SensorOptions
+
+_logger = logging.getLogger(__name__)
+
+#: How often sensors are looked through for expired ones, at most.
+_SWEEP_INTERVAL_MS = 30_000
+
+
+class Metrics:
+    """Sensors and metrics by name. Thread: any.
+
+    Sensors that may expire are removed while other calls come in, not by a thread of their own; so nothing outlives
+    its time by more than 30 s and the next call.
+    """
+
+    def __init__(
+        self, config: MetricConfig | None = None, reporters: Iterable[MetricsReporter] = (), clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.config = MetricConfig() if config is None else config
+        self._clock = clock
+        # guards: _metrics, _sensors, _children, _reporters, _next_sweep_ms
+        self._lock = threading.RLock()
+        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._sensors: dict[str, Sensor] = {}
+        self._children: dict[Sensor, list[Sensor]] = {}
+        self._reporters: list[MetricsReporter] = []
+        self._next_sweep_ms = clock.now_ms() + _SWEEP_INTERVAL_MS
+        for reporter in reporters:
+            self.add_reporter(reporter)
+        count_name = self.metric_name("count", "kafka-metrics-count", "How many metrics there are")
+        self.add_metric(count_name, lambda _config, _now_ms: len(self._metrics))
+
+    def metric_name(
+        self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None
+    ) -> MetricName:
+        """A name with the registry's own tags added."""
+        return MetricName(name, group, description, {**self.config.tags, **(tags or {})})
+
+    # --- sensors ---------------------------------------------------------------------------------------------------
+
+    def sensor(
+        self,
+        name: str,
+        *parents: Sensor,
+        config: MetricConfig | None = None,
+        recording_level: int = RecordingLevel.INFO,
+        inactive_expiration_ms: int | None = None,
+    ) -> Sensor:
+        """The sensor of this name; made with these properties if there is none yet."""
+        self._sweep()
+        with self._lock:
+            sensor = self._sensors.get(name)
+            if sensor is None:
+                options = SensorOptions(config or self.config, parents, recording_level, inactive_expiration_ms)
+                sensor = self._sensors[name] = Sensor(self, name, options, self._clock)
+                for parent in sensor.parents:
+                    self._children.setdefault(parent, []).append(sensor)
+            return sensor
+
+    def get_sensor(self, name: str) -> Sensor | None:
+        return self._sensors.get(name)
+
+    def remove_sensor(self, name: str) -> None:
+        """Remove a sensor with its metrics, and the sensors that it is a parent of."""
+        with self._lock:
+            sensor = self._sensors.pop(name, None)
+            if sensor is None:
+                return
+            children = self._children.pop(sensor, [])
+            for parent in sensor.parents:
+                siblings = self._children.get(parent, [])
+                if sensor in siblings:
+                    siblings.remove(sensor)
+        for metric in sensor.metrics:
+            self.remove_metric(metric.metric_name)
+        for child in children:
+            self.remove_sensor(child.name)
+
+    def _sweep(self) -> None:
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            if now_ms < self._next_sweep_ms:
+                return
+            self._next_sweep_ms = now_ms + _SWEEP_INTERVAL_MS
+            expired = [sensor.name for sensor in self._sensors.values() if sensor.has_expired(now_ms)]
+        for name in expired:
+            _logger.debug("sensor %s got no values for too long and is removed", name)
+            self.remove_sensor(name)
+
+    # --- metrics ---------------------------------------------------------------------------------------------------
+
+    def add_metric(
+        self,
+        metric_name: MetricName,
+        provider: Callable[[MetricConfig, int], Any],
+        config: MetricConfig | None = None,
+    ) -> KafkaMetric:
+        """Register a gauge: ``provider(config, now_ms)`` is called whenever the metric is read.
+
+        Raises IllegalArgumentError when there is a metric of this name.
+        """
+        metric = KafkaMetric(metric_name, provider, config or self.config, self._clock)
+        if self.register(metric) is not metric:
+            raise IllegalArgumentError(f"{metric_name!r} is registered already")
+        return metric
+
+    def add_metric_if_absent(
+        self,
+        metric_name: MetricName,
+        provider: Callable[[MetricConfig, int], Any],
+        config: MetricConfig | None = None,
+    ) -> KafkaMetric:
+        """Like ``add_metric``, but returns the metric of this name if there is one."""
+        return self.register(KafkaMetric(metric_name, provider, config or self.config, self._clock))
+
+    def register(self, metric: KafkaMetric) -> KafkaMetric:
+        """The metric that has the name from now on: ``metric``, or the one that had it before."""
+        with self._lock:
+            registered = self._metrics.setdefault(metric.metric_name, metric)
+            reporters = list(self._reporters)
+        if registered is metric:
+            for reporter in reporters:
+                _tell(reporter, "metric_change", metric)
+        return registered
+
+    def remove_metric(self, metric_name: MetricName) -> KafkaMetric | None:
+        with self._lock:
+            metric = self._metrics.pop(metric_name, None)
+            reporters = list(self._reporters)
+        if metric is not None:
+            for reporter in reporters:
+                _tell(reporter, "metric_removal", metric)
+        return metric
+
+    def metric(self, metric_name: MetricName) -> KafkaMetric | None:
+        return self._metrics.get(metric_name)
+
+    @property
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        """A copy of all metrics by name."""
+        self._sweep()
+        with self._lock:
+            return dict(self._metrics)
+
+    def by_group(self) -> dict[str, dict[str, Any]]:
+        """All values as ``{group: {name: value}}``, the form of kafka-python.
+
+        Where a metric has tags besides the registry's, their values are part of the group:
+        ``producer-topic-metrics.orders``.
+        """
+        groups: dict[str, dict[str, Any]] = {}
+        for name, metric in self.metrics.items():
+            own_tags = [value for tag, value in name.tags.items() if tag not in self.config.tags]
+            group = ".".join([name.group, *own_tags])
+            groups.setdefault(group, {})[name.name] = metric.metric_value()
+        return groups
+
+    # --- reporters -------------------------------------------------------------------------------------------------
+
+    @property
+    def reporters(self) -> list[MetricsReporter]:
+        with self._lock:
+            return list(self._reporters)
+
+    def add_reporter(self, reporter: MetricsReporter) -> None:
+        with self._lock:
+            existing = list(self._metrics.values())
+            self._reporters.append(reporter)
+        reporter.init(existing)
+
+    def remove_reporter(self, reporter: MetricsReporter) -> None:
+        with self._lock:
+            if reporter not in self._reporters:
+                return
+            self._reporters.remove(reporter)
+        _tell(reporter, "close")
+
+    def close(self) -> None:
+        """Close the reporters; the metrics can still be read."""
+        for reporter in self.reporters:
+            self.remove_reporter(reporter)
+
+
+def _tell(reporter: MetricsReporter, method: str, *args: Any) -> None:
+    try:
+        getattr(reporter, method)(*args)
+    except Exception:
+        _logger.exception("metrics reporter %s failed in %s", type(reporter).__name__, method)

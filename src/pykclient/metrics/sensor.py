@@ -1,0 +1,165 @@
+"""Where values are handed in (Java: Sensor)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+from pykclient.clock import Clock
+from pykclient.errors import IllegalArgumentError
+from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
+from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat
+
+if TYPE_CHECKING:
+    from pykclient.metrics.metrics import Metrics
+
+
+class SensorOptions:
+    """What a sensor is made with.
+
+    ``parents`` get every value, too. A sensor that gets none for ``inactive_expiration_ms`` is removed (None: never).
+    """
+
+    __slots__ = ("config", "inactive_expiration_ms", "parents", "recording_level")
+
+    def __init__(
+        self,
+        config: MetricConfig,
+        parents: Sequence[Sensor] = (),
+        recording_level: int = RecordingLevel.INFO,
+        inactive_expiration_ms: int | None = None,
+    ) -> None:
+        self.config = config
+        self.parents = tuple(parents)
+        self.recording_level = recording_level
+        self.inactive_expiration_ms = inactive_expiration_ms
+
+
+class Sensor:
+    """Hands each value to its stats and to its parents. Made by ``Metrics.sensor``. Thread: any."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_inactive_expiration_ms",
+        "_last_record_ms",
+        "_lock",
+        "_metrics",
+        "_registry",
+        "_should_record",
+        "_stats",
+        "name",
+        "parents",
+    )
+
+    def __init__(self, registry: Metrics, name: str, options: SensorOptions, clock: Clock) -> None:
+        self.name = name
+        self.parents = options.parents
+        self._registry = registry
+        self._config = options.config
+        self._clock = clock
+        self._should_record = options.recording_level <= options.config.record_level
+        self._inactive_expiration_ms = options.inactive_expiration_ms
+        self._last_record_ms = clock.now_ms()
+        # guards: what the stats hold, _stats, _metrics
+        self._lock = threading.Lock()
+        self._stats: tuple[tuple[Stat, MetricConfig], ...] = ()
+        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._check_parents(set())
+
+    def _check_parents(self, seen: set[Sensor]) -> None:
+        # A value would reach an ancestor twice if there were two ways to it.
+        if self in seen:
+            raise IllegalArgumentError(f"sensor {self.name!r} would get the same value twice")
+        seen.add(self)
+        for parent in self.parents:
+            parent._check_parents(seen)
+
+    def should_record(self) -> bool:
+        """Whether ``metrics.recording.level`` includes this sensor."""
+        return self._should_record
+
+    def record(self, value: float = 1.0, now_ms: int | None = None) -> None:
+        """Take a value in; ``now_ms`` saves a look at the clock."""
+        if not self._should_record:
+            return
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
+        self._last_record_ms = now_ms
+        with self._lock:
+            for stat, config in self._stats:
+                stat.record(config, value, now_ms)
+        for parent in self.parents:
+            parent.record(value, now_ms)
+
+    @overload
+    def add(self, what: CompoundStat, /, *, config: MetricConfig | None = None) -> bool: ...
+
+    @overload
+    def add(self, what: MetricName, stat: MeasurableStat, /, config: MetricConfig | None = None) -> bool: ...
+
+    def add(
+        self,
+        what: MetricName | CompoundStat,
+        stat: MeasurableStat | None = None,
+        /,
+        config: MetricConfig | None = None,
+    ) -> bool:
+        """Register a metric that ``stat`` computes from this sensor's values, or all those of a compound stat (Meter).
+
+        Adding a metric again changes nothing. False when the sensor has expired. Raises IllegalArgumentError when
+        another sensor has the metric.
+        """
+        if not isinstance(what, MetricName):
+            return self._add(dict(what.stats()), what, config)
+        if stat is None:
+            raise IllegalArgumentError("a metric needs a stat that computes it")
+        return self._add({what: stat}, stat, config)
+
+    def _add(self, parts: dict[MetricName, MeasurableStat], stat: Stat, config: MetricConfig | None) -> bool:
+        if self.has_expired():
+            return False
+        config = self._config if config is None else config
+        with self._lock:
+            new = {
+                metric_name: KafkaMetric(metric_name, measurable.measure, config, self._clock, self._lock)
+                for metric_name, measurable in parts.items()
+                if metric_name not in self._metrics
+            }
+            self._metrics.update(new)
+        # The registry tells reporters, which is why this happens outside the lock.
+        for metric_name, metric in new.items():
+            if self._registry.register(metric) is not metric:
+                self._take_back(new)
+                raise IllegalArgumentError(f"{metric_name!r} is registered already, by another sensor")
+        if new:
+            with self._lock:
+                self._stats = (*self._stats, (stat, config))
+        return True
+
+    def _take_back(self, metrics: dict[MetricName, KafkaMetric]) -> None:
+        for metric_name, metric in metrics.items():
+            del self._metrics[metric_name]
+            if self._registry.metric(metric_name) is metric:
+                self._registry.remove_metric(metric_name)
+
+    def has_metrics(self) -> bool:
+        return bool(self._metrics)
+
+    @property
+    def metrics(self) -> list[KafkaMetric]:
+        """The metrics that are computed here."""
+        return list(self._metrics.values())
+
+    def has_expired(self, now_ms: int | None = None) -> bool:
+        """Whether no value came for so long that the registry may remove this sensor."""
+        if self._inactive_expiration_ms is None:
+            return False
+        now_ms = self._clock.now_ms() if now_ms is None else now_ms
+        return now_ms - self._last_record_ms > self._inactive_expiration_ms
+
+    def __repr__(self) -> str:
+        return f"Sensor({self.name!r})"

@@ -1,0 +1,284 @@
+"""What sensors compute from the values they are given (Java: common.metrics.stats).
+
+None of these locks; the sensor that owns them does. Times are milliseconds of the sensor's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.metrics.metric_config import MetricConfig
+from pykclient.metrics.metric_name import MetricName
+
+_NAN = float("nan")
+_INFINITY = float("inf")
+
+
+class Stat(Protocol):
+    """Takes values in. Thread: owner."""
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None: ...
+
+
+class MeasurableStat(Stat, Protocol):
+    """Takes values in and gives one out. Thread: owner."""
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float: ...
+
+
+class NamedMeasurable(NamedTuple):
+    """A part of a compound stat."""
+
+    name: MetricName
+    stat: MeasurableStat
+
+
+class CompoundStat(Stat, Protocol):
+    """Computes several metrics from the same values. Thread: owner."""
+
+    def stats(self) -> list[NamedMeasurable]: ...
+
+
+class Sample:
+    """What came in during one window. Thread: owner."""
+
+    __slots__ = ("event_count", "last_event_ms", "start_ms", "value")
+
+    def __init__(self, value: float, now_ms: int) -> None:
+        self.reset(value, now_ms)
+
+    def reset(self, value: float, now_ms: int) -> None:
+        self.value = value
+        self.event_count = 0
+        self.start_ms = now_ms
+        self.last_event_ms = now_ms
+
+
+class SampledStat:
+    """Computes from the last few windows, so that what is old is forgotten. Thread: owner.
+
+    One sample more than configured is kept: the oldest may overlap the span that is looked at (KAFKA-13152).
+    """
+
+    __slots__ = ("_current", "_initial_value", "samples")
+
+    def __init__(self, initial_value: float = 0.0) -> None:
+        self._initial_value = initial_value
+        self._current = 0
+        self.samples: list[Sample] = []
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
+        if self.samples:
+            sample = self.samples[self._current]
+            if now_ms - sample.start_ms >= config.time_window_ms or sample.event_count >= config.event_window:
+                sample = self._advance(config, now_ms)
+        else:
+            sample = self._new_sample(now_ms)
+        self._update(sample, value)
+        sample.event_count += 1
+        sample.last_event_ms = now_ms
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        self.purge(config, now_ms)
+        return self._combine(self.samples)
+
+    def purge(self, config: MetricConfig, now_ms: int) -> None:
+        """Empty the samples whose last value is too old."""
+        oldest_ms = now_ms - config.samples * config.time_window_ms
+        for sample in self.samples:
+            if sample.last_event_ms <= oldest_ms:
+                sample.reset(self._initial_value, now_ms)
+
+    def oldest_start_ms(self, now_ms: int) -> int:
+        """When the oldest window began; one begins now if there is none."""
+        if not self.samples:
+            self._new_sample(now_ms)
+        return min(sample.start_ms for sample in self.samples)
+
+    def _new_sample(self, now_ms: int) -> Sample:
+        sample = Sample(self._initial_value, now_ms)
+        self.samples.append(sample)
+        return sample
+
+    def _advance(self, config: MetricConfig, now_ms: int) -> Sample:
+        self._current = (self._current + 1) % (config.samples + 1)
+        if self._current >= len(self.samples):
+            return self._new_sample(now_ms)
+        sample = self.samples[self._current]
+        sample.reset(self._initial_value, now_ms)
+        return sample
+
+    def _update(self, sample: Sample, value: float) -> None:
+        sample.value += value
+
+    def _combine(self, samples: Iterable[Sample]) -> float:
+        raise NotImplementedError
+
+
+class Avg(SampledStat):
+    """The mean of the values; NaN without any. Thread: owner."""
+
+    __slots__ = ()
+
+    def _combine(self, samples: Iterable[Sample]) -> float:
+        total, count = 0.0, 0
+        for sample in samples:
+            total += sample.value
+            count += sample.event_count
+        return total / count if count else _NAN
+
+
+class Max(SampledStat):
+    """The largest value; NaN without any. Thread: owner."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(-_INFINITY)
+
+    def _update(self, sample: Sample, value: float) -> None:
+        sample.value = max(sample.value, value)
+
+    def _combine(self, samples: Iterable[Sample]) -> float:
+        return max((sample.value for sample in samples if sample.event_count), default=_NAN)
+
+
+class Min(SampledStat):
+    """The smallest value; NaN without any. Thread: owner."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_INFINITY)
+
+    def _update(self, sample: Sample, value: float) -> None:
+        sample.value = min(sample.value, value)
+
+    def _combine(self, samples: Iterable[Sample]) -> float:
+        return min((sample.value for sample in samples if sample.event_count), default=_NAN)
+
+
+class WindowedSum(SampledStat):
+    """The sum of the values. Thread: owner."""
+
+    __slots__ = ()
+
+    def _combine(self, samples: Iterable[Sample]) -> float:
+        return sum((sample.value for sample in samples), 0.0)
+
+
+class WindowedCount(WindowedSum):
+    """How many values there were. Thread: owner."""
+
+    __slots__ = ()
+
+    def _update(self, sample: Sample, value: float) -> None:  # noqa: ARG002 - every value counts as one
+        sample.value += 1.0
+
+
+class Rate:
+    """A sampled sum per second (or per ``unit_ms``). Thread: owner."""
+
+    __slots__ = ("_unit_ms", "stat")
+
+    def __init__(self, stat: SampledStat | None = None, unit_ms: int = 1_000) -> None:
+        self.stat = WindowedSum() if stat is None else stat
+        self._unit_ms = unit_ms
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
+        self.stat.record(config, value, now_ms)
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        value = self.stat.measure(config, now_ms)
+        return value * self._unit_ms / self.window_size_ms(config, now_ms)
+
+    def window_size_ms(self, config: MetricConfig, now_ms: int) -> int:
+        """The span that the sum covers, at least one millisecond.
+
+        Until all windows but one are full they count as if they were: otherwise the first value of an idle sensor
+        would show as a huge rate.
+        """
+        self.stat.purge(config, now_ms)
+        elapsed_ms = now_ms - self.stat.oldest_start_ms(now_ms)
+        full_windows = elapsed_ms // config.time_window_ms if config.time_window_ms else config.samples
+        missing_windows = max(0, config.samples - 1 - full_windows)
+        return max(elapsed_ms + missing_windows * config.time_window_ms, 1)
+
+
+class SimpleRate(Rate):
+    """A rate over the time that has passed, at least one window. Thread: owner."""
+
+    __slots__ = ()
+
+    def window_size_ms(self, config: MetricConfig, now_ms: int) -> int:
+        self.stat.purge(config, now_ms)
+        return max(now_ms - self.stat.oldest_start_ms(now_ms), config.time_window_ms, 1)
+
+
+class CumulativeSum:
+    """The sum of all values ever. Thread: owner."""
+
+    __slots__ = ("_total",)
+
+    def __init__(self, value: float = 0.0) -> None:
+        self._total = value
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002
+        self._total += value
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
+        return self._total
+
+
+class CumulativeCount(CumulativeSum):
+    """How many values there ever were. Thread: owner."""
+
+    __slots__ = ()
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002
+        self._total += 1.0
+
+
+class Value:
+    """The last value. Thread: owner."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value = 0.0
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002
+        self._value = value
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
+        return self._value
+
+
+class Meter:
+    """A rate and a total of the same values. Thread: owner."""
+
+    __slots__ = ("_counts", "_rate", "_rate_name", "_total", "_total_name")
+
+    def __init__(
+        self,
+        rate_metric_name: MetricName,
+        total_metric_name: MetricName,
+        rate_stat: SampledStat | None = None,
+        unit_ms: int = 1_000,
+    ) -> None:
+        if rate_stat is not None and not isinstance(rate_stat, WindowedSum):
+            raise IllegalArgumentError("a Meter's rate is of a WindowedSum or a WindowedCount")
+        self._counts = isinstance(rate_stat, WindowedCount)
+        self._rate = Rate(rate_stat, unit_ms)
+        self._total = CumulativeSum()
+        self._rate_name = rate_metric_name
+        self._total_name = total_metric_name
+
+    def stats(self) -> list[NamedMeasurable]:
+        return [NamedMeasurable(self._total_name, self._total), NamedMeasurable(self._rate_name, self._rate)]
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
+        self._rate.record(config, value, now_ms)
+        self._total.record(config, 1.0 if self._counts else value, now_ms)
