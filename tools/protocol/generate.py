@@ -1,0 +1,859 @@
+"""Writes ``src/pykclient/protocol/messages/*.py`` and ``api_table.py`` from the message schemas of a kafka-clients jar.
+
+    python tools/protocol/generate.py --jar kafka-clients-4.3.1.jar            write the files
+    python tools/protocol/generate.py --jar kafka-clients-4.3.1.jar --check    exit 1 if a file is not up to date
+
+Only facts are taken from the schemas: names, types, versions, tags and defaults. The steps are those of any compiler:
+``load`` reads a schema, ``Message`` and its parts model it, ``ClassEmitter`` writes a class. The emitted code is what
+``ruff format`` leaves as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2] / "src" / "pykclient" / "protocol"
+LINE_LENGTH = 120
+NEVER = 1 << 15
+
+APIS = """
+    AddOffsetsToTxn AddPartitionsToTxn AddRaftVoter AlterClientQuotas AlterConfigs AlterPartitionReassignments
+    AlterReplicaLogDirs AlterShareGroupOffsets AlterUserScramCredentials ApiVersions ConsumerGroupDescribe
+    ConsumerGroupHeartbeat CreateAcls CreateDelegationToken CreatePartitions CreateTopics DeleteAcls
+    DeleteGroups DeleteRecords DeleteShareGroupOffsets DeleteTopics DescribeAcls DescribeClientQuotas
+    DescribeCluster DescribeConfigs DescribeDelegationToken DescribeGroups DescribeLogDirs DescribeProducers
+    DescribeQuorum DescribeShareGroupOffsets DescribeTopicPartitions DescribeTransactions
+    DescribeUserScramCredentials ElectLeaders EndTxn ExpireDelegationToken Fetch FindCoordinator
+    GetTelemetrySubscriptions Heartbeat IncrementalAlterConfigs InitProducerId JoinGroup LeaveGroup
+    ListConfigResources ListGroups ListOffsets ListPartitionReassignments ListTransactions Metadata OffsetCommit
+    OffsetDelete OffsetFetch OffsetForLeaderEpoch Produce PushTelemetry RemoveRaftVoter RenewDelegationToken
+    SaslAuthenticate SaslHandshake ShareGroupDescribe StreamsGroupDescribe SyncGroup TxnOffsetCommit
+    UnregisterBroker UpdateFeatures WriteTxnMarkers
+"""
+"""Every API that a producer, a consumer or an admin client sends."""
+
+DATA = ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription", "ControlRecordTypeSchema", "EndTxnMarker"]
+"""Messages that are not sent by themselves: they are in the bytes of another message or in a record."""
+
+SECRETS = {
+    ("AlterConfigsRequest", "AlterableConfig"): ("value",),
+    ("IncrementalAlterConfigsRequest", "AlterableConfig"): ("value",),
+    ("CreateTopicsRequest", "CreatableTopicConfig"): ("value",),
+}
+"""Strings that may be passwords; bytes are never shown anyway."""
+
+RESERVED = {"read", "write", "unknown_tags"}
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def singular(name: str) -> str:
+    """The name of one element of an array."""
+    if name.endswith("ies"):
+        return name[:-3] + "y"
+    return name[:-1] if name.endswith("s") and not name.endswith("ss") else f"{name}_item"
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions from ``lowest`` to ``highest``, both included; none if they are crossed."""
+
+    lowest: int
+    highest: int
+
+    @classmethod
+    def parse(cls, text: str | None, default: str = "none") -> Versions:
+        text = text or default
+        if text == "none":
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), NEVER - 1)
+        lowest, _, highest = text.partition("-")
+        return cls(int(lowest), int(highest or lowest))
+
+    def __and__(self, other: Versions) -> Versions:
+        return Versions(max(self.lowest, other.lowest), min(self.highest, other.highest))
+
+    def __bool__(self) -> bool:
+        return self.lowest <= self.highest
+
+    def covers(self, other: Versions) -> bool:
+        return self & other == other
+
+    def condition(self, among: Versions) -> str:
+        """Python that is true for these versions, when the version is known to be in ``among``."""
+        if self.lowest > among.lowest and self.highest < among.highest:
+            return (
+                f"{self.lowest} <= version <= {self.highest}"
+                if self.lowest < self.highest
+                else f"version == {self.lowest}"
+            )
+        return f"version >= {self.lowest}" if self.lowest > among.lowest else f"version <= {self.highest}"
+
+    def outside(self, among: Versions) -> str:
+        """Python that is true for the versions of ``among`` that are not these."""
+        if self.lowest > among.lowest and self.highest < among.highest:
+            return f"not {self.lowest} <= version <= {self.highest}"
+        return f"version < {self.lowest}" if self.lowest > among.lowest else f"version > {self.highest}"
+
+    def __str__(self) -> str:
+        return f"v{self.lowest}-{self.highest}" if self.lowest < self.highest else f"v{self.lowest}"
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A type of the protocol: the method of Reader and Writer, the type in Python, the struct code if it has one."""
+
+    method: str
+    python: str
+    code: str | None = None
+    variable: bool = False
+    """Has a length, and so a compact form and a null."""
+
+
+PRIMITIVES = {
+    "bool": Primitive("boolean", "bool", "?"),
+    "int8": Primitive("int8", "int", "b"),
+    "int16": Primitive("int16", "int", "h"),
+    "uint16": Primitive("uint16", "int", "H"),
+    "int32": Primitive("int32", "int", "i"),
+    "uint32": Primitive("uint32", "int", "I"),
+    "int64": Primitive("int64", "int", "q"),
+    "float64": Primitive("float64", "float", "d"),
+    "uuid": Primitive("uuid", "UUID"),
+    "string": Primitive("string", "str", variable=True),
+    "bytes": Primitive("bytes_", "bytes", variable=True),
+    "records": Primitive("records", "BytesLike", variable=True),
+}
+
+
+@dataclass
+class Field:
+    name: str
+    type: str
+    """A primitive's name or a struct's."""
+    array: bool
+    versions: Versions
+    """Already cut to the versions that the message has."""
+    nullable: Versions
+    flexible: Versions
+    tag: int | None
+    ignorable: bool
+    default: str
+    """Python of the default, where ``Struct()`` stands for a new struct."""
+
+    @property
+    def primitive(self) -> Primitive | None:
+        return PRIMITIVES.get(self.type)
+
+    @property
+    def code(self) -> str | None:
+        """The struct code of a field that can be joined to its neighbours."""
+        return self.primitive.code if self.primitive and not self.array and self.tag is None else None
+
+    @property
+    def optional(self) -> bool:
+        return bool(self.nullable & self.versions) or self.default == "None"
+
+
+@dataclass
+class Struct:
+    name: str
+    versions: Versions
+    """In which it can occur."""
+    fields: list[Field] = field(default_factory=list)
+
+    @property
+    def plain(self) -> list[Field]:
+        return [f for f in self.fields if f.tag is None]
+
+    @property
+    def tagged(self) -> list[Field]:
+        return sorted((f for f in self.fields if f.tag is not None), key=lambda f: f.tag or 0)
+
+
+@dataclass
+class Message:
+    """A request, a response or a data message, and all structs in it. They have unique names, as in Java's classes."""
+
+    name: str
+    kind: str
+    key: int
+    versions: Versions
+    stable: Versions
+    flexible: Versions
+    body: Struct
+    structs: list[Struct] = field(default_factory=list)
+
+
+# --- reading the schemas ----------------------------------------------------------------------------------------------
+
+
+def load(jar: zipfile.ZipFile, name: str) -> Message:
+    text = jar.read(f"common/message/{name}.json").decode()
+    schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    versions = Versions.parse(schema["validVersions"])
+    unstable = 1 if schema.get("latestVersionUnstable") else 0
+    message = Message(
+        name=name,
+        kind=schema["type"],
+        key=schema.get("apiKey", -1),
+        versions=versions,
+        stable=Versions(versions.lowest, versions.highest - unstable),
+        flexible=Versions.parse(schema.get("flexibleVersions")) & versions,
+        body=Struct(name, versions),
+    )
+    message.body.fields = [load_field(f, message, versions) for f in schema["fields"]]
+    for common in schema.get("commonStructs", []):
+        add_struct(common["name"], common["fields"], message, Versions.parse(common["versions"]) & versions)
+    names = [s.name for s in message.structs]
+    if len(set(names)) != len(names):
+        raise ValueError(f"{name}: two structs of one name in {names}")
+    return message
+
+
+def add_struct(name: str, fields: list[dict[str, Any]], message: Message, among: Versions) -> None:
+    struct = Struct(name, among)
+    message.structs.append(struct)
+    struct.fields = [load_field(f, message, among) for f in fields]
+    clash = RESERVED.intersection(f.name for f in struct.fields)
+    if clash:
+        raise ValueError(f"{message.name}.{name}: fields named {clash}")
+
+
+def load_field(schema: dict[str, Any], message: Message, among: Versions) -> Field:
+    array = schema["type"].startswith("[]")
+    type_name = schema["type"].removeprefix("[]")
+    versions = Versions.parse(schema["versions"])
+    tagged = Versions.parse(schema.get("taggedVersions"))
+    if tagged and not tagged.covers(versions & among):
+        raise ValueError(f"{message.name}.{schema['name']}: tagged in some versions only")
+    if "fields" in schema:
+        add_struct(type_name, schema["fields"], message, versions & among)
+    nullable = Versions.parse(schema.get("nullableVersions"))
+    return Field(
+        name=snake(schema["name"]),
+        type=type_name,
+        array=array,
+        versions=versions & among,
+        nullable=nullable,
+        flexible=Versions.parse(schema["flexibleVersions"]) if "flexibleVersions" in schema else message.flexible,
+        tag=schema.get("tag"),
+        ignorable=schema.get("ignorable", False),
+        default=default_of(type_name, array, schema.get("default")),
+    )
+
+
+def default_of(type_name: str, array: bool, default: Any) -> str:
+    if default == "null":
+        return "None"
+    if array:
+        return "[]"
+    match type_name:
+        case "bool":
+            return "True" if default in (True, "true") else "False"
+        case "float64":
+            return repr(float(default or 0))
+        case "string":
+            return json.dumps(default or "")
+        case "bytes":
+            return 'b""'
+        case "records":
+            return "None"
+        case "uuid":
+            return "ZERO_UUID"
+        case _ if type_name in PRIMITIVES:
+            return str(int(str(default or 0), 0))
+        case _:
+            return "Struct()"
+
+
+# --- writing the code -------------------------------------------------------------------------------------------------
+
+
+def grouped(fields: Iterable[Field], key: Callable[[Field], Any]) -> Iterator[list[Field]]:
+    """Adjacent fields of the same key, in lists. A field whose key is None stays alone."""
+    group: list[Field] = []
+    for f in fields:
+        if group and (key(f) is None or key(group[0]) != key(f)):
+            yield group
+            group = []
+        group.append(f)
+    if group:
+        yield group
+
+
+class Lines:
+    """The lines of one module, and the names that they need from elsewhere."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.layouts: dict[str, str] = {}
+        self.names: set[str] = set()
+        self._indent = ""
+
+    def add(self, *lines: str) -> None:
+        self.lines += [self._indent + line if line else "" for line in lines]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.add(head)
+        with self.indented():
+            yield
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        outer, self._indent = self._indent, self._indent + "    "
+        yield
+        self._indent = outer
+
+    def fits(self, line: str) -> bool:
+        return len(self._indent + line) <= LINE_LENGTH
+
+    def listed(self, head: str, items: list[str], tail: str, exploded: tuple[str, str] | None = None) -> None:
+        """Items between ``head`` and ``tail`` on one line, or one item a line if that is too long."""
+        line = f"{head}{', '.join(items)}{tail}"
+        if self.fits(line):
+            self.add(line)
+            return
+        head, tail = exploded or (head, tail)
+        with self.block(head):
+            self.add(*(f"{item}," for item in items))
+        self.add(tail)
+
+    def elements(self, name: str, element: str, count: str) -> None:
+        """``name`` becomes a list of ``count`` elements."""
+        line = f"{name} = [{element} for _ in range({count})]"
+        if self.fits(line):
+            self.add(line)
+            return
+        with self.block(f"{name} = ["):
+            line = f"{element} for _ in range({count})"
+            self.add(*([line] if self.fits(line) else [element, f"for _ in range({count})"]))
+        self.add("]")
+
+    def need(self, name: str) -> str:
+        self.names.add(name)
+        return name
+
+    def layout(self, codes: str) -> str:
+        """The name of the module's ``Struct`` for these codes."""
+        names = {"?": "BOOL", "H": "UINT16", "I": "UINT32", "d": "DOUBLE"}
+        parts = [names.get(code, code.upper()) for code in codes]
+        name = "_" + ("_" if any(len(part) > 1 for part in parts) else "").join(parts)
+        self.layouts[name] = f'Struct(">{codes}")'
+        return name
+
+
+class ClassEmitter:
+    """Emits the class of one struct: the message's own, or one nested in it."""
+
+    def __init__(self, out: Lines, message: Message, struct: Struct) -> None:
+        self.out = out
+        self.message = message
+        self.struct = struct
+
+    def emit_message(self) -> None:
+        message, out = self.message, self.out
+        base = {"request": "Request", "response": "Response"}.get(message.kind, "Message")
+        with out.block(f"class {message.name}({out.need(base)}):"):
+            out.add(f'"""{self._title(base)}"""', "")
+            self._slots()
+            out.add("")
+            if message.kind != "data":
+                out.add(f"API_KEY = {message.key}")
+            out.add(f"VERSIONS = ({message.stable.lowest}, {message.stable.highest})")
+            if message.kind != "data":
+                out.add(
+                    f"FLEXIBLE_FROM = {message.flexible.lowest if message.flexible else out.need('NEVER_FLEXIBLE')}"
+                )
+            self._methods()
+            for struct in message.structs:
+                out.add("")
+                ClassEmitter(out, message, struct).emit_struct()
+
+    def emit_struct(self) -> None:
+        with self.out.block(f"class {self.struct.name}({self.out.need('Message')}):"):
+            self._slots()
+            secrets = SECRETS.get((self.message.name, self.struct.name))
+            if secrets:
+                self.out.add("", f"SECRETS = {secrets!r}".replace("'", '"'))
+            self._methods()
+
+    def _title(self, base: str) -> str:
+        message = self.message
+        title = message.name if message.kind == "data" else f"{message.name.removesuffix(base)}, key {message.key}"
+        title += f", {message.versions}"
+        if message.flexible:
+            title += (
+                ", flexible" if message.flexible == message.versions else f", flexible from v{message.flexible.lowest}"
+            )
+        if message.stable != message.versions:
+            title += f"; v{message.versions.highest} is not stable yet"
+        return title + "."
+
+    def _slots(self) -> None:
+        names = [f'"{f.name}"' for f in self.struct.fields]
+        self.out.listed("__slots__ = (", names, ",)" if len(names) == 1 else ")")
+
+    def _methods(self) -> None:
+        out = self.out
+        out.add("")
+        if self.struct.fields:
+            out.listed("def __init__(", ["self", "*", *map(self._parameter, self.struct.fields)], ") -> None:")
+        else:
+            out.add("def __init__(self) -> None:")
+        with out.indented():
+            self._init()
+        out.add("")
+        with out.block("def write(self, w: Writer, version: int) -> None:"), self._version_checked("type(self)"):
+            self._write()
+        out.add("", "@classmethod")
+        with out.block("def read(cls, r: Reader, version: int) -> Self:"), self._version_checked("cls"):
+            self._read()
+
+    @contextmanager
+    def _version_checked(self, cls: str) -> Iterator[None]:
+        """A method's body, after the lines that it needs: the check of the version, the variable ``flexible``."""
+        out, versions, flexible = self.out, self.struct.versions, self.message.flexible & self.struct.versions
+        if self.struct is self.message.body:
+            one = versions.lowest == versions.highest
+            known = f"version == {versions.lowest}" if one else f"{versions.lowest} <= version <= {versions.highest}"
+            with out.block(f"if version != {versions.lowest}:" if one else f"if not {known}:"):
+                out.add(f"raise {out.need('unsupported_version')}({cls}, version)")
+        start = len(out.lines)
+        yield
+        if any(re.search(r"\bflexible\b", line) for line in out.lines[start:]):
+            body = out.lines[start:]
+            del out.lines[start:]
+            out.add(f"flexible = {flexible.condition(versions)}")
+            out.lines += body
+
+    # --- what Python says about a field
+
+    def _struct_type(self, f: Field) -> str:
+        return f"{self.message.name}.{f.type}"
+
+    def _element_type(self, f: Field) -> str:
+        if f.primitive is None:
+            return self._struct_type(f)
+        python = f.primitive.python
+        return self.out.need(python) if python in ("UUID", "BytesLike") else python
+
+    def _default(self, f: Field) -> str:
+        if f.default == "ZERO_UUID":
+            self.out.need("ZERO_UUID")
+        return f"{self._struct_type(f)}()" if f.default == "Struct()" else f.default
+
+    def _non_default(self, f: Field) -> str:
+        """True if the field is set."""
+        name = f"self.{f.name}"
+        match self._default(f):
+            case "None":
+                return f"{name} is not None"
+            case "[]":
+                return f"{name} is None or {name}" if f.optional else name
+            case "False":
+                return name
+            case "True":
+                return f"not {name}"
+            case '""' | 'b""' if not f.optional:
+                return name
+            case default:
+                return f"{name} != {default}"
+
+    def _flexible(self, f: Field, known: Versions) -> str:
+        """True if the field is in its compact form, given that the version is in ``known``."""
+        if not f.flexible & known:
+            return "False"
+        return "True" if f.flexible.covers(known) else "flexible"
+
+    # --- __init__
+
+    def _parameter(self, f: Field) -> str:
+        kind, default = self._element_type(f), self._default(f)
+        if f.array:
+            kind, default = f"{self.out.need('Iterable')}[{kind}]", "()" if default == "[]" else default
+        elif f.default == "Struct()":
+            return f"{f.name}: {kind} | None = None"
+        return f"{f.name}: {kind}{' | None' if f.optional else ''} = {default}"
+
+    def _init(self) -> None:
+        for f in self.struct.fields:
+            value = f.name
+            if f.array:
+                value = f"None if {f.name} is None else list({f.name})" if f.optional else f"list({f.name})"
+            elif f.default == "Struct()":
+                value = f"{self._default(f)} if {f.name} is None else {f.name}"
+            line = f"self.{f.name} = {value}"
+            if self.out.fits(line):
+                self.out.add(line)
+            else:
+                with self.out.block(f"self.{f.name} = ("):
+                    self.out.add(value)
+                self.out.add(")")
+        self.out.add("self.unknown_tags = None")
+
+    # --- write
+
+    def _write(self) -> None:
+        out, among = self.out, self.struct.versions
+        for group in grouped(self.struct.plain, lambda f: f.versions):
+            versions = group[0].versions
+            checked = [f for f in group if not f.ignorable]
+            if versions == among:
+                self._write_group(group, among)
+            elif versions:
+                with out.block(f"if {versions.condition(among)}:"):
+                    self._write_group(group, versions)
+                if len(checked) == 1:
+                    self._refuse(checked, "elif")
+                elif checked:
+                    with out.block("else:"):
+                        self._refuse(checked)
+            else:
+                self._refuse(checked)
+        for f in self.struct.tagged:
+            if not f.ignorable and f.versions != among:
+                condition = f"({self._non_default(f)})" if " or " in self._non_default(f) else self._non_default(f)
+                with out.block(f"if {f.versions.outside(among)} and {condition}:"):
+                    out.add(f'raise {out.need("unsupported_field")}(self, "{f.name}", version)')
+        self._write_tags()
+
+    def _refuse(self, fields: list[Field], keyword: str = "if") -> None:
+        for f in fields:
+            with self.out.block(f"{keyword} {self._non_default(f)}:"):
+                self.out.add(f'raise {self.out.need("unsupported_field")}(self, "{f.name}", version)')
+
+    def _write_group(self, group: list[Field], known: Versions) -> None:
+        for run in grouped(group, lambda f: f.code and "fixed"):
+            if len(run) > 1:
+                layout = self.out.layout("".join(f.code or "" for f in run))
+                self.out.listed("w.pack(", [layout, *(f"self.{f.name}" for f in run)], ")")
+            else:
+                self._write_field(run[0], known)
+
+    def _write_field(self, f: Field, known: Versions, to: str = "w") -> None:
+        out, nullable = self.out, f.nullable & known
+        if nullable == known:
+            self._write_nullable(f, known, to)
+        elif nullable:
+            with out.block(f"if {nullable.condition(known)}:"):
+                self._write_nullable(f, nullable, to)
+            with out.block("else:"):
+                self._write_value(f, f'{out.need("not_null")}(self.{f.name}, "{f.name}")', known, to)
+        elif f.optional:
+            self._write_value(f, f'{out.need("not_null")}(self.{f.name}, "{f.name}")', known, to)
+        else:
+            self._write_value(f, f"self.{f.name}", known, to)
+
+    def _write_nullable(self, f: Field, known: Versions, to: str) -> None:
+        out, name, flexible = self.out, f"self.{f.name}", self._flexible(f, known)
+        if f.primitive and (not f.array or f.type == "int32"):
+            out.add(f"{to}.{self._nullable_method(f)}({name}, {flexible})")
+            return
+        with out.block(f"if {name} is None:"):
+            out.add(f"{to}.array_length(-1, {flexible})" if f.array else f"{to}.int8(-1)")
+        with out.block("else:"):
+            if not f.array:
+                out.add(f"{to}.int8(1)")
+            self._write_value(f, name, known, to)
+
+    def _write_value(self, f: Field, value: str, known: Versions, to: str) -> None:
+        out, flexible = self.out, self._flexible(f, known)
+        if f.primitive and (not f.array or f.type == "int32"):
+            out.add(f"{to}.{self._method(f)}({value}{self._compact_argument(f, flexible)})")
+        elif not f.array:
+            out.add(f"{value}.write({to}, version)")
+        else:
+            if value.startswith("not_null"):
+                out.add(f"{f.name} = {value}")
+                value = f.name
+            out.add(f"{to}.array_length(len({value}), {flexible})")
+            item = singular(f.name)
+            with out.block(f"for {item} in {value}:"):
+                if f.primitive is None:
+                    out.add(f"{item}.write({to}, version)")
+                else:
+                    out.add(f"{to}.{f.primitive.method}({item}{', ' + flexible if f.primitive.variable else ''})")
+
+    def _method(self, f: Field) -> str:
+        if f.array:
+            return "int32_array"
+        assert f.primitive
+        return f.primitive.method
+
+    def _nullable_method(self, f: Field) -> str:
+        return f"nullable_{self._method(f).rstrip('_')}"
+
+    def _compact_argument(self, f: Field, flexible: str) -> str:
+        assert f.primitive
+        return f", {flexible}" if f.array or f.primitive.variable else ""
+
+    def _write_tags(self) -> None:
+        out, among, flexible = self.out, self.struct.versions, self.message.flexible & self.struct.versions
+        if flexible == among:
+            self._write_tag_section(flexible)
+        else:
+            if flexible:
+                with out.block("if flexible:"):
+                    self._write_tag_section(flexible)
+            with out.block("elif self.unknown_tags:" if flexible else "if self.unknown_tags:"):
+                out.add(f'raise {out.need("unsupported_field")}(self, "unknown_tags", version)')
+
+    def _write_tag_section(self, known: Versions) -> None:
+        out = self.out
+        if not self.struct.tagged:
+            out.add("w.tags(self.unknown_tags)")
+            return
+        out.add("tags = dict(self.unknown_tags) if self.unknown_tags else {}")
+        for f in self.struct.tagged:
+            condition = self._non_default(f)
+            if f.versions != known:
+                condition = f"({condition})" if " or " in condition else condition
+                condition = f"{f.versions.condition(known)} and {condition}"
+            with out.block(f"if {condition}:"):
+                out.add("field = Writer()")
+                self._write_field(f, f.versions, "field")
+                out.add(f"tags[{f.tag}] = field.getvalue()")
+        out.add("w.tags(tags)")
+
+    # --- read
+
+    def _read(self) -> None:
+        out, among = self.out, self.struct.versions
+        out.add("self = cls.__new__(cls)")
+        for group in grouped(self.struct.plain, lambda f: f.versions):
+            versions = group[0].versions
+            if versions == among:
+                self._read_group(group, among)
+                continue
+            if versions:
+                with out.block(f"if {versions.condition(among)}:"):
+                    self._read_group(group, versions)
+                with out.block("else:"):
+                    self._set_defaults(group)
+            else:
+                self._set_defaults(group)
+        self._set_defaults(self.struct.tagged)
+        self._read_tags()
+        out.add("return self")
+
+    def _set_defaults(self, fields: list[Field]) -> None:
+        self.out.add(*(f"self.{f.name} = {self._default(f)}" for f in fields))
+
+    def _read_group(self, group: list[Field], known: Versions) -> None:
+        for run in grouped(group, lambda f: f.code and "fixed"):
+            if len(run) == 1:
+                self._read_field(run[0], known)
+                continue
+            names = [f"self.{f.name}" for f in run]
+            call = f"r.unpack({self.out.layout(''.join(f.code or '' for f in run))})"
+            self.out.listed("", names, f" = {call}", exploded=("(", f") = {call}"))
+
+    def _read_field(self, f: Field, known: Versions) -> None:
+        out, nullable = self.out, f.nullable & known
+        if nullable == known:
+            self._read_nullable(f, known)
+        elif nullable:
+            with out.block(f"if {nullable.condition(known)}:"):
+                self._read_nullable(f, nullable)
+            with out.block("else:"):
+                self._read_value(f, known)
+        else:
+            self._read_value(f, known)
+
+    def _read_nullable(self, f: Field, known: Versions) -> None:
+        out, name, flexible = self.out, f"self.{f.name}", self._flexible(f, known)
+        if f.primitive and (not f.array or f.type == "int32"):
+            out.add(f"{name} = r.{self._nullable_method(f)}({flexible})")
+        elif f.array:
+            out.add(f"length = r.nullable_array_length({flexible})")
+            with out.block("if length < 0:"):
+                out.add(f"{name} = None")
+            with out.block("else:"):
+                out.elements(name, self._read_element(f, flexible), "length")
+        else:
+            out.add(f"{name} = {self._struct_type(f)}.read(r, version) if r.int8() >= 0 else None")
+
+    def _read_value(self, f: Field, known: Versions) -> None:
+        out, name, flexible = self.out, f"self.{f.name}", self._flexible(f, known)
+        if f.primitive and (not f.array or f.type == "int32"):
+            out.add(f"{name} = r.{self._method(f)}({self._compact_argument(f, flexible).removeprefix(', ')})")
+        elif f.array:
+            out.elements(name, self._read_element(f, flexible), f"r.array_length({flexible})")
+        else:
+            out.add(f"{name} = {self._struct_type(f)}.read(r, version)")
+
+    def _read_element(self, f: Field, flexible: str) -> str:
+        if f.primitive is None:
+            return f"{self._struct_type(f)}.read(r, version)"
+        return f"r.{f.primitive.method}({flexible if f.primitive.variable else ''})"
+
+    def _read_tags(self) -> None:
+        out, among, flexible = self.out, self.struct.versions, self.message.flexible & self.struct.versions
+        if not self.struct.tagged:
+            if flexible == among:
+                out.add("self.unknown_tags = r.tags()")
+            else:
+                out.add(f"self.unknown_tags = {'r.tags() if flexible else None' if flexible else 'None'}")
+            return
+        out.add("self.unknown_tags = None")
+        if flexible == among:
+            self._read_tag_section(flexible)
+        else:
+            with out.block("if flexible:"):
+                self._read_tag_section(flexible)
+
+    def _read_tag_section(self, known: Versions) -> None:
+        out = self.out
+        with out.block("for _ in range(r.uvarint()):"):
+            out.add("tag, end = r.tag()")
+            keyword = "if"
+            for f in self.struct.tagged:
+                condition = f"tag == {f.tag}"
+                if f.versions != known:
+                    condition += f" and {f.versions.condition(known)}"
+                with out.block(f"{keyword} {condition}:"):
+                    self._read_field(f, f.versions)
+                keyword = "elif"
+            with out.block("else:"):
+                with out.block("if self.unknown_tags is None:"):
+                    out.add("self.unknown_tags = {}")
+                out.add("self.unknown_tags[tag] = r.raw(end)")
+            out.add("r.end_tag(tag, end)")
+
+
+def module_text(messages: list[Message], kafka: str) -> str:
+    """The module with these messages."""
+    out = Lines()
+    for message in messages:
+        out.add("", "")
+        ClassEmitter(out, message, message.body).emit_message()
+    head = Lines()
+    head.add(f"# Generated by tools/protocol/generate.py from Kafka {kafka}. Do not edit.", "")
+    head.add("from __future__ import annotations", "")
+    if out.layouts:
+        head.add("from struct import Struct")
+    head.add("from typing import TYPE_CHECKING", "")
+    helpers = {
+        "NEVER_FLEXIBLE",
+        "Message",
+        "Request",
+        "Response",
+        "not_null",
+        "unsupported_field",
+        "unsupported_version",
+    }
+    imported(head, "pykclient.protocol.message", out.names & helpers)
+    uses_writer = any("= Writer()" in line for line in out.lines)
+    wire = {name for name, used in (("Writer", uses_writer), ("ZERO_UUID", "ZERO_UUID" in out.names)) if used}
+    if wire:
+        imported(head, "pykclient.protocol.wire", wire)
+    head.add("", "if TYPE_CHECKING:")
+    with head.indented():
+        if "Iterable" in out.names:
+            head.add("from collections.abc import Iterable")
+        head.add("from typing import Self")
+        if "UUID" in out.names:
+            head.add("from uuid import UUID")
+        head.add("")
+        typed = {"Reader", "Writer"} | (out.names & {"BytesLike"})
+        if typed - wire:
+            imported(head, "pykclient.protocol.wire", typed - wire)
+    if out.layouts:
+        head.add("", *(f"{name} = {value}" for name, value in sorted(out.layouts.items())))
+    return "\n".join([*head.lines, *out.lines, ""])
+
+
+def imported(out: Lines, module: str, names: Iterable[str]) -> None:
+    """An import in the order that ruff wants: constants, classes, functions."""
+    ordered = sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
+    out.listed(f"from {module} import ", ordered, "", exploded=(f"from {module} import (", ")"))
+
+
+def table_text(requests: dict[str, Message], kafka: str) -> str:
+    """The module that lists the APIs, so that nobody has to import their messages."""
+    out = Lines()
+    out.add(f"# Generated by tools/protocol/generate.py from Kafka {kafka}. Do not edit.", "")
+    out.add('"""The APIs whose messages this package has."""', "", "from __future__ import annotations", "", "")
+    by_key = sorted(requests.items(), key=lambda item: item[1].key)
+    with out.block("class ApiConstants:"):
+        out.add('"""The keys of the APIs, under Kafka\'s names."""', "")
+        out.add(*(f"{snake(name).upper()} = {request.key}" for name, request in by_key))
+    out.add("", "", f"NEVER_FLEXIBLE = {NEVER}")
+    out.add('"""The first flexible version of a message that has none: above every int16."""', "")
+    out.add("# key: (name, oldest version, latest version, latest stable version, first flexible version)")
+    with out.block("API_TABLE: dict[int, tuple[str, int, int, int, int]] = {"):
+        for name, request in by_key:
+            versions = (request.versions.lowest, request.versions.highest, request.stable.highest)
+            flexible = request.flexible.lowest if request.flexible else NEVER
+            out.add(f'{request.key}: ("{name}", {", ".join(map(str, versions))}, {flexible}),')
+    out.add("}", "")
+    return "\n".join(out.lines)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def generate(jar_path: Path) -> dict[Path, str]:
+    """The text of every generated file."""
+    files: dict[Path, str] = {}
+    requests: dict[str, Message] = {}
+    with zipfile.ZipFile(jar_path) as jar:
+        properties = jar.read("kafka/kafka-version.properties").decode()
+        found = re.search(r"^version=(\S+)", properties, flags=re.MULTILINE)
+        kafka = found[1] if found else "of unknown version"
+        for name in APIS.split():
+            messages = [load(jar, f"{name}Request"), load(jar, f"{name}Response")]
+            requests[name] = messages[0]
+            files[ROOT / "messages" / f"{snake(name)}.py"] = module_text(messages, kafka)
+        for name in DATA:
+            files[ROOT / "messages" / f"{snake(name)}.py"] = module_text([load(jar, name)], kafka)
+    files[ROOT / "api_table.py"] = table_text(requests, kafka)
+    return files
+
+
+def check(files: dict[Path, str]) -> list[str]:
+    """What differs between the files and what they should be."""
+    problems = [
+        f"{path.relative_to(ROOT)} is {'out of date' if path.exists() else 'missing'}"
+        for path, text in files.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    present = set((ROOT / "messages").glob("*.py")) - {ROOT / "messages" / "__init__.py"}
+    return problems + [f"{path.relative_to(ROOT)} has no schema" for path in sorted(present - files.keys())]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Generate the protocol's messages from a kafka-clients jar.")
+    parser.add_argument("--jar", type=Path, required=True, help="kafka-clients-<version>.jar")
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    arguments = parser.parse_args()
+    files = generate(arguments.jar)
+    if arguments.check:
+        problems = check(files)
+        print("\n".join(problems) if problems else f"{len(files)} files are up to date")
+        return 1 if problems else 0
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+    print(f"{len(files)} files written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
