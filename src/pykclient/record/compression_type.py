@@ -1,0 +1,99 @@
+"""The codecs that batches name in their attributes (Java: CompressionType)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pykclient.errors import CorruptRecordError, IllegalArgumentError
+
+
+class CompressionType:
+    """One codec: its ``id`` on the wire, its ``name`` in configurations, the levels it takes (KIP-390).
+
+    There is one instance of each, so that they are compared with ``is``. Levels are None where a codec has none.
+    """
+
+    __slots__ = ("default_level", "id", "max_level", "min_level", "name", "rate")
+
+    NONE: ClassVar[CompressionType]
+    GZIP: ClassVar[CompressionType]
+    SNAPPY: ClassVar[CompressionType]
+    LZ4: ClassVar[CompressionType]
+    ZSTD: ClassVar[CompressionType]
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        min_level: int | None = None,
+        max_level: int | None = None,
+        default_level: int | None = None,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.min_level = min_level
+        self.max_level = max_level
+        self.default_level = default_level
+        #: The compression ratio that estimates start from.
+        self.rate = 1.0
+
+    @staticmethod
+    def for_id(id: int) -> CompressionType:
+        """The codec of a batch.
+
+        Raises:
+            CorruptRecordError: no version of Kafka defines ``id``.
+        """
+        if 0 <= id < len(COMPRESSION_TYPES):
+            return COMPRESSION_TYPES[id]
+        raise CorruptRecordError(
+            f"compression type id {id} is not defined; known are 0 to {len(COMPRESSION_TYPES) - 1}"
+        )
+
+    @staticmethod
+    def for_name(name: str) -> CompressionType:
+        """The codec with the configuration name ``name``.
+
+        Raises:
+            IllegalArgumentError: there is none.
+        """
+        for compression_type in COMPRESSION_TYPES:
+            if compression_type.name == name:
+                return compression_type
+        names = ", ".join(known.name for known in COMPRESSION_TYPES)
+        raise IllegalArgumentError(f"compression type {name!r} is not one of {names}")
+
+    def ensure_level(self, level: int) -> int:
+        """``level``, if the codec takes it; gzip's -1 means zlib's own default.
+
+        Raises:
+            IllegalArgumentError: it does not.
+        """
+        if self.min_level is None or self.max_level is None:
+            raise IllegalArgumentError(f"compression type {self.name} has no levels")
+        if not self.min_level <= level <= self.max_level and level != self.default_level:
+            extra = "" if self.default_level is None or self.default_level >= self.min_level else " or -1"
+            raise IllegalArgumentError(
+                f"compression level {level} is outside {self.min_level} to {self.max_level}{extra} for {self.name}"
+            )
+        return level
+
+    def __repr__(self) -> str:
+        return f"CompressionType.{self.name.upper()}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return repr(self)
+
+
+COMPRESSION_TYPES = (
+    CompressionType(0, "none"),
+    CompressionType(1, "gzip", 1, 9, -1),
+    CompressionType(2, "snappy"),
+    CompressionType(3, "lz4", 1, 17, 9),
+    CompressionType(4, "zstd", -131072, 22, 3),
+)
+for _type in COMPRESSION_TYPES:
+    setattr(CompressionType, _type.name.upper(), _type)

@@ -1,0 +1,366 @@
+"""Batches of format v2 (Java: DefaultRecordBatch).
+
+A header of 61 bytes, then the records, compressed together or not at all. The CRC-32C covers everything after itself,
+which is why a broker can set base offset and leader epoch in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from crc32c import crc32c
+
+from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
+
+from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
+from .compression_type import CompressionType
+from .default_record import decode_records
+from .record_batch import (
+    CURRENT_MAGIC_VALUE,
+    LOG_OVERHEAD,
+    MAX_INT64,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
+    CursorOwner,
+    Record,
+    increment_sequence,
+)
+from .record_cursor import RecordCursor
+
+#: base offset, length, leader epoch, magic, crc | attributes, last offset delta, base and max timestamp,
+#: producer id, epoch, base sequence, count
+_HEADER = Struct(">qiibIhiqqqhii")
+_BEFORE_CRC = Struct(">qiibI")
+_AFTER_CRC = Struct(">hiqqqhii")
+
+_OFFSET_OF_CRC = 17
+OFFSET_OF_ATTRIBUTES = 21
+_OFFSET_OF_MAX_TIMESTAMP = 35
+
+_COMPRESSION_MASK = 0x07
+_TIMESTAMP_TYPE_FLAG = 0x08
+_TRANSACTIONAL_FLAG = 0x10
+_CONTROL_FLAG = 0x20
+_DELETE_HORIZON_FLAG = 0x40
+
+
+def compute_attributes(
+    compression_type: CompressionType,
+    timestamp_type: int,
+    is_transactional: bool = False,
+    is_control_batch: bool = False,
+    has_delete_horizon: bool = False,
+) -> int:
+    """The attributes of a batch header.
+
+    Raises:
+        IllegalArgumentError: no timestamp type.
+    """
+    if timestamp_type == NO_TIMESTAMP_TYPE:
+        raise IllegalArgumentError("a batch of format v2 needs a timestamp type")
+    attributes = compression_type.id
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= _TIMESTAMP_TYPE_FLAG
+    if is_transactional:
+        attributes |= _TRANSACTIONAL_FLAG
+    if is_control_batch:
+        attributes |= _CONTROL_FLAG
+    if has_delete_horizon:
+        attributes |= _DELETE_HORIZON_FLAG
+    return attributes
+
+
+def write_header(
+    buffer: bytearray,
+    position: int,
+    *,
+    base_offset: int,
+    last_offset_delta: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    partition_leader_epoch: int,
+    count: int,
+) -> None:
+    """Fill in the header at ``position`` of a batch that reaches to the end of ``buffer``."""
+    after_crc = position + OFFSET_OF_ATTRIBUTES
+    _AFTER_CRC.pack_into(
+        buffer,
+        after_crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    with memoryview(buffer) as view, view[after_crc:] as checked:
+        checksum = crc32c(checked)
+    length = len(buffer) - position - LOG_OVERHEAD
+    _BEFORE_CRC.pack_into(buffer, position, base_offset, length, partition_leader_epoch, CURRENT_MAGIC_VALUE, checksum)
+
+
+def write_empty_header(
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    base_offset: int,
+    last_offset: int,
+    partition_leader_epoch: int,
+    timestamp_type: int,
+    timestamp: int,
+    is_transactional: bool = False,
+    is_control_batch: bool = False,
+) -> bytearray:
+    """A batch from which compaction has removed every record; it keeps the producer's last sequence number alive."""
+    buffer = bytearray(RECORD_BATCH_OVERHEAD)
+    write_header(
+        buffer,
+        0,
+        base_offset=base_offset,
+        last_offset_delta=last_offset - base_offset,
+        attributes=compute_attributes(CompressionType.NONE, timestamp_type, is_transactional, is_control_batch),
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+        count=0,
+    )
+    return buffer
+
+
+class DefaultRecordBatch:
+    """A v2 batch as a view of the bytes that it lies in; the header is read once, the records when they are asked for.
+
+    ``buffer`` is exactly the batch. Timestamps are milliseconds since the epoch. Thread: any, as long as nobody writes.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_count",
+        "_length",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "buffer",
+        "checksum",
+        "last_offset_delta",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    base_offset: int
+    partition_leader_epoch: int
+    magic: int
+    checksum: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    _length: int
+    _attributes: int
+    _count: int
+
+    def __init__(self, buffer: memoryview) -> None:
+        """
+        Raises:
+            CorruptRecordError: there is not even a header.
+        """
+        if len(buffer) < RECORD_BATCH_OVERHEAD:
+            raise CorruptRecordError(
+                f"a batch of {len(buffer)} bytes is smaller than its header of {RECORD_BATCH_OVERHEAD}"
+            )
+        self.buffer = buffer
+        (
+            self.base_offset,
+            self._length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.checksum,
+            self._attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self._count,
+        ) = _HEADER.unpack_from(buffer)
+
+    @property
+    def size_in_bytes(self) -> int:
+        return LOG_OVERHEAD + self._length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch; where records were compacted away, more than the last record's plus one."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def count_or_none(self) -> int | None:
+        return self._count
+
+    @property
+    def timestamp_type(self) -> int:
+        return LOG_APPEND_TIME if self._attributes & _TIMESTAMP_TYPE_FLAG else CREATE_TIME
+
+    @property
+    def compression_type(self) -> CompressionType:
+        """
+        Raises:
+            CorruptRecordError: an id that nobody defines.
+        """
+        return CompressionType.for_id(self._attributes & _COMPRESSION_MASK)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self._attributes & _COMPRESSION_MASK != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._attributes & _TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control_batch(self) -> bool:
+        return self._attributes & _CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When a compacted batch's tombstones may go (KIP-534); kept in the place of the base timestamp."""
+        return self.base_timestamp if self._attributes & _DELETE_HORIZON_FLAG else None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.checksum == self._compute_checksum()
+
+    def _compute_checksum(self) -> int:
+        with self.buffer[OFFSET_OF_ATTRIBUTES:] as checked:
+            return crc32c(checked)
+
+    def ensure_valid(self) -> None:
+        """
+        Raises:
+            CorruptRecordError: the stored CRC is not that of the bytes, or the offsets are none.
+        """
+        computed = self._compute_checksum()
+        if computed != self.checksum:
+            raise CorruptRecordError(
+                f"the batch at offset {self.base_offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
+            )
+        # The base offset is not under the CRC; one near 2^63 would overflow in the next fetch request.
+        if self.base_offset < 0 or self.last_offset_delta < 0 or self.next_offset > MAX_INT64:
+            raise CorruptRecordError(f"a batch cannot have offsets {self.base_offset} to {self.last_offset}")
+
+    def record_data(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
+        """The bytes of the records, decompressed.
+
+        Raises:
+            CorruptRecordError: they cannot be decompressed, or are more than ``max_decompressed_bytes``.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        compression = default_compression(self.compression_type)
+        with self.buffer[RECORD_BATCH_OVERHEAD:] as data:
+            return compression.decompress(data, CURRENT_MAGIC_VALUE, max_decompressed_bytes)
+
+    @property
+    def count(self) -> int:
+        """
+        Raises:
+            CorruptRecordError: it is negative.
+        """
+        if self._count < 0:
+            raise CorruptRecordError(f"a batch cannot have {self._count} records")
+        return self._count
+
+    @property
+    def log_append_time(self) -> int | None:
+        """What replaces every record's timestamp, if anything does."""
+        return self.max_timestamp if self._attributes & _TIMESTAMP_TYPE_FLAG else None
+
+    def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
+        """All records, control records included.
+
+        Raises:
+            CorruptRecordError: they cannot be read. The CRC is not looked at: call ``ensure_valid`` first.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        count = self.count
+        if not count:
+            return []
+        data = self.record_data(max_decompressed_bytes)
+        return decode_records(data, count, self.base_offset, self.base_timestamp, self.log_append_time)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+    def cursor(
+        self,
+        owner: CursorOwner,
+        from_offset: int = 0,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> RecordCursor:
+        """Read the batch in steps, as ConsumerRecords, from ``from_offset`` on. Not for control batches."""
+        return RecordCursor(self, owner, from_offset, max_decompressed_bytes)
+
+    def set_last_offset(self, offset: int) -> None:
+        """Move the batch to where it ends with ``offset``; its bytes must be writable. Broker side."""
+        self.base_offset = offset - self.last_offset_delta
+        self.buffer[:8] = self.base_offset.to_bytes(8, "big", signed=True)
+
+    def set_partition_leader_epoch(self, epoch: int) -> None:
+        """Broker side; the bytes must be writable."""
+        self.partition_leader_epoch = epoch
+        self.buffer[12:16] = epoch.to_bytes(4, "big", signed=True)
+
+    def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
+        """Broker side: with LOG_APPEND_TIME every record has this time from now on. The bytes must be writable."""
+        if timestamp_type == self.timestamp_type and max_timestamp == self.max_timestamp:
+            return
+        flag = _TIMESTAMP_TYPE_FLAG if timestamp_type == LOG_APPEND_TIME else 0
+        self._attributes = self._attributes & ~_TIMESTAMP_TYPE_FLAG | flag
+        self.max_timestamp = max_timestamp
+        self.buffer[OFFSET_OF_ATTRIBUTES : OFFSET_OF_ATTRIBUTES + 2] = self._attributes.to_bytes(2, "big", signed=True)
+        self.buffer[_OFFSET_OF_MAX_TIMESTAMP : _OFFSET_OF_MAX_TIMESTAMP + 8] = max_timestamp.to_bytes(
+            8, "big", signed=True
+        )
+        self.checksum = self._compute_checksum()
+        self.buffer[_OFFSET_OF_CRC : _OFFSET_OF_CRC + 4] = self.checksum.to_bytes(4, "big")
+
+    def __repr__(self) -> str:
+        return (
+            f"DefaultRecordBatch(magic={self.magic}, offsets={self.base_offset}..{self.last_offset}, "
+            f"count={self._count}, sequence={self.base_sequence}..{self.last_sequence}, "
+            f"producer={self.producer_id}/{self.producer_epoch}, leader_epoch={self.partition_leader_epoch}, "
+            f"transactional={self.is_transactional}, control={self.is_control_batch}, "
+            f"compression={self._attributes & _COMPRESSION_MASK}, size={self.size_in_bytes})"
+        )

@@ -1,0 +1,193 @@
+"""A message of format v0 or v1 seen as a batch: itself, or what it wraps (Java: AbstractLegacyRecordBatch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from pykclient.errors import CorruptRecordError
+from pykclient.types import LOG_APPEND_TIME
+
+from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
+from .compression_type import CompressionType
+from .legacy_record import LegacyRecord, read_messages
+from .record_batch import (
+    LOG_OVERHEAD,
+    MAGIC_VALUE_V1,
+    MAX_INT64,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    CursorOwner,
+    Record,
+)
+from .record_cursor import RecordListCursor
+
+_OFFSET = Struct(">q")
+
+
+class LegacyRecordBatch:
+    """One outer message. ``buffer`` is exactly it, with offset and size. Thread: any, as long as nobody writes."""
+
+    __slots__ = ("_message", "buffer", "last_offset")
+
+    def __init__(self, buffer: memoryview) -> None:
+        """
+        Raises:
+            CorruptRecordError: sizes that do not fit.
+        """
+        self.buffer = buffer
+        self.last_offset: int = _OFFSET.unpack_from(buffer)[0]
+        self._message = LegacyRecord(self.last_offset, buffer[LOG_OVERHEAD:])
+
+    @property
+    def magic(self) -> int:
+        return self._message.magic
+
+    @property
+    def size_in_bytes(self) -> int:
+        return LOG_OVERHEAD + self._message.size_in_bytes
+
+    @property
+    def checksum(self) -> int:
+        return self._message.checksum
+
+    @property
+    def timestamp_type(self) -> int:
+        return self._message.timestamp_type
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._message.timestamp
+
+    @property
+    def compression_type(self) -> CompressionType:
+        return self._message.compression_type
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.compression_type is not CompressionType.NONE
+
+    @property
+    def base_offset(self) -> int:
+        """The first record's offset; a wrapper must be decompressed for it."""
+        return self.records()[0].offset if self.is_compressed else self.last_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def count_or_none(self) -> int | None:
+        return None
+
+    @property
+    def producer_id(self) -> int:
+        return NO_PRODUCER_ID
+
+    @property
+    def has_producer_id(self) -> bool:
+        return False
+
+    @property
+    def producer_epoch(self) -> int:
+        return NO_PRODUCER_EPOCH
+
+    @property
+    def base_sequence(self) -> int:
+        return NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        return NO_SEQUENCE
+
+    @property
+    def is_transactional(self) -> bool:
+        return False
+
+    @property
+    def is_control_batch(self) -> bool:
+        return False
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return None
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        return NO_PARTITION_LEADER_EPOCH
+
+    @property
+    def is_valid(self) -> bool:
+        return self._message.is_valid
+
+    def ensure_valid(self) -> None:
+        """
+        Raises:
+            CorruptRecordError: the stored CRC is not that of the bytes, or the offset is none.
+        """
+        self._message.ensure_valid()
+        if not 0 <= self.last_offset < MAX_INT64:
+            raise CorruptRecordError(f"a message cannot have offset {self.last_offset}")
+
+    def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
+        """The record, or those inside it, with absolute offsets.
+
+        Raises:
+            CorruptRecordError: they cannot be read, or an inner CRC is wrong. The outer one is not looked at: call
+                ``ensure_valid`` first.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        outer = self._message
+        if not self.is_compressed:
+            return [Record(outer.offset, outer.timestamp, outer.key, outer.value)]
+        if self.compression_type is CompressionType.ZSTD:
+            raise CorruptRecordError(f"a message of format v{outer.magic} cannot be compressed with zstd")
+        if outer.value is None:
+            raise CorruptRecordError("a compressed message has no value")
+        compression = default_compression(self.compression_type)
+        inner = read_messages(compression.decompress(outer.value, outer.magic, max_decompressed_bytes))
+        if not inner:
+            raise CorruptRecordError("a compressed message has no messages inside")
+        shift = self._shift_of_inner_offsets(inner)
+        log_append_time = outer.timestamp if outer.timestamp_type == LOG_APPEND_TIME else None
+        records = []
+        for message in inner:
+            if message.compression_type is not CompressionType.NONE:
+                raise CorruptRecordError("a compressed message has a compressed message inside")
+            message.ensure_valid()
+            timestamp = message.timestamp
+            if log_append_time is not None and message.magic == MAGIC_VALUE_V1:
+                timestamp = log_append_time
+            records.append(Record(message.offset + shift, timestamp, message.key, message.value))
+        return records
+
+    def _shift_of_inner_offsets(self, inner: list[LegacyRecord]) -> int:
+        """v0 wraps absolute offsets; v1 relative ones in a wrapper with the last one's absolute offset (KIP-31)."""
+        # Some versions of librdkafka send 0 in the wrapper: then the inner offsets are all that is known.
+        if self.magic != MAGIC_VALUE_V1 or self.last_offset == 0:
+            return 0
+        last = inner[-1].offset
+        if self.last_offset < last:
+            raise CorruptRecordError(f"a wrapper at offset {self.last_offset} has a message {last} inside")
+        return self.last_offset - last
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+    def cursor(
+        self,
+        owner: CursorOwner,
+        from_offset: int = 0,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> RecordListCursor:
+        """Read the batch in steps, as ConsumerRecords, from ``from_offset`` on.
+
+        Raises:
+            CorruptRecordError: as ``records``, at once, as these formats are read whole.
+        """
+        return RecordListCursor(self.records(max_decompressed_bytes), owner, from_offset, self.timestamp_type)
+
+    def __repr__(self) -> str:
+        return f"LegacyRecordBatch(magic={self.magic}, offset={self.last_offset}, size={self.size_in_bytes})"

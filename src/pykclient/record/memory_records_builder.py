@@ -1,0 +1,536 @@
+"""Building one batch (Java: MemoryRecordsBuilder)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Headers
+
+from .compression import NO_COMPRESSION, Compression
+from .compression_type import CompressionType
+from .control_record import ControlRecordType, EndTransactionMarker
+from .default_record import encode_headers
+from .default_record_batch import compute_attributes, write_header
+from .legacy_record import encode_message
+from .memory_records import MemoryRecords
+from .record_batch import (
+    CURRENT_MAGIC_VALUE,
+    LOG_OVERHEAD,
+    MAGIC_VALUE_V0,
+    MAGIC_VALUE_V2,
+    MAX_INT32,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+    legacy_record_size,
+    record_batch_overhead,
+    record_size,
+)
+from .varint import VARINTS
+
+#: Estimates of compressed sizes are this much larger than the ratio says.
+COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
+
+
+class RecordsInfo(NamedTuple):
+    """What a log keeps of a batch: its largest timestamp and the (shallow) offset that has it."""
+
+    max_timestamp: int
+    shallow_offset_of_max_timestamp: int
+
+
+class MemoryRecordsBuilder:
+    """Appends records to a batch of any format and writes its header when it is closed.
+
+    Uncompressed v2 records are encoded into ``buffer`` behind a gap for the header. With a codec they are encoded aside
+    and compressed into it together by ``close_for_record_appends``: one call into the codec per batch is what makes
+    compression cheap from Python. Until then the size is an estimate, from ``set_estimated_compression_ratio``; a batch
+    that compresses worse than its estimate comes out larger than ``write_limit``, as with Java. The first record always
+    fits.
+
+    Thread: owner (the producer calls it under the lock of the partition's batches).
+    """
+
+    __slots__ = (
+        "_append_closed",
+        "_base_timestamp",
+        "_buffer",
+        "_delete_horizon_ms",
+        "_header_size",
+        "_initial_position",
+        "_last_offset",
+        "_log_append_time",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_partition_leader_epoch",
+        "_records",
+        "_room",
+        "_size_factor",
+        "_timestamp_type",
+        "_uncompressed_size",
+        "aborted",
+        "base_offset",
+        "base_sequence",
+        "compression",
+        "compression_ratio",
+        "is_closed",
+        "is_control_batch",
+        "is_transactional",
+        "magic",
+        "num_records",
+        "producer_epoch",
+        "producer_id",
+        "write_limit",
+    )
+    _last_offset: int | None
+
+    def __init__(
+        self,
+        buffer: bytearray | None = None,
+        *,
+        magic: int = CURRENT_MAGIC_VALUE,
+        compression: Compression = NO_COMPRESSION,
+        timestamp_type: int = CREATE_TIME,
+        base_offset: int = 0,
+        write_limit: int = MAX_INT32,
+        log_append_time: int = NO_TIMESTAMP,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        is_transactional: bool = False,
+        is_control_batch: bool = False,
+        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        delete_horizon_ms: int = NO_TIMESTAMP,
+    ) -> None:
+        """The batch is written to the end of ``buffer``, which must not be resized by others until it is closed.
+
+        Raises:
+            IllegalArgumentError: something that format ``magic`` does not have.
+        """
+        if magic > MAGIC_VALUE_V0 and timestamp_type == NO_TIMESTAMP_TYPE:
+            raise IllegalArgumentError(f"format v{magic} needs a timestamp type")
+        if magic < MAGIC_VALUE_V2:
+            for name, given in (
+                ("transactional records", is_transactional),
+                ("control records", is_control_batch),
+                ("zstd compression", compression.type is CompressionType.ZSTD),
+                ("a delete horizon", delete_horizon_ms != NO_TIMESTAMP),
+            ):
+                if given:
+                    raise IllegalArgumentError(f"format v{magic} does not have {name}")
+        self.magic = magic
+        self.compression = compression
+        self.base_offset = base_offset
+        self.write_limit = write_limit
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+        self.is_control_batch = is_control_batch
+        self.num_records = 0
+        #: Compressed size by uncompressed size of the records; known once closed.
+        self.compression_ratio = 1.0
+        self.is_closed = False
+        self.aborted = False
+        self._timestamp_type = timestamp_type
+        self._log_append_time = log_append_time
+        self._partition_leader_epoch = partition_leader_epoch
+        self._delete_horizon_ms = delete_horizon_ms
+        self._buffer = bytearray() if buffer is None else buffer
+        self._initial_position = len(self._buffer)
+        self._header_size = record_batch_overhead(magic, compression.type)
+        self._room = write_limit - self._header_size
+        is_compressed = compression.type is not CompressionType.NONE
+        self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
+        # Where records are encoded: aside, or at once behind the gap for the header.
+        self._records = bytearray() if is_compressed else self._buffer
+        self._buffer += bytes(self._header_size)
+        self._uncompressed_size = 0
+        # With a delete horizon, that is what the timestamps of the records are relative to (KIP-534).
+        self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = -1
+        self._last_offset = None
+        self._append_closed = False
+
+    # --- appending
+
+    def try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
+        """``has_room_for`` and ``append`` in one: the record's size in bytes, or 0 when the batch has no room for it.
+
+        The producer's hot path: the record is encoded once, and its real size decides.
+        """
+        if self._append_closed:
+            return 0
+        if self.magic < MAGIC_VALUE_V2 or self.is_control_batch:
+            if not self.has_room_for(timestamp_ms, key, value, headers):
+                return 0
+            return self.append(timestamp_ms, key, value, headers)
+        return self._append_default(timestamp_ms, key, value, headers, self._room)
+
+    def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
+        """Append a record at the next offset, room or not. Returns its size in bytes before compression.
+
+        ``key`` and ``value`` are bytes-like (bytes, bytearray or a memoryview of bytes) or None, and are copied.
+
+        Raises:
+            IllegalStateError: the batch is closed for appends.
+            IllegalArgumentError: a negative timestamp (-1, for none, is allowed), headers in an old format, or a batch
+                of control records.
+        """
+        if self._append_closed or self.magic < MAGIC_VALUE_V2 or self.is_control_batch:
+            last_offset = self._last_offset
+            offset = self.base_offset if last_offset is None else last_offset + 1
+            return self._append_with_offset(offset, False, timestamp_ms, key, value, headers)
+        return self._append_default(timestamp_ms, key, value, headers, None)
+
+    def _append_default(
+        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers, room: int | None
+    ) -> int:
+        """Encode a v2 record at the next offset. 0 if ``room``, for all records together, is given and not enough."""
+        base_timestamp = self._base_timestamp
+        if base_timestamp is None:
+            base_timestamp = timestamp
+        if timestamp < 0 and timestamp != NO_TIMESTAMP:
+            raise IllegalArgumentError(f"timestamp {timestamp} is negative")
+        last_offset = self._last_offset
+        offset = self.base_offset if last_offset is None else last_offset + 1
+        varints = VARINTS
+        if key is None:
+            key = b""
+            key_size = b"\x01"
+        else:
+            key_size = varints[len(key)]
+        if value is None:
+            value = b""
+            value_size = b"\x01"
+        else:
+            value_size = varints[len(value)]
+        body = b"".join(
+            (
+                b"\x00",
+                varints[timestamp - base_timestamp],
+                varints[offset - self.base_offset],
+                key_size,
+                key,
+                value_size,
+                value,
+                encode_headers(headers) if headers else b"\x00",
+            )
+        )
+        size = len(body)
+        length = varints[size]
+        size += len(length)
+        uncompressed_size = self._uncompressed_size
+        if room is not None and uncompressed_size and int(uncompressed_size * self._size_factor) + size > room:
+            return 0
+        records = self._records
+        records += length
+        records += body
+        self._uncompressed_size = uncompressed_size + size
+        self._last_offset = offset
+        self.num_records += 1
+        if timestamp > self._max_timestamp:  # noqa: PLR1730 - max() is a call
+            self._max_timestamp = timestamp
+        self._base_timestamp = base_timestamp
+        return size
+
+    def append_with_offset(
+        self, offset: int, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
+    ) -> int:
+        """Append a record at ``offset``, which may leave a gap. Returns its size in bytes before compression.
+
+        Raises:
+            IllegalStateError, IllegalArgumentError: as ``append``, and for an offset that does not come after the last.
+        """
+        return self._append_with_offset(offset, False, timestamp_ms, key, value, headers)
+
+    def append_control_record(self, timestamp_ms: int, control_type: ControlRecordType, value: Buffer) -> int:
+        """Append a record that is for clients, not for applications. The batch must be a control batch.
+
+        Raises:
+            IllegalStateError, IllegalArgumentError: as ``append``, and for ``UNKNOWN``.
+        """
+        last_offset = self._last_offset
+        offset = self.base_offset if last_offset is None else last_offset + 1
+        return self._append_with_offset(offset, True, timestamp_ms, control_type.record_key(), value, ())
+
+    def append_end_txn_marker(self, timestamp_ms: int, marker: EndTransactionMarker) -> int:
+        """Append the end of a transaction.
+
+        Raises:
+            IllegalArgumentError: the batch has no producer id, or is not transactional.
+        """
+        if self.producer_id == NO_PRODUCER_ID:
+            raise IllegalArgumentError("the end of a transaction needs a producer id")
+        if not self.is_transactional:
+            raise IllegalArgumentError("the end of a transaction needs a transactional batch")
+        return self.append_control_record(timestamp_ms, marker.control_type, marker.serialize_value())
+
+    def _append_with_offset(
+        self,
+        offset: int,
+        is_control: bool,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Headers,
+    ) -> int:
+        if self._append_closed:
+            raise IllegalStateError("the batch is closed for appends")
+        if is_control != self.is_control_batch:
+            raise IllegalArgumentError("control records go into control batches, and nothing else does")
+        last_offset = self._last_offset
+        if last_offset is not None and offset <= last_offset:
+            raise IllegalArgumentError(f"offset {offset} does not come after {last_offset}")
+        if not 0 <= offset - self.base_offset <= MAX_INT32:
+            raise IllegalArgumentError(f"offset {offset} cannot be in a batch that starts at {self.base_offset}")
+        if self.magic < MAGIC_VALUE_V2:
+            return self._append_legacy(offset, timestamp, key, value, headers)
+        # The fast path takes the offset after the last one.
+        self._last_offset = offset - 1
+        try:
+            return self._append_default(timestamp, key, value, headers, None)
+        except BaseException:
+            self._last_offset = last_offset
+            raise
+
+    def _append_legacy(
+        self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers
+    ) -> int:
+        if headers:
+            raise IllegalArgumentError(f"format v{self.magic} does not have headers")
+        if self._timestamp_type == LOG_APPEND_TIME:
+            timestamp = self._log_append_time
+        is_relative = self.magic > MAGIC_VALUE_V0 and self._records is not self._buffer
+        inner_offset = offset - self.base_offset if is_relative else offset
+        message = encode_message(self.magic, inner_offset, timestamp, key, value, timestamp_type=self._timestamp_type)
+        self._records += message
+        self._uncompressed_size += len(message)
+        self._last_offset = offset
+        self.num_records += 1
+        if self.magic > MAGIC_VALUE_V0 and timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+            self._offset_of_max_timestamp = offset
+        return len(message)
+
+    # --- room
+
+    def set_estimated_compression_ratio(self, ratio: float) -> None:
+        """What earlier batches of the topic came to (CompressionRatioEstimator); without effect without a codec."""
+        if self.compression.type is not CompressionType.NONE:
+            self._size_factor = ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+
+    def _estimated_bytes_written(self) -> int:
+        return self._header_size + int(self._uncompressed_size * self._size_factor)
+
+    @property
+    def estimated_size_in_bytes(self) -> int:
+        """The size of the batch: real when it is closed or uncompressed, otherwise estimated."""
+        if self.is_closed:
+            return len(self._buffer) - self._initial_position
+        return self._estimated_bytes_written()
+
+    @property
+    def uncompressed_bytes_written(self) -> int:
+        return self._header_size + self._uncompressed_size
+
+    @property
+    def max_allowed_bytes(self) -> int:
+        """What the records may take: the write limit without the header."""
+        return self._room
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more fits. A batch without records is never full."""
+        return self._append_closed or (self.num_records > 0 and self.write_limit <= self._estimated_bytes_written())
+
+    def has_room_for(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> bool:
+        """Whether the record fits; how well it will compress itself is left out of account. The first always fits."""
+        if self._append_closed:
+            return False
+        if self.num_records == 0:
+            return True
+        if self.magic < MAGIC_VALUE_V2:
+            size = LOG_OVERHEAD + legacy_record_size(self.magic, key, value)
+        else:
+            base_timestamp = timestamp_ms if self._base_timestamp is None else self._base_timestamp
+            offset_delta = 0 if self._last_offset is None else self._last_offset + 1 - self.base_offset
+            size = record_size(offset_delta, timestamp_ms - base_timestamp, key, value, headers)
+        return self.write_limit >= self._estimated_bytes_written() + size
+
+    def has_room_for_size(self, estimated_records_size: int) -> bool:
+        """Whether that many bytes of records fit."""
+        return not self.is_full and self.write_limit >= self._estimated_bytes_written() + estimated_records_size
+
+    # --- closing
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None:
+        """Set what the broker tells duplicates by.
+
+        Raises:
+            IllegalStateError: the batch is closed. It may have been sent: with other numbers it would be a duplicate.
+        """
+        if self.is_closed:
+            raise IllegalStateError("the producer state of a closed batch cannot be set")
+        self._set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+
+    def _set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+
+    def reopen_and_rewrite_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None:
+        """Let a closed batch be closed again, with another producer state; its records stay as they are (KIP-360).
+
+        Records that were built before see the new header: they must not be in use any more.
+
+        Raises:
+            IllegalStateError: the batch is aborted.
+        """
+        if self.aborted:
+            raise IllegalStateError("an aborted batch cannot be opened again")
+        self.is_closed = False
+        self._set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+
+    def override_last_offset(self, last_offset: int) -> None:
+        """End the batch with ``last_offset`` although its last record lies before that (compaction).
+
+        Raises:
+            IllegalStateError: the batch is closed.
+        """
+        if self.is_closed:
+            raise IllegalStateError("the last offset of a closed batch cannot be changed")
+        self._last_offset = last_offset
+
+    def close_for_record_appends(self) -> None:
+        """No more records, and they are compressed; the header is not written yet. A second call does nothing.
+
+        Raises:
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        if self._append_closed:
+            return
+        self._append_closed = True
+        if self._records is not self._buffer:
+            self._buffer += self.compression.compress(self._records, self.magic)
+            self._records = bytearray()
+
+    def close(self) -> None:
+        """Close for appends and write the header. A second call does nothing.
+
+        Raises:
+            IllegalStateError: the batch is aborted.
+            IllegalArgumentError: a producer id without epoch or sequence, a transactional batch without producer id.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        if self.aborted:
+            raise IllegalStateError("an aborted batch cannot be closed")
+        if self.is_closed:
+            return
+        self._validate_producer_state()
+        self.close_for_record_appends()
+        if self.num_records == 0:
+            del self._buffer[self._initial_position :]
+        elif self.magic >= MAGIC_VALUE_V2:
+            self._write_default_header()
+        elif self._header_size:
+            self._write_legacy_wrapper()
+        self.is_closed = True
+
+    def _validate_producer_state(self) -> None:
+        if self.producer_id == NO_PRODUCER_ID:
+            if self.is_transactional:
+                raise IllegalArgumentError("transactional records need a producer id")
+            return
+        if self.producer_epoch == NO_PRODUCER_EPOCH:
+            raise IllegalArgumentError("a producer id needs an epoch")
+        if self.base_sequence < 0 and not self.is_control_batch:
+            raise IllegalArgumentError(f"sequence {self.base_sequence} is negative")
+        if self.magic < MAGIC_VALUE_V2:
+            raise IllegalArgumentError(f"format v{self.magic} does not have producer ids")
+
+    def _write_default_header(self) -> None:
+        last_offset = self._last_offset
+        assert last_offset is not None
+        assert self._base_timestamp is not None
+        has_delete_horizon = self._delete_horizon_ms >= 0
+        is_log_append_time = self._timestamp_type == LOG_APPEND_TIME
+        write_header(
+            self._buffer,
+            self._initial_position,
+            base_offset=self.base_offset,
+            last_offset_delta=last_offset - self.base_offset,
+            attributes=compute_attributes(
+                self.compression.type,
+                self._timestamp_type,
+                self.is_transactional,
+                self.is_control_batch,
+                has_delete_horizon,
+            ),
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._log_append_time if is_log_append_time else self._max_timestamp,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            partition_leader_epoch=self._partition_leader_epoch,
+            count=self.num_records,
+        )
+        self._measure_ratio()
+
+    def _write_legacy_wrapper(self) -> None:
+        assert self._last_offset is not None
+        self._measure_ratio()
+        start = self._initial_position
+        value = bytes(self._buffer[start + self._header_size :])
+        is_log_append_time = self._timestamp_type == LOG_APPEND_TIME
+        self._buffer[start:] = encode_message(
+            self.magic,
+            self._last_offset,
+            self._log_append_time if is_log_append_time else self._max_timestamp,
+            None,
+            value,
+            self.compression.type,
+            self._timestamp_type,
+        )
+
+    def _measure_ratio(self) -> None:
+        written = len(self._buffer) - self._initial_position - self._header_size
+        self.compression_ratio = written / self._uncompressed_size
+
+    def build(self) -> MemoryRecords:
+        """The closed batch, or nothing at all if it has no records. A view: the builder's buffer stays in use.
+
+        Raises:
+            IllegalStateError, IllegalArgumentError, UnsupportedCompressionTypeError: as ``close``.
+        """
+        self.close()
+        return MemoryRecords(memoryview(self._buffer)[self._initial_position :])
+
+    def abort(self) -> None:
+        """Give the batch up: nothing can be appended or built any more."""
+        self._append_closed = True
+        self.aborted = True
+        self._records = self._buffer
+        del self._buffer[self._initial_position :]
+
+    def info(self) -> RecordsInfo:
+        """The largest timestamp, and the offset to look it up by: the batch's last one, if records share a batch."""
+        shares_batch = self.magic >= MAGIC_VALUE_V2 or self.compression.type is not CompressionType.NONE
+        last_offset = -1 if self._last_offset is None else self._last_offset
+        if self._timestamp_type == LOG_APPEND_TIME:
+            return RecordsInfo(self._log_append_time, last_offset if shares_batch else self.base_offset)
+        if self._max_timestamp == NO_TIMESTAMP:
+            return RecordsInfo(NO_TIMESTAMP, -1)
+        return RecordsInfo(self._max_timestamp, last_offset if shares_batch else self._offset_of_max_timestamp)

@@ -1,0 +1,279 @@
+"""Reading a batch in steps, straight into what the application gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.types import ConsumerRecord, TopicPartition
+
+from .default_record import bytes_remain, ended_early, read_headers, size_mismatch
+from .record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Deserializer, Record
+from .varint import rest_of_varint, rest_of_varlong
+
+if TYPE_CHECKING:
+    from .default_record_batch import DefaultRecordBatch
+
+
+def _deserialize(
+    deserializer: Deserializer, owner: CursorOwner, offset: int, part: str, headers: Any, data: bytes
+) -> Any:
+    try:
+        return deserializer(owner.topic, headers, data)
+    except Exception as error:
+        topic_partition = TopicPartition(owner.topic, owner.partition)
+        raise RecordDeserializationError(
+            f"the {part} of the record at offset {offset} of {topic_partition} cannot be deserialized "
+            f"({type(error).__name__}: {error}); seek to offset {offset + 1} to go on after it",
+            topic_partition,
+            offset,
+        ) from error
+
+
+class RecordCursor:
+    """A place in a v2 batch. ``next_records`` decodes, deserializes and makes ConsumerRecords in one loop.
+
+    Both kinds of trouble stop it at the record that has it: what came before is returned first, the error is raised by
+    the next call, and by every further one unless the deserializer has changed its mind (Java: CompletedFetch).
+
+    ``next_offset`` is the offset after the last record returned, or where to start, so a failing record lies at
+    ``next_offset`` or, after a gap, behind it; the RecordDeserializationError has its exact offset.
+    ``records_read`` and ``bytes_read`` count what was returned, in records and in their (uncompressed) bytes.
+
+    Thread: owner.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_data",
+        "_limit",
+        "_owner",
+        "_pos",
+        "_remaining",
+        "bytes_read",
+        "exhausted",
+        "next_offset",
+        "records_read",
+    )
+
+    def __init__(self, batch: DefaultRecordBatch, owner: CursorOwner, from_offset: int, limit: int) -> None:
+        self._batch = batch
+        self._owner = owner
+        self._limit = limit
+        self._data: bytes | None = None
+        self._pos = 0
+        self._remaining = batch.count
+        self.next_offset = from_offset
+        self.bytes_read = 0
+        self.records_read = 0
+        self.exhausted = self._remaining == 0
+
+    def next_records(self, max_records: int) -> list[ConsumerRecord[Any, Any]]:
+        """At most ``max_records`` more; fewer only at the end of the batch or before trouble. Empty: ``exhausted``.
+
+        Raises:
+            CorruptRecordError: the next record cannot be read.
+            RecordDeserializationError: it can, but not be deserialized.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        records: list[ConsumerRecord[Any, Any]] = []
+        if self.exhausted or max_records <= 0:
+            return records
+        if self._data is None:
+            self._data = self._batch.record_data(self._limit)
+        try:
+            self._decode(self._data, max_records, records)
+        except IndexError:
+            if not records:
+                raise ended_early(self._batch.count - self._remaining, self._batch.count) from None
+        except KafkaError:
+            if not records:
+                raise
+        if self.exhausted:
+            self._data = b""
+        return records
+
+    def _decode(self, data: bytes, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+        """Append to ``records``; after each one the state of the cursor is that after it.
+
+        The state is written back once, in ``finally``: the locals change only when a record is complete.
+        """
+        batch = self._batch
+        owner = self._owner
+        topic, partition, deserialize_key, deserialize_value = owner
+        epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
+        timestamp_type = batch.timestamp_type
+        log_append_time = batch.log_append_time
+        base_offset = batch.base_offset
+        base_timestamp = batch.base_timestamp
+        append = records.append
+        next_offset = self.next_offset
+        remaining = self._remaining
+        total = len(data)
+        # Where the next record to return begins.
+        begin = pos = self._pos
+        bytes_read = 0
+        try:
+            while max_records and remaining:
+                zigzag = data[pos]
+                pos += 1
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varint(data, pos, zigzag)
+                end = pos + (zigzag >> 1)
+                odd = zigzag & 1
+                zigzag = data[pos + 1]
+                pos += 2
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varlong(data, pos, zigzag)
+                timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+                zigzag = data[pos]
+                pos += 1
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varint(data, pos, zigzag)
+                offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
+                zigzag = data[pos]
+                pos += 1
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varint(data, pos, zigzag)
+                if zigzag & 1:
+                    key = None
+                    key_size = -1
+                else:
+                    key_size = zigzag >> 1
+                    start = pos
+                    pos += key_size
+                    key = data[start:pos]
+                zigzag = data[pos]
+                pos += 1
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varint(data, pos, zigzag)
+                if zigzag & 1:
+                    value = None
+                    value_size = -1
+                else:
+                    value_size = zigzag >> 1
+                    start = pos
+                    pos += value_size
+                    value = data[start:pos]
+                if data[pos]:
+                    headers, pos = read_headers(data, pos, end)
+                else:
+                    headers = ()
+                    pos += 1
+                if pos != end or odd:
+                    raise size_mismatch(pos - end)
+                if remaining == 1 and pos != total:
+                    raise bytes_remain(total - pos, batch.count)
+                if offset >= next_offset:
+                    if deserialize_key is not None and key is not None:
+                        key = _deserialize(deserialize_key, owner, offset, "key", headers, key)
+                    if deserialize_value is not None and value is not None:
+                        value = _deserialize(deserialize_value, owner, offset, "value", headers, value)
+                    append(
+                        ConsumerRecord(
+                            topic,
+                            partition,
+                            epoch,
+                            offset,
+                            timestamp if log_append_time is None else log_append_time,
+                            timestamp_type,
+                            key,
+                            value,
+                            headers,
+                            key_size,
+                            value_size,
+                        )
+                    )
+                    next_offset = offset + 1
+                    max_records -= 1
+                    bytes_read += pos - begin
+                begin = pos
+                remaining -= 1
+        finally:
+            self._pos = begin
+            self._remaining = remaining
+            self.next_offset = next_offset
+            self.bytes_read += bytes_read
+            self.records_read += len(records)
+            self.exhausted = remaining == 0
+
+
+class RecordListCursor:
+    """The same over records that are already decoded: old formats, which are read whole. Thread: owner."""
+
+    __slots__ = (
+        "_index",
+        "_owner",
+        "_records",
+        "_timestamp_type",
+        "bytes_read",
+        "exhausted",
+        "next_offset",
+        "records_read",
+    )
+
+    def __init__(self, records: Sequence[Record], owner: CursorOwner, from_offset: int, timestamp_type: int) -> None:
+        self._records = records
+        self._owner = owner
+        self._timestamp_type = timestamp_type
+        self._index = 0
+        self.next_offset = from_offset
+        self.bytes_read = 0
+        self.records_read = 0
+        self.exhausted = not records
+
+    def next_records(self, max_records: int) -> list[ConsumerRecord[Any, Any]]:
+        """As ``RecordCursor.next_records``."""
+        result: list[ConsumerRecord[Any, Any]] = []
+        owner = self._owner
+        while self._index < len(self._records) and len(result) < max_records:
+            offset, timestamp, key, value, headers = self._records[self._index]
+            if offset >= self.next_offset:
+                try:
+                    result.append(self._convert(owner, offset, timestamp, key, value, headers))
+                except RecordDeserializationError:
+                    if not result:
+                        raise
+                    break
+                self.next_offset = offset + 1
+                self.bytes_read += (0 if key is None else len(key)) + (0 if value is None else len(value))
+            self._index += 1
+        self.records_read += len(result)
+        self.exhausted = self._index == len(self._records)
+        return result
+
+    def _convert(
+        self, owner: CursorOwner, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Any
+    ) -> ConsumerRecord[Any, Any]:
+        make_key, make_value = owner.key_deserializer, owner.value_deserializer
+        return ConsumerRecord(
+            owner.topic,
+            owner.partition,
+            None,
+            offset,
+            timestamp,
+            self._timestamp_type,
+            key if key is None or make_key is None else _deserialize(make_key, owner, offset, "key", headers, key),
+            value
+            if value is None or make_value is None
+            else _deserialize(make_value, owner, offset, "value", headers, value),
+            headers,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
