@@ -32,6 +32,14 @@ def lower(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
+def serialization_class(value: Any) -> Any:
+    """A conversion of the names of Java's own serializers to ours, which are called the same."""
+    prefix = "org.apache.kafka.common.serialization."
+    if isinstance(value, str) and value.strip().startswith(prefix):
+        return value.strip().replace(prefix, "pykclient.serialization.", 1)
+    return value
+
+
 # --- keys whose default differs between clients ----------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pykclient.config import client_keys as shared
 from pykclient.config.abstract_config import AbstractConfig
-from pykclient.config.client_keys import HIGH, LONG_MAX, LOW, MEDIUM, lower, none_means
+from pykclient.config.client_keys import HIGH, LONG_MAX, LOW, MEDIUM, lower, none_means, serialization_class
 from pykclient.config.config_def import ConfigDef, ConfigKey, ForeignKey, Type
 from pykclient.config.iso_duration import parse_iso_duration_ms
 from pykclient.config.security_keys import SECURITY_KEYS
@@ -233,6 +233,7 @@ _KEYS = (
         HIGH,
         "What turns bytes into keys: a pykclient.serialization.Deserializer, its class, a callable from bytes to key, "
         "or the dotted name of one. None passes bytes through.",
+        convert=serialization_class,
     ),
     ConfigKey(
         "value.deserializer",
@@ -241,6 +242,7 @@ _KEYS = (
         None,
         HIGH,
         "What turns bytes into values, as key.deserializer does for keys.",
+        convert=serialization_class,
     ),
     ConfigKey(
         "max.partition.fetch.bytes",

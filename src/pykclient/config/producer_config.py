@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pykclient.config import client_keys as shared
 from pykclient.config.abstract_config import AbstractConfig
-from pykclient.config.client_keys import HIGH, INT_MAX, LOW, MEDIUM, none_means
+from pykclient.config.client_keys import HIGH, INT_MAX, LOW, MEDIUM, none_means, serialization_class
 from pykclient.config.config_def import ConfigDef, ConfigKey, ForeignKey, Type
 from pykclient.config.security_keys import SECURITY_KEYS
 from pykclient.config.validators import Lambda, NonEmptyString, ValidList, ValidString, at_least, between
@@ -131,6 +131,7 @@ _KEYS = (
         HIGH,
         "What turns keys into bytes: a pykclient.serialization.Serializer, its class, a callable from key to bytes, "
         "or the dotted name of one. None passes bytes through.",
+        convert=serialization_class,
     ),
     ConfigKey(
         "value.serializer",
@@ -139,6 +140,7 @@ _KEYS = (
         None,
         HIGH,
         "What turns values into bytes, as key.serializer does for keys.",
+        convert=serialization_class,
     ),
     ConfigKey(
         "linger.ms",
