@@ -76,7 +76,7 @@ def compute_attributes(
 
 def write_header(
     buffer: bytearray,
-    position: int,
+    size: int,
     *,
     base_offset: int,
     last_offset_delta: int,
@@ -89,11 +89,10 @@ def write_header(
     partition_leader_epoch: int,
     count: int,
 ) -> None:
-    """Fill in the header at ``position`` of a batch that reaches to the end of ``buffer``."""
-    after_crc = position + OFFSET_OF_ATTRIBUTES
+    """Fill in the header of the batch that the first ``size`` bytes of ``buffer`` are."""
     _AFTER_CRC.pack_into(
         buffer,
-        after_crc,
+        OFFSET_OF_ATTRIBUTES,
         attributes,
         last_offset_delta,
         base_timestamp,
@@ -103,10 +102,11 @@ def write_header(
         base_sequence,
         count,
     )
-    with memoryview(buffer) as view, view[after_crc:] as checked:
+    with memoryview(buffer) as view, view[OFFSET_OF_ATTRIBUTES:size] as checked:
         checksum = crc32c(checked)
-    length = len(buffer) - position - LOG_OVERHEAD
-    _BEFORE_CRC.pack_into(buffer, position, base_offset, length, partition_leader_epoch, CURRENT_MAGIC_VALUE, checksum)
+    _BEFORE_CRC.pack_into(
+        buffer, 0, base_offset, size - LOG_OVERHEAD, partition_leader_epoch, CURRENT_MAGIC_VALUE, checksum
+    )
 
 
 def write_empty_header(
@@ -125,7 +125,7 @@ def write_empty_header(
     buffer = bytearray(RECORD_BATCH_OVERHEAD)
     write_header(
         buffer,
-        0,
+        RECORD_BATCH_OVERHEAD,
         base_offset=base_offset,
         last_offset_delta=last_offset - base_offset,
         attributes=compute_attributes(CompressionType.NONE, timestamp_type, is_transactional, is_control_batch),

@@ -13,7 +13,6 @@ from .control_record import ControlRecordType, EndTransactionMarker
 from .default_record import encode_headers
 from .default_record_batch import compute_attributes, write_header
 from .legacy_record import encode_message
-from .memory_records import MemoryRecords
 from .record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
@@ -46,11 +45,13 @@ class RecordsInfo(NamedTuple):
 class MemoryRecordsBuilder:
     """Appends records to a batch of any format and writes its header when it is closed.
 
-    Uncompressed v2 records are encoded into ``buffer`` behind a gap for the header. With a codec they are encoded aside
-    and compressed into it together by ``close_for_record_appends``: one call into the codec per batch is what makes
-    compression cheap from Python. Until then the size is an estimate, from ``set_estimated_compression_ratio``; a batch
-    that compresses worse than its estimate comes out larger than ``write_limit``, as with Java. The first record always
-    fits.
+    Uncompressed records are encoded into ``buffer``, in v2 behind a gap for the header. With a codec they are encoded
+    aside and compressed into it together by ``close_for_record_appends``: one call into the codec per batch is what
+    makes compression cheap from Python. So a batch that still takes records holds up to ``write_limit`` divided by its
+    compression ratio, one that does not only its compressed bytes.
+
+    Until it is compressed its size is an estimate, from ``set_estimated_compression_ratio``; a batch that compresses
+    worse comes out larger than ``write_limit``, as with Java. The first record always fits.
 
     Thread: owner (the producer calls it under the lock of the partition's batches).
     """
@@ -61,12 +62,12 @@ class MemoryRecordsBuilder:
         "_buffer",
         "_delete_horizon_ms",
         "_header_size",
-        "_initial_position",
         "_last_offset",
         "_log_append_time",
         "_max_timestamp",
         "_offset_of_max_timestamp",
         "_partition_leader_epoch",
+        "_position",
         "_records",
         "_room",
         "_size_factor",
@@ -106,7 +107,8 @@ class MemoryRecordsBuilder:
         partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
         delete_horizon_ms: int = NO_TIMESTAMP,
     ) -> None:
-        """The batch is written to the end of ``buffer``, which must not be resized by others until it is closed.
+        """The batch is written over ``buffer`` from its start, which grows if it must and never shrinks; it belongs to
+        the builder until the batch is not needed any more. ``write_limit`` is in bytes, header included.
 
         Raises:
             IllegalArgumentError: something that format ``magic`` does not have.
@@ -141,14 +143,15 @@ class MemoryRecordsBuilder:
         self._partition_leader_epoch = partition_leader_epoch
         self._delete_horizon_ms = delete_horizon_ms
         self._buffer = bytearray() if buffer is None else buffer
-        self._initial_position = len(self._buffer)
         self._header_size = record_batch_overhead(magic, compression.type)
         self._room = write_limit - self._header_size
         is_compressed = compression.type is not CompressionType.NONE
         self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
         # Where records are encoded: aside, or at once behind the gap for the header.
         self._records = bytearray() if is_compressed else self._buffer
-        self._buffer += bytes(self._header_size)
+        self._position = 0 if is_compressed else self._header_size
+        if len(self._buffer) < self._header_size:
+            self._buffer[:] = bytes(self._header_size)
         self._uncompressed_size = 0
         # With a delete horizon, that is what the timestamps of the records are relative to (KIP-534).
         self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
@@ -222,15 +225,16 @@ class MemoryRecordsBuilder:
                 encode_headers(headers) if headers else b"\x00",
             )
         )
-        size = len(body)
-        length = varints[size]
-        size += len(length)
+        record = varints[len(body)] + body
+        size = len(record)
         uncompressed_size = self._uncompressed_size
         if room is not None and uncompressed_size and int(uncompressed_size * self._size_factor) + size > room:
             return 0
-        records = self._records
-        records += length
-        records += body
+        position = self._position
+        end = position + size
+        # Overwrites what is there, and where the buffer ends before ``end``, lengthens it.
+        self._records[position:end] = record
+        self._position = end
         self._uncompressed_size = uncompressed_size + size
         self._last_offset = offset
         self.num_records += 1
@@ -309,16 +313,23 @@ class MemoryRecordsBuilder:
         is_relative = self.magic > MAGIC_VALUE_V0 and self._records is not self._buffer
         inner_offset = offset - self.base_offset if is_relative else offset
         message = encode_message(self.magic, inner_offset, timestamp, key, value, timestamp_type=self._timestamp_type)
-        self._records += message
-        self._uncompressed_size += len(message)
+        size = len(message)
+        self._records[self._position : self._position + size] = message
+        self._position += size
+        self._uncompressed_size += size
         self._last_offset = offset
         self.num_records += 1
         if self.magic > MAGIC_VALUE_V0 and timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
             self._offset_of_max_timestamp = offset
-        return len(message)
+        return size
 
     # --- room
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether there is a codec, so that sizes are estimates until the batch is closed."""
+        return self.compression.type is not CompressionType.NONE
 
     def set_estimated_compression_ratio(self, ratio: float) -> None:
         """What earlier batches of the topic came to (CompressionRatioEstimator); without effect without a codec."""
@@ -332,7 +343,7 @@ class MemoryRecordsBuilder:
     def estimated_size_in_bytes(self) -> int:
         """The size of the batch: real when it is closed or uncompressed, otherwise estimated."""
         if self.is_closed:
-            return len(self._buffer) - self._initial_position
+            return self._position
         return self._estimated_bytes_written()
 
     @property
@@ -424,7 +435,9 @@ class MemoryRecordsBuilder:
             return
         self._append_closed = True
         if self._records is not self._buffer:
-            self._buffer += self.compression.compress(self._records, self.magic)
+            compressed = self.compression.compress(self._records, self.magic)
+            self._position = self._header_size + len(compressed)
+            self._buffer[self._header_size : self._position] = compressed
             self._records = bytearray()
 
     def close(self) -> None:
@@ -442,7 +455,7 @@ class MemoryRecordsBuilder:
         self._validate_producer_state()
         self.close_for_record_appends()
         if self.num_records == 0:
-            del self._buffer[self._initial_position :]
+            self._position = 0
         elif self.magic >= MAGIC_VALUE_V2:
             self._write_default_header()
         elif self._header_size:
@@ -469,7 +482,7 @@ class MemoryRecordsBuilder:
         is_log_append_time = self._timestamp_type == LOG_APPEND_TIME
         write_header(
             self._buffer,
-            self._initial_position,
+            self._position,
             base_offset=self.base_offset,
             last_offset_delta=last_offset - self.base_offset,
             attributes=compute_attributes(
@@ -492,10 +505,9 @@ class MemoryRecordsBuilder:
     def _write_legacy_wrapper(self) -> None:
         assert self._last_offset is not None
         self._measure_ratio()
-        start = self._initial_position
-        value = bytes(self._buffer[start + self._header_size :])
+        value = self._buffer[self._header_size : self._position]
         is_log_append_time = self._timestamp_type == LOG_APPEND_TIME
-        self._buffer[start:] = encode_message(
+        self._buffer[: self._position] = encode_message(
             self.magic,
             self._last_offset,
             self._log_append_time if is_log_append_time else self._max_timestamp,
@@ -506,24 +518,23 @@ class MemoryRecordsBuilder:
         )
 
     def _measure_ratio(self) -> None:
-        written = len(self._buffer) - self._initial_position - self._header_size
-        self.compression_ratio = written / self._uncompressed_size
+        self.compression_ratio = (self._position - self._header_size) / self._uncompressed_size
 
-    def build(self) -> MemoryRecords:
-        """The closed batch, or nothing at all if it has no records. A view: the builder's buffer stays in use.
+    def build(self) -> memoryview:
+        """Close, and the bytes of the batch: none at all if it has no records. A view of the builder's buffer.
 
         Raises:
             IllegalStateError, IllegalArgumentError, UnsupportedCompressionTypeError: as ``close``.
         """
         self.close()
-        return MemoryRecords(memoryview(self._buffer)[self._initial_position :])
+        return memoryview(self._buffer)[: self._position]
 
     def abort(self) -> None:
         """Give the batch up: nothing can be appended or built any more."""
         self._append_closed = True
         self.aborted = True
         self._records = self._buffer
-        del self._buffer[self._initial_position :]
+        self._position = 0
 
     def info(self) -> RecordsInfo:
         """The largest timestamp, and the offset to look it up by: the batch's last one, if records share a batch."""
