@@ -1,1 +1,93 @@
-"""A Kafka client."""
+"""The Apache Kafka clients for Python.
+
+    from pykclient import KafkaConsumer, KafkaProducer
+
+Names are loaded when they are first used: ``import pykclient`` alone costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pykclient import errors
+    from pykclient.errors import KafkaError
+    from pykclient.serialization import (
+        DefaultSerializer,
+        Deserializer,
+        JsonDeserializer,
+        JsonSerializer,
+        Serializer,
+        StringDeserializer,
+        StringSerializer,
+    )
+    from pykclient.types import (
+        ConsumerGroupMetadata,
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionInfo,
+        ProducerRecord,
+        RecordMetadata,
+        TopicPartition,
+    )
+
+__version__ = "0.1.0"
+
+#: Public names and the modules that they live in.
+_HOME = {
+    "ConsumerGroupMetadata": "types",
+    "ConsumerRecord": "types",
+    "DefaultSerializer": "serialization",
+    "Deserializer": "serialization",
+    "JsonDeserializer": "serialization",
+    "JsonSerializer": "serialization",
+    "KafkaError": "errors",
+    "OffsetAndMetadata": "types",
+    "OffsetAndTimestamp": "types",
+    "PartitionInfo": "types",
+    "ProducerRecord": "types",
+    "RecordMetadata": "types",
+    "Serializer": "serialization",
+    "StringDeserializer": "serialization",
+    "StringSerializer": "serialization",
+    "TopicPartition": "types",
+}
+_MODULES = frozenset({"errors"})
+
+__all__ = [
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "DefaultSerializer",
+    "Deserializer",
+    "JsonDeserializer",
+    "JsonSerializer",
+    "KafkaError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "ProducerRecord",
+    "RecordMetadata",
+    "Serializer",
+    "StringDeserializer",
+    "StringSerializer",
+    "TopicPartition",
+    "__version__",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

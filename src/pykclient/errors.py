@@ -18,7 +18,13 @@ def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class KafkaError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package.
+
+    ``retriable`` and ``invalid_metadata`` say the same as the classes of these names, as in kafka-python.
+    """
+
+    retriable = False
+    invalid_metadata = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -27,6 +33,8 @@ class KafkaError(Exception):
 class RetriableError(KafkaError):
     """The same operation may succeed when it is tried again (Java: RetriableException)."""
 
+    retriable = True
+
 
 class RefreshRetriableError(RetriableError):
     """Retriable after the client has refreshed what it knows: metadata or the coordinator (KIP-1050)."""
@@ -34,6 +42,8 @@ class RefreshRetriableError(RetriableError):
 
 class InvalidMetadataError(RefreshRetriableError):
     """The client's picture of the cluster is out of date; it refreshes its metadata and tries again."""
+
+    invalid_metadata = True
 
 
 class ApplicationRecoverableError(KafkaError):
@@ -168,557 +178,578 @@ _BY_CODE: dict[int, type[BrokerError]] = {}
 
 
 class BrokerError(KafkaError):
-    """An error code of the Kafka protocol. ``code`` is its number; unknown numbers are kept."""
+    """An error code of the Kafka protocol.
+
+    ``code`` is its number, ``error_name`` its name in the protocol; an unknown number is kept. Without a message the
+    text is the first line of the class's docstring.
+    """
 
     code: int = -1
+    error_name: str = "UNKNOWN_SERVER_ERROR"
 
-    def __init_subclass__(cls, code: int | None = None) -> None:
+    def __init_subclass__(cls, code: int | None = None, name: str = "") -> None:
         if code is not None:
             cls.code = code
+            cls.error_name = name
             _BY_CODE[code] = cls
 
     def __init__(self, message: str | None = None, *args: Any) -> None:
         super().__init__(message if message is not None else (type(self).__doc__ or "").split("\n")[0], *args)
 
+    @property
+    def errno(self) -> int:
+        """``code`` under kafka-python's name."""
+        return self.code
+
 
 class UnknownCodeError(BrokerError):
     """The broker answered with an error code that this version of the client does not know."""
 
+    error_name = "UNKNOWN_CODE"
 
-class UnknownServerError(BrokerError, code=-1):
-    """UNKNOWN_SERVER_ERROR."""
 
+class UnknownServerError(BrokerError, code=-1, name="UNKNOWN_SERVER_ERROR"):
+    """The broker failed in a way that it has no code for; its log says more."""
 
-class OffsetOutOfRangeError(InvalidOffsetError, BrokerError, code=1):
-    """OFFSET_OUT_OF_RANGE."""
 
+class OffsetOutOfRangeError(InvalidOffsetError, BrokerError, code=1, name="OFFSET_OUT_OF_RANGE"):
+    """The offset asked for is not in the partition's log: too old and deleted already, or not written yet."""
 
-class CorruptRecordError(RetriableError, BrokerError, code=2):
-    """CORRUPT_MESSAGE."""
 
+class CorruptRecordError(RetriableError, BrokerError, code=2, name="CORRUPT_MESSAGE"):
+    """A batch does not match its checksum, or cannot be valid for another reason."""
 
-class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerError, code=3):
-    """UNKNOWN_TOPIC_OR_PARTITION."""
 
+class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerError, code=3, name="UNKNOWN_TOPIC_OR_PARTITION"):
+    """The broker does not know this topic or partition; it may have been made or moved just now, or deleted."""
 
-class InvalidFetchSizeError(BrokerError, code=4):
-    """INVALID_FETCH_SIZE."""
 
+class InvalidFetchSizeError(BrokerError, code=4, name="INVALID_FETCH_SIZE"):
+    """The size asked for in the fetch is not valid."""
 
-class LeaderNotAvailableError(InvalidMetadataError, BrokerError, code=5):
-    """LEADER_NOT_AVAILABLE."""
 
+class LeaderNotAvailableError(InvalidMetadataError, BrokerError, code=5, name="LEADER_NOT_AVAILABLE"):
+    """The partition has no leader at the moment; one is being elected."""
 
-class NotLeaderOrFollowerError(InvalidMetadataError, BrokerError, code=6):
-    """NOT_LEADER_OR_FOLLOWER."""
 
+class NotLeaderOrFollowerError(InvalidMetadataError, BrokerError, code=6, name="NOT_LEADER_OR_FOLLOWER"):
+    """The broker asked is not the partition's leader (or not its replica, for a fetch); leadership has moved."""
 
-class RequestTimedOutError(KafkaTimeoutError, BrokerError, code=7):
-    """REQUEST_TIMED_OUT."""
 
+class RequestTimedOutError(KafkaTimeoutError, BrokerError, code=7, name="REQUEST_TIMED_OUT"):
+    """The broker could not finish the request within the time that the request allows."""
 
-class BrokerNotAvailableError(BrokerError, code=8):
-    """BROKER_NOT_AVAILABLE."""
 
+class BrokerNotAvailableError(BrokerError, code=8, name="BROKER_NOT_AVAILABLE"):
+    """The broker is not available."""
 
-class ReplicaNotAvailableError(InvalidMetadataError, BrokerError, code=9):
-    """REPLICA_NOT_AVAILABLE."""
 
+class ReplicaNotAvailableError(InvalidMetadataError, BrokerError, code=9, name="REPLICA_NOT_AVAILABLE"):
+    """The replica is not available on this broker."""
 
-class RecordTooLargeError(BrokerError, code=10):
-    """MESSAGE_TOO_LARGE."""
 
+class RecordTooLargeError(BrokerError, code=10, name="MESSAGE_TOO_LARGE"):
+    """The batch is larger than the topic or the broker allows (max.message.bytes, message.max.bytes)."""
 
-class ControllerMovedError(BrokerError, code=11):
-    """STALE_CONTROLLER_EPOCH."""
 
+class ControllerMovedError(BrokerError, code=11, name="STALE_CONTROLLER_EPOCH"):
+    """The request came from a controller that has been replaced."""
 
-class OffsetMetadataTooLargeError(BrokerError, code=12):
-    """OFFSET_METADATA_TOO_LARGE."""
 
+class OffsetMetadataTooLargeError(BrokerError, code=12, name="OFFSET_METADATA_TOO_LARGE"):
+    """The text stored with the offset is longer than the broker allows (offset.metadata.max.bytes)."""
 
-class NetworkError(InvalidMetadataError, BrokerError, code=13):
-    """NETWORK_EXCEPTION."""
 
+class NetworkError(InvalidMetadataError, BrokerError, code=13, name="NETWORK_EXCEPTION"):
+    """The connection was closed before the answer came."""
 
-class CoordinatorLoadInProgressError(RetriableError, BrokerError, code=14):
-    """COORDINATOR_LOAD_IN_PROGRESS."""
 
+class CoordinatorLoadInProgressError(RetriableError, BrokerError, code=14, name="COORDINATOR_LOAD_IN_PROGRESS"):
+    """The coordinator is still loading the state of the group or transaction; try again shortly."""
 
-class CoordinatorNotAvailableError(RefreshRetriableError, BrokerError, code=15):
-    """COORDINATOR_NOT_AVAILABLE."""
 
+class CoordinatorNotAvailableError(RefreshRetriableError, BrokerError, code=15, name="COORDINATOR_NOT_AVAILABLE"):
+    """The group or transaction has no coordinator at the moment."""
 
-class NotCoordinatorError(RefreshRetriableError, BrokerError, code=16):
-    """NOT_COORDINATOR."""
 
+class NotCoordinatorError(RefreshRetriableError, BrokerError, code=16, name="NOT_COORDINATOR"):
+    """The broker asked is not the coordinator of this group or transaction; it has moved."""
 
-class InvalidConfigurationError(BrokerError, code=40):
-    """INVALID_CONFIG."""
 
+class InvalidConfigurationError(BrokerError, code=40, name="INVALID_CONFIG"):
+    """The configuration is not valid."""
 
-class InvalidTopicError(InvalidConfigurationError, code=17):
-    """INVALID_TOPIC_EXCEPTION."""
 
+class InvalidTopicError(InvalidConfigurationError, code=17, name="INVALID_TOPIC_EXCEPTION"):
+    """The topic's name is not allowed, or the topic may not be used this way (an internal one, for instance)."""
 
-class RecordBatchTooLargeError(InvalidConfigurationError, code=18):
-    """RECORD_LIST_TOO_LARGE."""
 
+class RecordBatchTooLargeError(InvalidConfigurationError, code=18, name="RECORD_LIST_TOO_LARGE"):
+    """The batch is larger than a segment of the log."""
 
-class NotEnoughReplicasError(RetriableError, BrokerError, code=19):
-    """NOT_ENOUGH_REPLICAS."""
 
+class NotEnoughReplicasError(RetriableError, BrokerError, code=19, name="NOT_ENOUGH_REPLICAS"):
+    """Fewer replicas are in sync than min.insync.replicas asks for; nothing was written."""
 
-class NotEnoughReplicasAfterAppendError(RetriableError, BrokerError, code=20):
-    """NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 
+class NotEnoughReplicasAfterAppendError(RetriableError, BrokerError, code=20, name="NOT_ENOUGH_REPLICAS_AFTER_APPEND"):
+    """The batch was written, but then fewer replicas were in sync than min.insync.replicas asks for."""
 
-class InvalidRequiredAcksError(InvalidConfigurationError, code=21):
-    """INVALID_REQUIRED_ACKS."""
 
+class InvalidRequiredAcksError(InvalidConfigurationError, code=21, name="INVALID_REQUIRED_ACKS"):
+    """The broker does not accept this value of acks."""
 
-class IllegalGenerationError(ApplicationRecoverableError, BrokerError, code=22):
-    """ILLEGAL_GENERATION."""
 
+class IllegalGenerationError(ApplicationRecoverableError, BrokerError, code=22, name="ILLEGAL_GENERATION"):
+    """The group has gone on to another generation; this member must join again."""
 
-class InconsistentGroupProtocolError(BrokerError, code=23):
-    """INCONSISTENT_GROUP_PROTOCOL."""
 
+class InconsistentGroupProtocolError(BrokerError, code=23, name="INCONSISTENT_GROUP_PROTOCOL"):
+    """This member shares no assignor or protocol type with the rest of its group."""
 
-class InvalidGroupIdError(BrokerError, code=24):
-    """INVALID_GROUP_ID."""
 
+class InvalidGroupIdError(BrokerError, code=24, name="INVALID_GROUP_ID"):
+    """The group id is not valid, for instance empty."""
 
-class UnknownMemberIdError(ApplicationRecoverableError, BrokerError, code=25):
-    """UNKNOWN_MEMBER_ID."""
 
+class UnknownMemberIdError(ApplicationRecoverableError, BrokerError, code=25, name="UNKNOWN_MEMBER_ID"):
+    """The coordinator does not know this member any more; it must join again."""
 
-class InvalidSessionTimeoutError(BrokerError, code=26):
-    """INVALID_SESSION_TIMEOUT."""
 
+class InvalidSessionTimeoutError(BrokerError, code=26, name="INVALID_SESSION_TIMEOUT"):
+    """session.timeout.ms is outside the broker's limits (group.min. and group.max.session.timeout.ms)."""
 
-class RebalanceInProgressError(BrokerError, code=27):
-    """REBALANCE_IN_PROGRESS."""
 
+class RebalanceInProgressError(BrokerError, code=27, name="REBALANCE_IN_PROGRESS"):
+    """The group is sharing out its partitions again; this member must join in."""
 
-class InvalidCommitOffsetSizeError(BrokerError, code=28):
-    """INVALID_COMMIT_OFFSET_SIZE."""
 
+class InvalidCommitOffsetSizeError(BrokerError, code=28, name="INVALID_COMMIT_OFFSET_SIZE"):
+    """The offsets to commit make a message larger than the broker allows."""
 
-class TopicAuthorizationError(AuthorizationError, BrokerError, code=29):
-    """TOPIC_AUTHORIZATION_FAILED."""
 
+class TopicAuthorizationError(AuthorizationError, BrokerError, code=29, name="TOPIC_AUTHORIZATION_FAILED"):
+    """Not authorized for this topic."""
 
-class GroupAuthorizationError(AuthorizationError, BrokerError, code=30):
-    """GROUP_AUTHORIZATION_FAILED."""
 
+class GroupAuthorizationError(AuthorizationError, BrokerError, code=30, name="GROUP_AUTHORIZATION_FAILED"):
+    """Not authorized for this group."""
 
-class ClusterAuthorizationError(AuthorizationError, BrokerError, code=31):
-    """CLUSTER_AUTHORIZATION_FAILED."""
 
+class ClusterAuthorizationError(AuthorizationError, BrokerError, code=31, name="CLUSTER_AUTHORIZATION_FAILED"):
+    """Not authorized for this operation on the cluster."""
 
-class InvalidTimestampError(BrokerError, code=32):
-    """INVALID_TIMESTAMP."""
 
+class InvalidTimestampError(BrokerError, code=32, name="INVALID_TIMESTAMP"):
+    """The record's timestamp is further from the broker's clock than the topic allows."""
 
-class UnsupportedSaslMechanismError(AuthenticationError, BrokerError, code=33):
-    """UNSUPPORTED_SASL_MECHANISM."""
 
+class UnsupportedSaslMechanismError(AuthenticationError, BrokerError, code=33, name="UNSUPPORTED_SASL_MECHANISM"):
+    """The broker does not have this SASL mechanism."""
 
-class IllegalSaslStateError(AuthenticationError, BrokerError, code=34):
-    """ILLEGAL_SASL_STATE."""
 
+class IllegalSaslStateError(AuthenticationError, BrokerError, code=34, name="ILLEGAL_SASL_STATE"):
+    """The request does not belong into this stage of authentication."""
 
-class UnsupportedVersionError(InvalidConfigurationError, code=35):
-    """UNSUPPORTED_VERSION."""
 
+class UnsupportedVersionError(InvalidConfigurationError, code=35, name="UNSUPPORTED_VERSION"):
+    """The broker does not know this version of the request; broker and client are too far apart in age."""
 
-class TopicExistsError(BrokerError, code=36):
-    """TOPIC_ALREADY_EXISTS."""
 
+class TopicExistsError(BrokerError, code=36, name="TOPIC_ALREADY_EXISTS"):
+    """There is a topic of this name already."""
 
-class InvalidPartitionsError(BrokerError, code=37):
-    """INVALID_PARTITIONS."""
 
+class InvalidPartitionsError(BrokerError, code=37, name="INVALID_PARTITIONS"):
+    """The number of partitions is not valid, for instance smaller than now."""
 
-class InvalidReplicationFactorError(InvalidConfigurationError, code=38):
-    """INVALID_REPLICATION_FACTOR."""
 
+class InvalidReplicationFactorError(InvalidConfigurationError, code=38, name="INVALID_REPLICATION_FACTOR"):
+    """The replication factor is below 1 or above the number of brokers."""
 
-class InvalidReplicaAssignmentError(BrokerError, code=39):
-    """INVALID_REPLICA_ASSIGNMENT."""
 
+class InvalidReplicaAssignmentError(BrokerError, code=39, name="INVALID_REPLICA_ASSIGNMENT"):
+    """The list of replicas is not valid: double or unknown brokers, or lists of different lengths."""
 
-class NotControllerError(RetriableError, BrokerError, code=41):
-    """NOT_CONTROLLER."""
 
+class NotControllerError(RetriableError, BrokerError, code=41, name="NOT_CONTROLLER"):
+    """The broker asked is not the controller; it has moved."""
 
-class InvalidRequestError(BrokerError, code=42):
-    """INVALID_REQUEST."""
 
+class InvalidRequestError(BrokerError, code=42, name="INVALID_REQUEST"):
+    """The request contradicts itself or the protocol; the broker's log says more."""
 
-class UnsupportedForMessageFormatError(InvalidConfigurationError, code=43):
-    """UNSUPPORTED_FOR_MESSAGE_FORMAT."""
 
+class UnsupportedForMessageFormatError(InvalidConfigurationError, code=43, name="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+    """The topic's message format is too old for this."""
 
-class PolicyViolationError(BrokerError, code=44):
-    """POLICY_VIOLATION."""
 
+class PolicyViolationError(BrokerError, code=44, name="POLICY_VIOLATION"):
+    """A policy of the cluster forbids this."""
 
-class OutOfOrderSequenceError(BrokerError, code=45):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
+class OutOfOrderSequenceError(BrokerError, code=45, name="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+    """A batch is missing before this one: the producer's sequence numbers have a gap."""
 
-class DuplicateSequenceError(BrokerError, code=46):
-    """DUPLICATE_SEQUENCE_NUMBER."""
 
+class DuplicateSequenceError(BrokerError, code=46, name="DUPLICATE_SEQUENCE_NUMBER"):
+    """The broker has this batch already, and others after it."""
 
-class InvalidProducerEpochError(ApplicationRecoverableError, BrokerError, code=47):
-    """INVALID_PRODUCER_EPOCH."""
 
+class InvalidProducerEpochError(ApplicationRecoverableError, BrokerError, code=47, name="INVALID_PRODUCER_EPOCH"):
+    """A producer with the same transactional.id has started since; this one may not write any more."""
 
-class InvalidTxnStateError(BrokerError, code=48):
-    """INVALID_TXN_STATE."""
 
+class InvalidTxnStateError(BrokerError, code=48, name="INVALID_TXN_STATE"):
+    """This is not allowed in the transaction's present state."""
 
-class InvalidPidMappingError(ApplicationRecoverableError, BrokerError, code=49):
-    """INVALID_PRODUCER_ID_MAPPING."""
 
+class InvalidPidMappingError(ApplicationRecoverableError, BrokerError, code=49, name="INVALID_PRODUCER_ID_MAPPING"):
+    """The producer id does not belong to this transactional.id (any more)."""
 
-class InvalidTxnTimeoutError(BrokerError, code=50):
-    """INVALID_TRANSACTION_TIMEOUT."""
 
+class InvalidTxnTimeoutError(BrokerError, code=50, name="INVALID_TRANSACTION_TIMEOUT"):
+    """transaction.timeout.ms is above the broker's limit (transaction.max.timeout.ms)."""
 
-class ConcurrentTransactionsError(RetriableError, BrokerError, code=51):
-    """CONCURRENT_TRANSACTIONS."""
 
+class ConcurrentTransactionsError(RetriableError, BrokerError, code=51, name="CONCURRENT_TRANSACTIONS"):
+    """An earlier transaction of this producer is still being completed; try again shortly."""
 
-class TransactionCoordinatorFencedError(BrokerError, code=52):
-    """TRANSACTION_COORDINATOR_FENCED."""
 
+class TransactionCoordinatorFencedError(BrokerError, code=52, name="TRANSACTION_COORDINATOR_FENCED"):
+    """The transaction's marker came from a coordinator that has been replaced."""
 
-class TransactionalIdAuthorizationError(AuthorizationError, BrokerError, code=53):
-    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
 
+class TransactionalIdAuthorizationError(
+    AuthorizationError, BrokerError, code=53, name="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+):
+    """Not authorized for this transactional.id."""
 
-class SecurityDisabledError(BrokerError, code=54):
-    """SECURITY_DISABLED."""
 
+class SecurityDisabledError(BrokerError, code=54, name="SECURITY_DISABLED"):
+    """The cluster has no authorizer, so there is nothing to list or change."""
 
-class OperationNotAttemptedError(BrokerError, code=55):
-    """OPERATION_NOT_ATTEMPTED."""
 
+class OperationNotAttemptedError(BrokerError, code=55, name="OPERATION_NOT_ATTEMPTED"):
+    """Not attempted, because another part of the same request failed."""
 
-class KafkaStorageError(InvalidMetadataError, BrokerError, code=56):
-    """KAFKA_STORAGE_ERROR."""
 
+class KafkaStorageError(InvalidMetadataError, BrokerError, code=56, name="KAFKA_STORAGE_ERROR"):
+    """The broker has lost the disk that holds the partition."""
 
-class LogDirNotFoundError(BrokerError, code=57):
-    """LOG_DIR_NOT_FOUND."""
 
+class LogDirNotFoundError(BrokerError, code=57, name="LOG_DIR_NOT_FOUND"):
+    """The broker has no such log directory."""
 
-class SaslAuthenticationError(AuthenticationError, BrokerError, code=58):
-    """SASL_AUTHENTICATION_FAILED."""
 
+class SaslAuthenticationError(AuthenticationError, BrokerError, code=58, name="SASL_AUTHENTICATION_FAILED"):
+    """Authentication failed: wrong credentials, or not accepted by the broker."""
 
-class UnknownProducerIdError(OutOfOrderSequenceError, code=59):
-    """UNKNOWN_PRODUCER_ID."""
 
+class UnknownProducerIdError(OutOfOrderSequenceError, code=59, name="UNKNOWN_PRODUCER_ID"):
+    """The broker has forgotten this producer, as its last records in the partition are deleted."""
 
-class ReassignmentInProgressError(BrokerError, code=60):
-    """REASSIGNMENT_IN_PROGRESS."""
 
+class ReassignmentInProgressError(BrokerError, code=60, name="REASSIGNMENT_IN_PROGRESS"):
+    """The partition's replicas are being moved already."""
 
-class DelegationTokenDisabledError(BrokerError, code=61):
-    """DELEGATION_TOKEN_AUTH_DISABLED."""
 
+class DelegationTokenDisabledError(BrokerError, code=61, name="DELEGATION_TOKEN_AUTH_DISABLED"):
+    """The cluster does not use delegation tokens."""
 
-class DelegationTokenNotFoundError(BrokerError, code=62):
-    """DELEGATION_TOKEN_NOT_FOUND."""
 
+class DelegationTokenNotFoundError(BrokerError, code=62, name="DELEGATION_TOKEN_NOT_FOUND"):
+    """The delegation token does not exist (any more)."""
 
-class DelegationTokenOwnerMismatchError(BrokerError, code=63):
-    """DELEGATION_TOKEN_OWNER_MISMATCH."""
 
+class DelegationTokenOwnerMismatchError(BrokerError, code=63, name="DELEGATION_TOKEN_OWNER_MISMATCH"):
+    """The delegation token belongs to another owner."""
 
-class UnsupportedByAuthenticationError(BrokerError, code=64):
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED."""
 
+class UnsupportedByAuthenticationError(BrokerError, code=64, name="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"):
+    """Delegation tokens cannot be asked for over this connection; it must be authenticated, and not by a token."""
 
-class DelegationTokenAuthorizationError(AuthorizationError, BrokerError, code=65):
-    """DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
 
+class DelegationTokenAuthorizationError(
+    AuthorizationError, BrokerError, code=65, name="DELEGATION_TOKEN_AUTHORIZATION_FAILED"
+):
+    """Not authorized for this delegation token."""
 
-class DelegationTokenExpiredError(BrokerError, code=66):
-    """DELEGATION_TOKEN_EXPIRED."""
 
+class DelegationTokenExpiredError(BrokerError, code=66, name="DELEGATION_TOKEN_EXPIRED"):
+    """The delegation token has expired."""
 
-class InvalidPrincipalTypeError(BrokerError, code=67):
-    """INVALID_PRINCIPAL_TYPE."""
 
+class InvalidPrincipalTypeError(BrokerError, code=67, name="INVALID_PRINCIPAL_TYPE"):
+    """This type of principal is not supported."""
 
-class GroupNotEmptyError(BrokerError, code=68):
-    """NON_EMPTY_GROUP."""
 
+class GroupNotEmptyError(BrokerError, code=68, name="NON_EMPTY_GROUP"):
+    """The group still has members."""
 
-class GroupIdNotFoundError(BrokerError, code=69):
-    """GROUP_ID_NOT_FOUND."""
 
+class GroupIdNotFoundError(BrokerError, code=69, name="GROUP_ID_NOT_FOUND"):
+    """There is no group of this name."""
 
-class FetchSessionIdNotFoundError(RetriableError, BrokerError, code=70):
-    """FETCH_SESSION_ID_NOT_FOUND."""
 
+class FetchSessionIdNotFoundError(RetriableError, BrokerError, code=70, name="FETCH_SESSION_ID_NOT_FOUND"):
+    """The broker has dropped the fetch session; a new one is made."""
 
-class InvalidFetchSessionEpochError(RetriableError, BrokerError, code=71):
-    """INVALID_FETCH_SESSION_EPOCH."""
 
+class InvalidFetchSessionEpochError(RetriableError, BrokerError, code=71, name="INVALID_FETCH_SESSION_EPOCH"):
+    """The fetch session went on without this request; a new one is made."""
 
-class ListenerNotFoundError(InvalidMetadataError, BrokerError, code=72):
-    """LISTENER_NOT_FOUND."""
 
+class ListenerNotFoundError(InvalidMetadataError, BrokerError, code=72, name="LISTENER_NOT_FOUND"):
+    """The leader has no listener of the name that this connection uses."""
 
-class TopicDeletionDisabledError(BrokerError, code=73):
-    """TOPIC_DELETION_DISABLED."""
 
+class TopicDeletionDisabledError(BrokerError, code=73, name="TOPIC_DELETION_DISABLED"):
+    """The cluster does not delete topics (delete.topic.enable=false)."""
 
-class FencedLeaderEpochError(InvalidMetadataError, BrokerError, code=74):
-    """FENCED_LEADER_EPOCH."""
 
+class FencedLeaderEpochError(InvalidMetadataError, BrokerError, code=74, name="FENCED_LEADER_EPOCH"):
+    """The leader epoch in the request is older than the broker's; leadership has changed."""
 
-class UnknownLeaderEpochError(RetriableError, BrokerError, code=75):
-    """UNKNOWN_LEADER_EPOCH."""
 
+class UnknownLeaderEpochError(RetriableError, BrokerError, code=75, name="UNKNOWN_LEADER_EPOCH"):
+    """The leader epoch in the request is newer than the broker's; the broker will learn of it."""
 
-class UnsupportedCompressionTypeError(BrokerError, code=76):
-    """UNSUPPORTED_COMPRESSION_TYPE."""
 
+class UnsupportedCompressionTypeError(BrokerError, code=76, name="UNSUPPORTED_COMPRESSION_TYPE"):
+    """The broker does not accept this compression, or not in this version of the request."""
 
-class StaleBrokerEpochError(BrokerError, code=77):
-    """STALE_BROKER_EPOCH."""
 
+class StaleBrokerEpochError(BrokerError, code=77, name="STALE_BROKER_EPOCH"):
+    """The broker has registered again since this request was made."""
 
-class OffsetNotAvailableError(RetriableError, BrokerError, code=78):
-    """OFFSET_NOT_AVAILABLE."""
 
+class OffsetNotAvailableError(RetriableError, BrokerError, code=78, name="OFFSET_NOT_AVAILABLE"):
+    """The leader is new and cannot tell the last committed offset yet."""
 
-class MemberIdRequiredError(BrokerError, code=79):
-    """MEMBER_ID_REQUIRED."""
 
+class MemberIdRequiredError(BrokerError, code=79, name="MEMBER_ID_REQUIRED"):
+    """The member must join again with the member id that it was given."""
 
-class PreferredLeaderNotAvailableError(InvalidMetadataError, BrokerError, code=80):
-    """PREFERRED_LEADER_NOT_AVAILABLE."""
 
+class PreferredLeaderNotAvailableError(
+    InvalidMetadataError, BrokerError, code=80, name="PREFERRED_LEADER_NOT_AVAILABLE"
+):
+    """The preferred leader is not available."""
 
-class GroupMaxSizeReachedError(BrokerError, code=81):
-    """GROUP_MAX_SIZE_REACHED."""
 
+class GroupMaxSizeReachedError(BrokerError, code=81, name="GROUP_MAX_SIZE_REACHED"):
+    """The group has as many members as the broker allows (group.max.size)."""
 
-class FencedInstanceIdError(ApplicationRecoverableError, BrokerError, code=82):
-    """FENCED_INSTANCE_ID."""
 
+class FencedInstanceIdError(ApplicationRecoverableError, BrokerError, code=82, name="FENCED_INSTANCE_ID"):
+    """Another member has the same group.instance.id."""
 
-class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerError, code=83):
-    """ELIGIBLE_LEADERS_NOT_AVAILABLE."""
 
+class EligibleLeadersNotAvailableError(
+    InvalidMetadataError, BrokerError, code=83, name="ELIGIBLE_LEADERS_NOT_AVAILABLE"
+):
+    """No replica may become the leader."""
 
-class ElectionNotNeededError(InvalidMetadataError, BrokerError, code=84):
-    """ELECTION_NOT_NEEDED."""
 
+class ElectionNotNeededError(InvalidMetadataError, BrokerError, code=84, name="ELECTION_NOT_NEEDED"):
+    """The partition has the right leader; there is nothing to elect."""
 
-class NoReassignmentInProgressError(BrokerError, code=85):
-    """NO_REASSIGNMENT_IN_PROGRESS."""
 
+class NoReassignmentInProgressError(BrokerError, code=85, name="NO_REASSIGNMENT_IN_PROGRESS"):
+    """The partition's replicas are not being moved."""
 
-class GroupSubscribedToTopicError(BrokerError, code=86):
-    """GROUP_SUBSCRIBED_TO_TOPIC."""
 
+class GroupSubscribedToTopicError(BrokerError, code=86, name="GROUP_SUBSCRIBED_TO_TOPIC"):
+    """Members of the group subscribe to this topic, so its offsets cannot be deleted."""
 
-class InvalidRecordError(InvalidConfigurationError, code=87):
-    """INVALID_RECORD."""
 
+class InvalidRecordError(InvalidConfigurationError, code=87, name="INVALID_RECORD"):
+    """The broker refused the record: no key in a compacted topic, or a timestamp that is not allowed."""
 
-class UnstableOffsetCommitError(RetriableError, BrokerError, code=88):
-    """UNSTABLE_OFFSET_COMMIT."""
 
+class UnstableOffsetCommitError(RetriableError, BrokerError, code=88, name="UNSTABLE_OFFSET_COMMIT"):
+    """The offset belongs to a transaction that is still open."""
 
-class ThrottlingQuotaExceededError(RetriableError, BrokerError, code=89):
-    """THROTTLING_QUOTA_EXCEEDED."""
 
+class ThrottlingQuotaExceededError(RetriableError, BrokerError, code=89, name="THROTTLING_QUOTA_EXCEEDED"):
+    """A quota is used up; try again after the time that the broker names."""
 
-class ProducerFencedError(ApplicationRecoverableError, BrokerError, code=90):
-    """PRODUCER_FENCED."""
 
+class ProducerFencedError(ApplicationRecoverableError, BrokerError, code=90, name="PRODUCER_FENCED"):
+    """A newer producer with the same transactional.id has taken over."""
 
-class ResourceNotFoundError(BrokerError, code=91):
-    """RESOURCE_NOT_FOUND."""
 
+class ResourceNotFoundError(BrokerError, code=91, name="RESOURCE_NOT_FOUND"):
+    """There is no such resource."""
 
-class DuplicateResourceError(BrokerError, code=92):
-    """DUPLICATE_RESOURCE."""
 
+class DuplicateResourceError(BrokerError, code=92, name="DUPLICATE_RESOURCE"):
+    """The resource exists already."""
 
-class UnacceptableCredentialError(BrokerError, code=93):
-    """UNACCEPTABLE_CREDENTIAL."""
 
+class UnacceptableCredentialError(BrokerError, code=93, name="UNACCEPTABLE_CREDENTIAL"):
+    """The credential is not acceptable, for instance too weak."""
 
-class InconsistentVoterSetError(BrokerError, code=94):
-    """INCONSISTENT_VOTER_SET."""
 
+class InconsistentVoterSetError(BrokerError, code=94, name="INCONSISTENT_VOTER_SET"):
+    """The two sides do not agree on who the voters are."""
 
-class InvalidUpdateVersionError(BrokerError, code=95):
-    """INVALID_UPDATE_VERSION."""
 
+class InvalidUpdateVersionError(BrokerError, code=95, name="INVALID_UPDATE_VERSION"):
+    """The version given for the update is not valid."""
 
-class FeatureUpdateFailedError(BrokerError, code=96):
-    """FEATURE_UPDATE_FAILED."""
 
+class FeatureUpdateFailedError(BrokerError, code=96, name="FEATURE_UPDATE_FAILED"):
+    """The feature could not be updated."""
 
-class PrincipalDeserializationError(BrokerError, code=97):
-    """PRINCIPAL_DESERIALIZATION_FAILURE."""
 
+class PrincipalDeserializationError(BrokerError, code=97, name="PRINCIPAL_DESERIALIZATION_FAILURE"):
+    """The forwarding broker sent a principal that cannot be read."""
 
-class SnapshotNotFoundError(BrokerError, code=98):
-    """SNAPSHOT_NOT_FOUND."""
 
+class SnapshotNotFoundError(BrokerError, code=98, name="SNAPSHOT_NOT_FOUND"):
+    """The snapshot does not exist."""
 
-class PositionOutOfRangeError(BrokerError, code=99):
-    """POSITION_OUT_OF_RANGE."""
 
+class PositionOutOfRangeError(BrokerError, code=99, name="POSITION_OUT_OF_RANGE"):
+    """The position is outside the snapshot."""
 
-class UnknownTopicIdError(InvalidMetadataError, BrokerError, code=100):
-    """UNKNOWN_TOPIC_ID."""
 
+class UnknownTopicIdError(InvalidMetadataError, BrokerError, code=100, name="UNKNOWN_TOPIC_ID"):
+    """The broker does not know this topic id; the topic may have been made or deleted just now."""
 
-class DuplicateBrokerRegistrationError(BrokerError, code=101):
-    """DUPLICATE_BROKER_REGISTRATION."""
 
+class DuplicateBrokerRegistrationError(BrokerError, code=101, name="DUPLICATE_BROKER_REGISTRATION"):
+    """A live broker is registered under this id already."""
 
-class BrokerIdNotRegisteredError(BrokerError, code=102):
-    """BROKER_ID_NOT_REGISTERED."""
 
+class BrokerIdNotRegisteredError(BrokerError, code=102, name="BROKER_ID_NOT_REGISTERED"):
+    """No broker is registered under this id."""
 
-class InconsistentTopicIdError(InvalidMetadataError, BrokerError, code=103):
-    """INCONSISTENT_TOPIC_ID."""
 
+class InconsistentTopicIdError(InvalidMetadataError, BrokerError, code=103, name="INCONSISTENT_TOPIC_ID"):
+    """The topic id does not belong to the topic's name; the topic was made anew."""
 
-class InconsistentClusterIdError(BrokerError, code=104):
-    """INCONSISTENT_CLUSTER_ID."""
 
+class InconsistentClusterIdError(BrokerError, code=104, name="INCONSISTENT_CLUSTER_ID"):
+    """The other side belongs to another cluster."""
 
-class TransactionalIdNotFoundError(BrokerError, code=105):
-    """TRANSACTIONAL_ID_NOT_FOUND."""
 
+class TransactionalIdNotFoundError(BrokerError, code=105, name="TRANSACTIONAL_ID_NOT_FOUND"):
+    """There is no transaction of this transactional.id."""
 
-class FetchSessionTopicIdError(RetriableError, BrokerError, code=106):
-    """FETCH_SESSION_TOPIC_ID_ERROR."""
 
+class FetchSessionTopicIdError(RetriableError, BrokerError, code=106, name="FETCH_SESSION_TOPIC_ID_ERROR"):
+    """The fetch session changed between topic names and topic ids; a new one is made."""
 
-class IneligibleReplicaError(BrokerError, code=107):
-    """INELIGIBLE_REPLICA."""
 
+class IneligibleReplicaError(BrokerError, code=107, name="INELIGIBLE_REPLICA"):
+    """The replica may not join those in sync: it is shutting down, fenced or behind."""
 
-class NewLeaderElectedError(BrokerError, code=108):
-    """NEW_LEADER_ELECTED."""
 
+class NewLeaderElectedError(BrokerError, code=108, name="NEW_LEADER_ELECTED"):
+    """The change was made, but it has led to a new leader."""
 
-class OffsetMovedToTieredStorageError(BrokerError, code=109):
-    """OFFSET_MOVED_TO_TIERED_STORAGE."""
 
+class OffsetMovedToTieredStorageError(BrokerError, code=109, name="OFFSET_MOVED_TO_TIERED_STORAGE"):
+    """The offset is no longer on the broker's disk but in tiered storage."""
 
-class FencedMemberEpochError(BrokerError, code=110):
-    """FENCED_MEMBER_EPOCH."""
 
+class FencedMemberEpochError(BrokerError, code=110, name="FENCED_MEMBER_EPOCH"):
+    """The coordinator has fenced this member of the group; it must join again."""
 
-class UnreleasedInstanceIdError(BrokerError, code=111):
-    """UNRELEASED_INSTANCE_ID."""
 
+class UnreleasedInstanceIdError(BrokerError, code=111, name="UNRELEASED_INSTANCE_ID"):
+    """The member that has this group.instance.id has not left yet."""
 
-class UnsupportedAssignorError(BrokerError, code=112):
-    """UNSUPPORTED_ASSIGNOR."""
 
+class UnsupportedAssignorError(BrokerError, code=112, name="UNSUPPORTED_ASSIGNOR"):
+    """The group's coordinator does not have this assignor."""
 
-class StaleMemberEpochError(BrokerError, code=113):
-    """STALE_MEMBER_EPOCH."""
 
+class StaleMemberEpochError(BrokerError, code=113, name="STALE_MEMBER_EPOCH"):
+    """The member's epoch is out of date; it must catch up with a heartbeat."""
 
-class MismatchedEndpointTypeError(BrokerError, code=114):
-    """MISMATCHED_ENDPOINT_TYPE."""
 
+class MismatchedEndpointTypeError(BrokerError, code=114, name="MISMATCHED_ENDPOINT_TYPE"):
+    """The request went to a broker where a controller is meant, or the other way round."""
 
-class UnsupportedEndpointTypeError(BrokerError, code=115):
-    """UNSUPPORTED_ENDPOINT_TYPE."""
 
+class UnsupportedEndpointTypeError(BrokerError, code=115, name="UNSUPPORTED_ENDPOINT_TYPE"):
+    """This type of endpoint is not supported here."""
 
-class UnknownControllerIdError(BrokerError, code=116):
-    """UNKNOWN_CONTROLLER_ID."""
 
+class UnknownControllerIdError(BrokerError, code=116, name="UNKNOWN_CONTROLLER_ID"):
+    """The controller's id is not known."""
 
-class UnknownSubscriptionIdError(BrokerError, code=117):
-    """UNKNOWN_SUBSCRIPTION_ID."""
 
+class UnknownSubscriptionIdError(BrokerError, code=117, name="UNKNOWN_SUBSCRIPTION_ID"):
+    """The metrics subscription is unknown or has changed."""
 
-class TelemetryTooLargeError(BrokerError, code=118):
-    """TELEMETRY_TOO_LARGE."""
 
+class TelemetryTooLargeError(BrokerError, code=118, name="TELEMETRY_TOO_LARGE"):
+    """The pushed metrics are larger than the broker allows."""
 
-class InvalidRegistrationError(BrokerError, code=119):
-    """INVALID_REGISTRATION."""
 
+class InvalidRegistrationError(BrokerError, code=119, name="INVALID_REGISTRATION"):
+    """The controller refused the broker's registration."""
 
-class TransactionAbortableError(BrokerError, code=120):
-    """TRANSACTION_ABORTABLE."""
 
+class TransactionAbortableError(BrokerError, code=120, name="TRANSACTION_ABORTABLE"):
+    """The transaction has failed and can only be aborted."""
 
-class InvalidRecordStateError(BrokerError, code=121):
-    """INVALID_RECORD_STATE."""
 
+class InvalidRecordStateError(BrokerError, code=121, name="INVALID_RECORD_STATE"):
+    """The record is not in a state that allows this, for instance acknowledged already."""
 
-class ShareSessionNotFoundError(RetriableError, BrokerError, code=122):
-    """SHARE_SESSION_NOT_FOUND."""
 
+class ShareSessionNotFoundError(RetriableError, BrokerError, code=122, name="SHARE_SESSION_NOT_FOUND"):
+    """The broker has dropped the share session; a new one is made."""
 
-class InvalidShareSessionEpochError(RetriableError, BrokerError, code=123):
-    """INVALID_SHARE_SESSION_EPOCH."""
 
+class InvalidShareSessionEpochError(RetriableError, BrokerError, code=123, name="INVALID_SHARE_SESSION_EPOCH"):
+    """The share session went on without this request; a new one is made."""
 
-class FencedStateEpochError(BrokerError, code=124):
-    """FENCED_STATE_EPOCH."""
 
+class FencedStateEpochError(BrokerError, code=124, name="FENCED_STATE_EPOCH"):
+    """The state's epoch is older than the coordinator's."""
 
-class InvalidVoterKeyError(BrokerError, code=125):
-    """INVALID_VOTER_KEY."""
 
+class InvalidVoterKeyError(BrokerError, code=125, name="INVALID_VOTER_KEY"):
+    """The voter's key does not match."""
 
-class DuplicateVoterError(BrokerError, code=126):
-    """DUPLICATE_VOTER."""
 
+class DuplicateVoterError(BrokerError, code=126, name="DUPLICATE_VOTER"):
+    """The voter is there already."""
 
-class VoterNotFoundError(BrokerError, code=127):
-    """VOTER_NOT_FOUND."""
 
+class VoterNotFoundError(BrokerError, code=127, name="VOTER_NOT_FOUND"):
+    """There is no such voter."""
 
-class InvalidRegularExpressionError(BrokerError, code=128):
-    """INVALID_REGULAR_EXPRESSION."""
 
+class InvalidRegularExpressionError(BrokerError, code=128, name="INVALID_REGULAR_EXPRESSION"):
+    """The regular expression is not valid for the broker (RE2 syntax)."""
 
-class RebootstrapRequiredError(BrokerError, code=129):
-    """REBOOTSTRAP_REQUIRED."""
 
+class RebootstrapRequiredError(BrokerError, code=129, name="REBOOTSTRAP_REQUIRED"):
+    """The broker's metadata cannot serve this client; start again from bootstrap.servers."""
 
-class StreamsInvalidTopologyError(BrokerError, code=130):
-    """STREAMS_INVALID_TOPOLOGY."""
 
+class StreamsInvalidTopologyError(BrokerError, code=130, name="STREAMS_INVALID_TOPOLOGY"):
+    """The topology of the streams application is not valid."""
 
-class StreamsInvalidTopologyEpochError(BrokerError, code=131):
-    """STREAMS_INVALID_TOPOLOGY_EPOCH."""
 
+class StreamsInvalidTopologyEpochError(BrokerError, code=131, name="STREAMS_INVALID_TOPOLOGY_EPOCH"):
+    """The epoch of the streams application's topology is not valid."""
 
-class StreamsTopologyFencedError(BrokerError, code=132):
-    """STREAMS_TOPOLOGY_FENCED."""
 
+class StreamsTopologyFencedError(BrokerError, code=132, name="STREAMS_TOPOLOGY_FENCED"):
+    """The streams application's topology is older than its group's."""
 
-class ShareSessionLimitReachedError(RetriableError, BrokerError, code=133):
-    """SHARE_SESSION_LIMIT_REACHED."""
+
+class ShareSessionLimitReachedError(RetriableError, BrokerError, code=133, name="SHARE_SESSION_LIMIT_REACHED"):
+    """The broker has as many share sessions as it allows."""
 
 
 def for_code(code: int, message: str | None = None) -> BrokerError | None:
@@ -760,6 +791,24 @@ _ALIASES = {
     "BrokerResponseError": "BrokerError",
     "KafkaProtocolError": "ProtocolError",
     "UnsupportedCodecError": "UnsupportedCompressionTypeError",
+    "CorruptRecordException": "CorruptRecordError",
+    "DelegationTokenAuthDisabledError": "DelegationTokenDisabledError",
+    "DelegationTokenRequestNotAllowedError": "UnsupportedByAuthenticationError",
+    "PrincipalDeserializationFailureError": "PrincipalDeserializationError",
+    "IncompatibleBrokerVersion": "UnsupportedVersionError",
+    "UnrecognizedBrokerVersion": "UnsupportedVersionError",
+    "CorrelationIdError": "RemoteProtocolError",
+    "InvalidReceiveError": "RemoteProtocolError",
+    "Cancelled": "DisconnectError",
+    "NodeNotReadyError": "DisconnectError",
+    "StaleMetadata": "InvalidMetadataError",
+    "MetadataEmptyBrokerList": "InvalidMetadataError",
+    # Names of kafka-python 2, which it has given up since.
+    "NoBrokersAvailable": "KafkaTimeoutError",
+    "KafkaUnavailableError": "KafkaTimeoutError",
+    "GroupCoordinatorNotAvailableError": "CoordinatorNotAvailableError",
+    "GroupLoadInProgressError": "CoordinatorLoadInProgressError",
+    "NotCoordinatorForGroupError": "NotCoordinatorError",
 }
 
 
