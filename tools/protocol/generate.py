@@ -11,19 +11,18 @@ Only facts are taken from the schemas: names, types, versions, tags and defaults
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from schemas import NEVER, Field, Message, Struct, Versions, load, snake
+
 ROOT = Path(__file__).resolve().parents[2] / "src" / "pykclient" / "protocol"
 LINE_LENGTH = 120
-NEVER = 1 << 15
 
 APIS = """
     AddOffsetsToTxn AddPartitionsToTxn AddRaftVoter AlterClientQuotas AlterConfigs AlterPartitionReassignments
@@ -51,235 +50,12 @@ SECRETS = {
 }
 """Strings that may be passwords; bytes are never shown anyway."""
 
-RESERVED = {"read", "write", "unknown_tags"}
-
-
-def snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
 
 def singular(name: str) -> str:
     """The name of one element of an array."""
     if name.endswith("ies"):
         return name[:-3] + "y"
     return name[:-1] if name.endswith("s") and not name.endswith("ss") else f"{name}_item"
-
-
-# --- the model --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The versions from ``lowest`` to ``highest``, both included; none if they are crossed."""
-
-    lowest: int
-    highest: int
-
-    @classmethod
-    def parse(cls, text: str | None, default: str = "none") -> Versions:
-        text = text or default
-        if text == "none":
-            return cls(0, -1)
-        if text.endswith("+"):
-            return cls(int(text[:-1]), NEVER - 1)
-        lowest, _, highest = text.partition("-")
-        return cls(int(lowest), int(highest or lowest))
-
-    def __and__(self, other: Versions) -> Versions:
-        return Versions(max(self.lowest, other.lowest), min(self.highest, other.highest))
-
-    def __bool__(self) -> bool:
-        return self.lowest <= self.highest
-
-    def covers(self, other: Versions) -> bool:
-        return self & other == other
-
-    def condition(self, among: Versions) -> str:
-        """Python that is true for these versions, when the version is known to be in ``among``."""
-        if self.lowest > among.lowest and self.highest < among.highest:
-            return (
-                f"{self.lowest} <= version <= {self.highest}"
-                if self.lowest < self.highest
-                else f"version == {self.lowest}"
-            )
-        return f"version >= {self.lowest}" if self.lowest > among.lowest else f"version <= {self.highest}"
-
-    def outside(self, among: Versions) -> str:
-        """Python that is true for the versions of ``among`` that are not these."""
-        if self.lowest > among.lowest and self.highest < among.highest:
-            return f"not {self.lowest} <= version <= {self.highest}"
-        return f"version < {self.lowest}" if self.lowest > among.lowest else f"version > {self.highest}"
-
-    def __str__(self) -> str:
-        return f"v{self.lowest}-{self.highest}" if self.lowest < self.highest else f"v{self.lowest}"
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """A type of the protocol: the method of Reader and Writer, the type in Python, the struct code if it has one."""
-
-    method: str
-    python: str
-    code: str | None = None
-    variable: bool = False
-    """Has a length, and so a compact form and a null."""
-
-
-PRIMITIVES = {
-    "bool": Primitive("boolean", "bool", "?"),
-    "int8": Primitive("int8", "int", "b"),
-    "int16": Primitive("int16", "int", "h"),
-    "uint16": Primitive("uint16", "int", "H"),
-    "int32": Primitive("int32", "int", "i"),
-    "uint32": Primitive("uint32", "int", "I"),
-    "int64": Primitive("int64", "int", "q"),
-    "float64": Primitive("float64", "float", "d"),
-    "uuid": Primitive("uuid", "UUID"),
-    "string": Primitive("string", "str", variable=True),
-    "bytes": Primitive("bytes_", "bytes", variable=True),
-    "records": Primitive("records", "BytesLike", variable=True),
-}
-
-
-@dataclass
-class Field:
-    name: str
-    type: str
-    """A primitive's name or a struct's."""
-    array: bool
-    versions: Versions
-    """Already cut to the versions that the message has."""
-    nullable: Versions
-    flexible: Versions
-    tag: int | None
-    ignorable: bool
-    default: str
-    """Python of the default, where ``Struct()`` stands for a new struct."""
-
-    @property
-    def primitive(self) -> Primitive | None:
-        return PRIMITIVES.get(self.type)
-
-    @property
-    def code(self) -> str | None:
-        """The struct code of a field that can be joined to its neighbours."""
-        return self.primitive.code if self.primitive and not self.array and self.tag is None else None
-
-    @property
-    def optional(self) -> bool:
-        return bool(self.nullable & self.versions) or self.default == "None"
-
-
-@dataclass
-class Struct:
-    name: str
-    versions: Versions
-    """In which it can occur."""
-    fields: list[Field] = field(default_factory=list)
-
-    @property
-    def plain(self) -> list[Field]:
-        return [f for f in self.fields if f.tag is None]
-
-    @property
-    def tagged(self) -> list[Field]:
-        return sorted((f for f in self.fields if f.tag is not None), key=lambda f: f.tag or 0)
-
-
-@dataclass
-class Message:
-    """A request, a response or a data message, and all structs in it. They have unique names, as in Java's classes."""
-
-    name: str
-    kind: str
-    key: int
-    versions: Versions
-    stable: Versions
-    flexible: Versions
-    body: Struct
-    structs: list[Struct] = field(default_factory=list)
-
-
-# --- reading the schemas ----------------------------------------------------------------------------------------------
-
-
-def load(jar: zipfile.ZipFile, name: str) -> Message:
-    text = jar.read(f"common/message/{name}.json").decode()
-    schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    versions = Versions.parse(schema["validVersions"])
-    unstable = 1 if schema.get("latestVersionUnstable") else 0
-    message = Message(
-        name=name,
-        kind=schema["type"],
-        key=schema.get("apiKey", -1),
-        versions=versions,
-        stable=Versions(versions.lowest, versions.highest - unstable),
-        flexible=Versions.parse(schema.get("flexibleVersions")) & versions,
-        body=Struct(name, versions),
-    )
-    message.body.fields = [load_field(f, message, versions) for f in schema["fields"]]
-    for common in schema.get("commonStructs", []):
-        add_struct(common["name"], common["fields"], message, Versions.parse(common["versions"]) & versions)
-    names = [s.name for s in message.structs]
-    if len(set(names)) != len(names):
-        raise ValueError(f"{name}: two structs of one name in {names}")
-    return message
-
-
-def add_struct(name: str, fields: list[dict[str, Any]], message: Message, among: Versions) -> None:
-    struct = Struct(name, among)
-    message.structs.append(struct)
-    struct.fields = [load_field(f, message, among) for f in fields]
-    clash = RESERVED.intersection(f.name for f in struct.fields)
-    if clash:
-        raise ValueError(f"{message.name}.{name}: fields named {clash}")
-
-
-def load_field(schema: dict[str, Any], message: Message, among: Versions) -> Field:
-    array = schema["type"].startswith("[]")
-    type_name = schema["type"].removeprefix("[]")
-    versions = Versions.parse(schema["versions"])
-    tagged = Versions.parse(schema.get("taggedVersions"))
-    if tagged and not tagged.covers(versions & among):
-        raise ValueError(f"{message.name}.{schema['name']}: tagged in some versions only")
-    if "fields" in schema:
-        add_struct(type_name, schema["fields"], message, versions & among)
-    nullable = Versions.parse(schema.get("nullableVersions"))
-    return Field(
-        name=snake(schema["name"]),
-        type=type_name,
-        array=array,
-        versions=versions & among,
-        nullable=nullable,
-        flexible=Versions.parse(schema["flexibleVersions"]) if "flexibleVersions" in schema else message.flexible,
-        tag=schema.get("tag"),
-        ignorable=schema.get("ignorable", False),
-        default=default_of(type_name, array, schema.get("default")),
-    )
-
-
-def default_of(type_name: str, array: bool, default: Any) -> str:
-    if default == "null":
-        return "None"
-    if array:
-        return "[]"
-    match type_name:
-        case "bool":
-            return "True" if default in (True, "true") else "False"
-        case "float64":
-            return repr(float(default or 0))
-        case "string":
-            return json.dumps(default or "")
-        case "bytes":
-            return 'b""'
-        case "records":
-            return "None"
-        case "uuid":
-            return "ZERO_UUID"
-        case _ if type_name in PRIMITIVES:
-            return str(int(str(default or 0), 0))
-        case _:
-            return "Struct()"
 
 
 # --- writing the code -------------------------------------------------------------------------------------------------
@@ -369,7 +145,7 @@ class ClassEmitter:
 
     def emit_message(self) -> None:
         message, out = self.message, self.out
-        base = {"request": "Request", "response": "Response"}.get(message.kind, "Message")
+        base = {"request": "Request", "response": "Response"}.get(message.kind, "DataMessage")
         with out.block(f"class {message.name}({out.need(base)}):"):
             out.add(f'"""{self._title(base)}"""', "")
             self._slots()
@@ -750,16 +526,7 @@ def module_text(messages: list[Message], kafka: str) -> str:
     if out.layouts:
         head.add("from struct import Struct")
     head.add("from typing import TYPE_CHECKING", "")
-    helpers = {
-        "NEVER_FLEXIBLE",
-        "Message",
-        "Request",
-        "Response",
-        "not_null",
-        "unsupported_field",
-        "unsupported_version",
-    }
-    imported(head, "pykclient.protocol.message", out.names & helpers)
+    imported(head, "pykclient.protocol.message", out.names - {"BytesLike", "Iterable", "UUID", "ZERO_UUID"})
     uses_writer = any("= Writer()" in line for line in out.lines)
     wire = {name for name, used in (("Writer", uses_writer), ("ZERO_UUID", "ZERO_UUID" in out.names)) if used}
     if wire:

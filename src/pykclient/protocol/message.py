@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEVER_FLEXIBLE",
     "ZERO_UUID",
+    "DataMessage",
     "Message",
     "Request",
     "Response",
@@ -74,6 +75,14 @@ class Message:
         if self.unknown_tags:
             fields.append(f"unknown_tags={sorted(self.unknown_tags)}")
         return f"{type(self).__name__}({', '.join(fields)})"
+
+
+class DataMessage(Message):
+    """What is not sent by itself but inside the bytes of another message, or in a record."""
+
+    __slots__ = ()
+
+    VERSIONS: ClassVar[tuple[int, int]]
 
 
 class Request(Message):

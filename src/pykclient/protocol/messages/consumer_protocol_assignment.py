@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.protocol.message import Message, unsupported_field, unsupported_version
+from pykclient.protocol.message import DataMessage, Message, unsupported_field, unsupported_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.wire import Reader, Writer
 
 
-class ConsumerProtocolAssignment(Message):
+class ConsumerProtocolAssignment(DataMessage):
     """ConsumerProtocolAssignment, v0-3."""
 
     __slots__ = ("assigned_partitions", "user_data")

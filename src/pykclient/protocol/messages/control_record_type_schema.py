@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.protocol.message import Message, unsupported_field, unsupported_version
+from pykclient.protocol.message import DataMessage, unsupported_field, unsupported_version
 
 if TYPE_CHECKING:
     from typing import Self
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.wire import Reader, Writer
 
 
-class ControlRecordTypeSchema(Message):
+class ControlRecordTypeSchema(DataMessage):
     """ControlRecordTypeSchema, v0."""
 
     __slots__ = ("type",)

@@ -1,0 +1,153 @@
+"""Our messages against Java's: the same bytes, the same values, the same refusals, in every version."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pykclient.errors import LocalProtocolError, UnsupportedVersionError
+from pykclient.protocol.message import Message
+from pykclient.protocol.wire import Reader, Writer
+from tests.kafka import artifacts
+from tests.protocol.messages import all_messages, all_versions, snake
+from tests.support.java import run_java
+
+pytestmark = pytest.mark.java
+
+ORACLE = Path(__file__).with_name("java") / "MessageOracle.java"
+SEED = "20240817"
+PER_VERSION = "6"
+MESSAGES = all_messages()
+NAMES = sorted(MESSAGES)
+
+Lines = dict[str, list[list[str]]]
+
+
+def lines_of(*args: str) -> Lines:
+    lines: Lines = defaultdict(list)
+    for line in run_java(ORACLE, *args, *NAMES).decode().split("\n"):
+        cells = line.split("\t")
+        lines[cells[0]].append(cells[1:])
+    return lines
+
+
+@pytest.fixture(scope="module")
+def random_messages() -> Lines:
+    return lines_of("random", SEED, PER_VERSION)
+
+
+@pytest.fixture(scope="module")
+def single_fields() -> Lines:
+    return lines_of("fields")
+
+
+def written(message: Message, version: int) -> bytes:
+    writer = Writer()
+    message.write(writer, version)
+    assert writer.size == len(writer.getvalue()) == sum(map(len, writer.buffers()))
+    return writer.getvalue()
+
+
+def expect_value(ours: Any, java: Any, path: str) -> None:
+    """Our value is the one that Java wrote as JSON."""
+    if isinstance(ours, Message):
+        expect_fields(ours, java, path)
+    elif isinstance(ours, list):
+        assert len(ours) == len(java), path
+        for index, (our, their) in enumerate(zip(ours, java, strict=True)):
+            expect_value(our, their, f"{path}[{index}]")
+    elif isinstance(ours, bytes):
+        assert base64.b64encode(ours).decode() == java, path
+    elif isinstance(ours, UUID):
+        assert base64.urlsafe_b64encode(ours.bytes).decode().rstrip("=") == java, path
+    else:
+        assert ours == java, path
+        assert type(ours) is type(java) or isinstance(ours, float), path
+
+
+def expect_fields(ours: Message, java: dict[str, Any], path: str = "") -> None:
+    """Every field is what Java wrote; a field that Java left out has its default."""
+    default = type(ours)()
+    theirs = {snake(name): value for name, value in java.items()}
+    for name in ours.__slots__:
+        value = getattr(ours, name)
+        if f"{name}_size_in_bytes" in theirs:
+            assert len(value) == theirs.pop(f"{name}_size_in_bytes"), f"{path}.{name}"
+        elif name in theirs:
+            expect_value(value, theirs.pop(name), f"{path}.{name}")
+        else:
+            assert value == getattr(default, name), f"{path}.{name}"
+    assert not theirs, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_java_and_we_agree_on_random_messages(name: str, random_messages: Lines) -> None:
+    cls = MESSAGES[name]
+    versions = set()
+    for cells in random_messages[name]:
+        version, given, canonical, values = int(cells[0]), bytes.fromhex(cells[1]), bytes.fromhex(cells[2]), cells[3]
+        versions.add(version)
+        reader = Reader(given)
+        message = cls.read(reader, version)
+        assert reader.remaining == 0
+        expect_fields(message, json.loads(values))
+        assert written(message, version).hex() == canonical.hex()
+        assert cls.read(Reader(memoryview(bytearray(canonical))), version) == message
+    assert versions == {version for other, version in all_versions() if other is cls}
+
+
+def sample(annotation: str, scope: type[Message]) -> Any:
+    """A value that is no field's default, the same that the oracle takes for a field of this type."""
+    kind = annotation.removesuffix(" | None")
+    if kind.startswith("Iterable["):
+        return [sample(kind[len("Iterable[") : -1], scope)]
+    plain = {"int": 77, "float": 77.0, "str": "x77", "bool": True, "bytes": b"\7\7", "BytesLike": b"\7\7"}
+    if kind in plain:
+        return plain[kind]
+    if kind == "UUID":
+        return UUID("01020304-0506-0708-1112-131415161718")
+    return getattr(scope, kind.split(".")[1])()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> None:
+    """Defaults, tags, what may be null, and which fields a version refuses because it lacks them."""
+    top = MESSAGES[name]
+    for class_name, version_text, field, kind, expected in single_fields[name]:
+        cls = top if class_name == name else getattr(top, class_name)
+        message = cls()
+        where = f"{class_name}.{field} {kind} v{version_text}"
+        if field != "-":
+            attribute = snake(field)
+            parameter = inspect.signature(cls).parameters[attribute]
+            made_by_default = parameter.default is None and getattr(message, attribute) is not None
+            if kind == "null" and (not parameter.annotation.endswith(" | None") or made_by_default):
+                continue  # our types rule it out
+            values = {"set": sample(parameter.annotation, top), "unset": False, "null": None, "empty": []}
+            setattr(message, attribute, values[kind])
+        version = int(version_text)
+        if expected == "UnsupportedVersion":
+            with pytest.raises(UnsupportedVersionError):
+                written(message, version)
+        elif expected == "Null":
+            with pytest.raises(LocalProtocolError):
+                written(message, version)
+        else:
+            assert f"={written(message, version).hex()}" == expected, where
+
+
+def test_the_committed_files_are_what_the_generator_writes() -> None:
+    generator = Path(__file__).parents[2] / "tools" / "protocol" / "generate.py"
+    jar = artifacts.lib_folder() / f"kafka-clients-{artifacts.KAFKA_VERSION}.jar"
+    command = [sys.executable, str(generator), "--jar", str(jar), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
