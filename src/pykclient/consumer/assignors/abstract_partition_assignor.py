@@ -1,0 +1,51 @@
+"""What assignors without user data have in common (Java: AbstractPartitionAssignor)."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pykclient.consumer.assignors.consumer_partition_assignor import (
+    Assignment,
+    ConsumerPartitionAssignor,
+    Subscription,
+)
+from pykclient.network.cluster import Cluster
+from pykclient.types import PartitionInfo, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def member_order(member_id: str, subscription: Subscription) -> tuple[bool, str]:
+    """Sort key: static members by instance id, which stays over a restart, then the others by member id."""
+    if subscription.group_instance_id is not None:
+        return False, subscription.group_instance_id
+    return True, member_id
+
+
+def sorted_members(subscriptions: Mapping[str, Subscription]) -> list[str]:
+    """The member ids, those first that are static."""
+    return sorted(subscriptions, key=lambda member_id: member_order(member_id, subscriptions[member_id]))
+
+
+class AbstractPartitionAssignor(ConsumerPartitionAssignor):
+    """Looks the topics up; ``assign_partitions`` decides. Thread: application."""
+
+    @abstractmethod
+    def assign_partitions(
+        self, partitions_per_topic: Mapping[str, Sequence[PartitionInfo]], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Divide the partitions, which come sorted and only of topics that exist. Every member gets an entry."""
+
+    def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
+        topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
+        partitions_per_topic: dict[str, Sequence[PartitionInfo]] = {}
+        for topic in sorted(topics):
+            partitions = cluster.partitions_for_topic(topic)
+            if partitions:
+                partitions_per_topic[topic] = sorted(partitions, key=lambda info: info.partition)
+            else:
+                _log.debug("Topic %s is left out of the assignment: metadata does not have it", topic)
+        divided = self.assign_partitions(partitions_per_topic, subscriptions)
+        return {member_id: Assignment(partitions) for member_id, partitions in divided.items()}

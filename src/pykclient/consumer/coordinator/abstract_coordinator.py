@@ -1,0 +1,388 @@
+"""A member's side of a group, whatever kind of group it is (Java: AbstractCoordinator)."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.coordinator_finder import CoordinatorFinder, group_authorization_error
+from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
+from pykclient.consumer.coordinator.group_joiner import GroupJoiner, fenced_error
+from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
+from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED, Generation
+from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import IllegalStateError, MemberIdRequiredError, RetriableError
+from pykclient.log_context import LogContext
+from pykclient.metrics.metrics import Metrics
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.protocol.messages.heartbeat import HeartbeatResponse
+from pykclient.protocol.messages.join_group import JoinGroupResponse
+from pykclient.protocol.messages.leave_group import LeaveGroupResponse
+from pykclient.types import Node
+
+METRIC_PREFIX = "consumer"
+
+#: What closing does about the membership (KIP-1092). By default dynamic members leave and static ones stay.
+DEFAULT = "default"
+LEAVE_GROUP = "leave_group"
+REMAIN_IN_GROUP = "remain_in_group"
+
+_BACKOFF_EXP_BASE = 2
+_BACKOFF_JITTER = 0.2
+
+#: How long closing waits for the heartbeat thread, which never blocks, to notice.
+_THREAD_JOIN_S = 5.0
+
+#: A failed rebalance that these ended is started again at once.
+_REJOIN_AT_ONCE = (
+    errors.UnknownMemberIdError,
+    errors.IllegalGenerationError,
+    errors.RebalanceInProgressError,
+    MemberIdRequiredError,
+)
+
+
+class AbstractCoordinator(ABC):
+    """Finds the coordinator, joins, stays by heartbeats, leaves.
+
+    Subclasses bring the protocol: what to offer, how to assign, what to do with an assignment. These hooks run on the
+    application thread, outside of all locks.
+
+    Thread: application, but for ``handle_poll_timeout_expiry`` and ``send_heartbeat_request``, which belong to the
+    heartbeat thread. What both threads share is in ``membership``, ``finder`` and ``client``.
+    """
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        metrics: Metrics,
+        clock: Clock,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        self.log_context = log_context
+        self.client = client
+        self.clock = clock
+        self._log = log_context.logger(__name__)
+        self.retry_backoff = ExponentialBackoff(
+            config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
+        )
+        self.membership = GroupMembership(config, log_context, clock, self.retry_backoff)
+        self.finder = CoordinatorFinder(config, log_context, client, self.membership, clock, self.retry_backoff)
+        self._sensors = GroupCoordinatorMetrics(metrics, METRIC_PREFIX, self.membership)
+        self._joiner = GroupJoiner(config, log_context, client, self.membership, self.finder, self._sensors, self)
+        self._join_future: RequestFuture[bytes] | None = None
+        self._join_failures = 0
+        self._join_not_before_ms = clock.now_ms()
+        self._heartbeat_thread: HeartbeatThread | None = None
+        #: What makes the heartbeat thread; tests put one here that they step themselves.
+        self.new_heartbeat_thread: Callable[[AbstractCoordinator], HeartbeatThread] = HeartbeatThread
+
+    # --- for subclasses ----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def protocol_type(self) -> str:
+        """The kind of group, such as "consumer"."""
+
+    @abstractmethod
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        """The protocols offered and what to say for each, the preferred one first."""
+
+    @abstractmethod
+    def on_join_prepare(self, timer: Timer, generation: Generation) -> bool:
+        """Clean up after ``generation`` before joining again; False when that takes longer than the timer."""
+
+    @abstractmethod
+    def on_leader_elected(
+        self, protocol_name: str, members: Sequence[JoinGroupResponse.JoinGroupResponseMember], skip_assignment: bool
+    ) -> Mapping[str, bytes]:
+        """As leader, decide what each member gets; nothing with ``skip_assignment``."""
+
+    @abstractmethod
+    def on_join_complete(self, generation: Generation, assignment: bytes) -> None:
+        """Take the assignment. When this raises, it is called again with the same by the next poll."""
+
+    @abstractmethod
+    def on_leave_prepare(self) -> None:
+        """Clean up before the group is left, by the application's wish."""
+
+    # --- the coordinator ---------------------------------------------------------------------------------------------
+
+    @property
+    def coordinator_unknown(self) -> bool:
+        """Whether there is no coordinator with a connection that works or may come to work."""
+        return self.finder.unknown
+
+    def check_and_get_coordinator(self) -> Node | None:
+        """The coordinator, if its connection is not lost."""
+        return self.finder.check_and_get()
+
+    def ensure_coordinator_ready(self, timer: Timer) -> bool:
+        """Find the coordinator; False when time ran out. Raises what no retry helps against."""
+        return self.finder.ensure_ready(timer)
+
+    def ensure_coordinator_ready_async(self) -> bool:
+        """One try to find the coordinator, without waiting and without WakeupError."""
+        return self.finder.ensure_ready(Timer(self.clock, 0), disable_wakeup=True)
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    def rejoin_needed_or_pending(self) -> bool:
+        """Whether to join, or to complete a join that is under way."""
+        return self.membership.rejoin_needed or self._join_future is not None
+
+    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
+        """Join again with the next poll."""
+        self.membership.request_rejoin(short_reason, full_reason)
+
+    def ensure_active_group(self, timer: Timer) -> bool:
+        """Be a member with an assignment; False when time ran out. Raises what no retry helps against."""
+        # Also without a need to join: the connection may have been lost while heartbeats were sent.
+        if not self.ensure_coordinator_ready(timer):
+            return False
+        if self._heartbeat_thread is None:
+            self._heartbeat_thread = self.new_heartbeat_thread(self)
+            self._heartbeat_thread.start()
+        return self.join_group_if_needed(timer)
+
+    def join_group_if_needed(self, timer: Timer) -> bool:
+        """As ``ensure_active_group``, with coordinator and heartbeat thread there already."""
+        while self.rejoin_needed_or_pending():
+            if not self.ensure_coordinator_ready(timer):
+                return False
+            if not self._await_join_backoff(timer):
+                return False
+            # Taken first: if a callback of the application raises, it is not called again when poll() is.
+            if self.membership.take_join_prepare() and not self.on_join_prepare(timer, self.membership.generation):
+                self.membership.need_join_prepare()
+                return False
+            future = self._initiate_join_group()
+            if not self.client.poll_future(future, timer):
+                return False
+            if future.succeeded:
+                self._complete_join(future.value)
+            elif not self._join_failed(future.exception, timer):
+                return False
+        return True
+
+    def _initiate_join_group(self) -> RequestFuture[bytes]:
+        # Kept, so that a poll that ends early (by timeout or wakeup) does not make the next one join a second time.
+        if self._join_future is None:
+            self._join_future = self._joiner.send_join_group_request()
+            self._join_future.add_listener(None, lambda _: self._sensors.failed_rebalance.record())
+        return self._join_future
+
+    def _complete_join(self, assignment: bytes) -> None:
+        generation, state = self.membership.snapshot()
+        if generation.is_reset or state is not STABLE:
+            # The heartbeat thread learnt that the membership has ended since SyncGroup was answered.
+            self._join_future = None
+            self.membership.reset_and_rejoin(
+                f"{generation} ended in {state} during the rebalance", reset_member_id=True
+            )
+            return
+        self.on_join_complete(generation, assignment)
+        # Only now, so that a callback of the application that is woken up is completed by the next poll.
+        self._join_future = None
+        self._join_failures = 0
+        self.membership.need_join_prepare()
+
+    def _join_failed(self, error: Exception, timer: Timer) -> bool:
+        """Whether to try again within the timer. Raises what no retry helps against."""
+        self._join_future = None
+        name = type(error).__name__
+        if not isinstance(error, MemberIdRequiredError):  # that has asked for it by itself
+            self.membership.request_rejoin(f"rebalance failed due to {name}", f"the rebalance failed: {name}: {error}")
+        if isinstance(error, _REJOIN_AT_ONCE):
+            return True
+        if not isinstance(error, RetriableError):
+            raise error
+        self._join_not_before_ms = self.clock.now_ms() + self.retry_backoff.backoff(self._join_failures)
+        self._join_failures += 1
+        return self._await_join_backoff(timer)
+
+    def _await_join_backoff(self, timer: Timer) -> bool:
+        """Wait until the backoff allows to join (KIP-580); False when the timer ends before."""
+        if self._join_future is not None:
+            return True
+        timer.update()
+        backoff_ms = self._join_not_before_ms - timer.now_ms
+        if backoff_ms <= 0:
+            return True
+        timer.sleep_ms(backoff_ms)
+        return timer.now_ms >= self._join_not_before_ms
+
+    # --- staying -----------------------------------------------------------------------------------------------------
+
+    def poll_heartbeat(self, now_ms: int) -> None:
+        """The application is alive. Raises what ended the heartbeat thread; another one is started when needed."""
+        self._raise_heartbeat_failure(forget=True)
+        if self._heartbeat_thread is not None:
+            self.membership.poll_heartbeat(now_ms)
+
+    def time_to_next_heartbeat(self, now_ms: int) -> int:
+        """Milliseconds until the application should poll for the heartbeat's sake; unbounded for who is no member."""
+        if self.membership.state.has_not_joined_group:
+            return FOREVER_MS
+        self._raise_heartbeat_failure(forget=False)
+        return self.membership.time_to_next_heartbeat(now_ms)
+
+    def _raise_heartbeat_failure(self, *, forget: bool) -> None:
+        thread = self._heartbeat_thread
+        if thread is not None and thread.failure is not None:
+            if forget:
+                # Joining is what starts another one.
+                self._heartbeat_thread = None
+                self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {thread.failure}")
+            raise thread.failure
+
+    def send_heartbeat_request(self) -> RequestFuture[None]:
+        """Thread: heartbeat."""
+        node = self.finder.node
+        if node is None:
+            return RequestFuture.failure(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
+        sent = self.membership.generation
+        return handled(
+            self.finder,
+            self.client.send(node, group_requests.heartbeat(self.config, sent), background=True),
+            lambda response, future: self._handle_heartbeat(response, future, sent),
+            self._sensors.heartbeat.record,
+        )
+
+    def _handle_heartbeat(self, response: HeartbeatResponse, future: RequestFuture[None], sent: Generation) -> None:
+        error = errors.for_code(response.error_code)
+        if error is None:
+            future.complete(None)
+        elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
+            self.finder.mark_unknown(f"Heartbeat: {error}")
+            future.raise_error(error)
+        elif isinstance(error, errors.RebalanceInProgressError):
+            if self.membership.request_rejoin_if_stable("group is already rebalancing"):
+                future.raise_error(error)
+            else:  # sent before this member took part in the rebalance
+                future.complete(None)
+        elif isinstance(
+            error, (errors.IllegalGenerationError, errors.UnknownMemberIdError, errors.FencedInstanceIdError)
+        ):
+            # After ILLEGAL_GENERATION the member id is still known to the coordinator.
+            reset_member_id = not isinstance(error, errors.IllegalGenerationError)
+            if isinstance(error, errors.FencedInstanceIdError):
+                error = fenced_error(self.config)
+            reason = f"the coordinator answered a heartbeat with {error}"
+            if self.membership.reset_if_unchanged(
+                sent, reason, reset_member_id=reset_member_id, lost_because=self._lost_because(error)
+            ):
+                future.raise_error(error)
+            else:
+                self._log.info("An old heartbeat failed, sent in %s: %s", sent, error)
+                future.complete(None)
+        elif isinstance(error, errors.GroupAuthorizationError):
+            future.raise_error(group_authorization_error(self.config.group_id))
+        else:
+            future.raise_error(errors.KafkaError(f"unexpected error in the answer to Heartbeat: {error}"))
+
+    def _lost_because(self, error: errors.BrokerError) -> str:
+        if isinstance(error, errors.UnknownMemberIdError):
+            return (
+                f"the coordinator had removed it, most likely as it heard no heartbeat for session.timeout.ms="
+                f"{self.config.session_timeout_ms} (the process was paused, starved of CPU or of the GIL, or cut off)"
+            )
+        return str(error)
+
+    def handle_poll_timeout_expiry(self) -> None:
+        """The application has not polled for too long: leave, so that others get the partitions. Thread: heartbeat."""
+        config = self.config
+        idle_s = (self.clock.now_ms() - self.membership.heartbeat.last_poll_ms) / 1000
+        cause = (
+            f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
+            f"{config.rebalance_timeout_ms}, so it left the group"
+        )
+        self._log.warning(
+            "%s. Processing what a poll returns takes too long: raise max.poll.interval.ms, or lower max.poll.records "
+            "(now %d)",
+            cause,
+            config.max_poll_records,
+        )
+        self._leave(DEFAULT, "consumer poll timeout has expired", cause, background=True)
+
+    # --- leaving -----------------------------------------------------------------------------------------------------
+
+    def maybe_leave_group(self, operation: str, reason: str) -> RequestFuture[None] | None:
+        """Leave, if there is something to leave and ``operation`` does not say to stay. The membership ends anyway."""
+        return self._leave(operation, reason, None, background=False)
+
+    def _leave(
+        self, operation: str, reason: str, lost_because: str | None, *, background: bool
+    ) -> RequestFuture[None] | None:
+        future: RequestFuture[None] | None = None
+        sent, state = self.membership.snapshot()
+        node = self.finder.check_and_get()
+        stays = operation == REMAIN_IN_GROUP or (operation == DEFAULT and self.config.group_instance_id is not None)
+        if node is not None and state is not UNJOINED and sent.has_member_id and not stays:
+            self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
+            builder = group_requests.LeaveGroupBuilder(self.config.group_id, sent.member_id, reason)
+            response = self.client.send(node, builder, background=background)
+            future = handled(self.finder, response, self._handle_leave)
+        self.membership.reset_and_rejoin(
+            "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
+        )
+        if future is not None:
+            if background:
+                self.client.poll_background()
+            else:
+                self.client.poll_no_wakeup()
+        return future
+
+    def _handle_leave(self, response: LeaveGroupResponse, future: RequestFuture[None]) -> None:
+        codes = [response.error_code, *(member.error_code for member in response.members)]
+        error = errors.for_code(next((code for code in codes if code), 0))
+        if error is None:
+            self._log.debug("The coordinator has taken note that the group was left")
+            future.complete(None)
+        else:
+            self._log.error("LeaveGroup failed: %s", error)
+            future.raise_error(error)
+
+    def close(self, timer: Timer, operation: str = DEFAULT) -> None:
+        """End the heartbeat thread, leave the group and wait for what is under way, within the timer."""
+        self._close_heartbeat_thread()
+        try:
+            self.on_leave_prepare()
+        finally:
+            self.maybe_leave_group(operation, "the consumer is being closed")
+            node = self.finder.check_and_get()
+            if node is not None and not self.client.await_pending_requests(node, timer):
+                self._log.warning(
+                    "Closing with %d requests that the group coordinator has not answered",
+                    self.client.pending_request_count(node),
+                )
+
+    def _close_heartbeat_thread(self) -> None:
+        thread, self._heartbeat_thread = self._heartbeat_thread, None
+        if thread is None:
+            return
+        thread.close()
+        if thread.is_alive():
+            thread.join(_THREAD_JOIN_S)
+
+    def abandon(self) -> bool:
+        """Nobody will close this: let the heartbeat thread end by itself. Whether there was one."""
+        thread = self._heartbeat_thread
+        if thread is None:
+            return False
+        thread.abandon()
+        return True
+
+    def illegal_protocol(self, name: str) -> IllegalStateError:
+        return IllegalStateError(f"the coordinator chose the protocol {name!r}, which this member did not offer")

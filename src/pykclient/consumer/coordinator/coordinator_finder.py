@@ -1,0 +1,181 @@
+"""Finding the broker that coordinates the group, and noticing when it is lost.
+
+Java: the coordinator, lookup and markCoordinatorUnknown parts of AbstractCoordinator.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from pykclient import errors
+from pykclient.clock import Clock, Timer
+from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
+from pykclient.log_context import LogContext
+from pykclient.network.client_request import ClientResponse
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.types import Node
+
+#: Coordinators get connection ids of their own, so that a fetch that waits at the broker does not delay a heartbeat.
+_COORDINATOR_ID_BASE = 2**31 - 1
+
+
+class CoordinatorFinder:
+    """Knows the coordinator or finds it. Thread: any; what blocks: application."""
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        membership: GroupMembership,
+        clock: Clock,
+        retry_backoff: ExponentialBackoff,
+    ) -> None:
+        self._config = config
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._membership = membership
+        self._clock = clock
+        self._retry_backoff = retry_backoff
+        self._lock = threading.Lock()  # guards: the fields below where they are replaced by what depends on them
+        self._node: Node | None = None
+        self._lookup: RequestFuture[None] | None = None
+        self._fatal_error: KafkaError | None = None
+        self._unknown_since_ms = clock.now_ms()
+        self.last_error: Exception | None = None
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Node | None:
+        """The coordinator as last heard."""
+        return self._node
+
+    def check_and_get(self) -> Node | None:
+        """The coordinator, if its connection is not lost; None counts as not knowing it."""
+        node = self._node
+        if node is not None and self._client.is_unavailable(node):
+            self.mark_unknown("the connection is lost", is_disconnected=True)
+            return None
+        return node
+
+    @property
+    def unknown(self) -> bool:
+        return self.check_and_get() is None
+
+    def mark_unknown(self, cause: str, *, is_disconnected: bool = False) -> None:
+        """Look for the coordinator anew. Unless it is gone anyway, drop its connection with all that is on it."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            # First forget, then disconnect: the failures of pending requests lead here again.
+            node, self._node = self._node, None
+            if node is not None:
+                self._unknown_since_ms = now_ms
+            unknown_for_ms = now_ms - self._unknown_since_ms
+        if node is not None:
+            self._log.info("Group coordinator %s is not usable (%s), looking for it again", node, cause)
+            if not is_disconnected:
+                self._client.disconnect_async(node)
+        elif unknown_for_ms > self._config.rebalance_timeout_ms:
+            self._log.warning("Without a group coordinator for %d ms: %s", unknown_for_ms, cause)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def lookup(self, *, background: bool = False) -> RequestFuture[None]:
+        """The request for the coordinator that is under way, or a new one to any node."""
+        with self._lock:
+            if self._lookup is not None:
+                return self._lookup
+        node = self._client.least_loaded_node(background=background)
+        if node is None:
+            self._log.debug("No broker to ask for the group coordinator")
+            return RequestFuture.failure(CoordinatorNotAvailableError("no broker can be connected to at the moment"))
+        self._log.debug("Asking %s for the group coordinator", node)
+        response = self._client.send(node, FindCoordinatorBuilder(self._config.group_id), background=background)
+        lookup: RequestFuture[None] = response.compose(self._handle, self._fail)
+        with self._lock:
+            self._lookup = lookup
+        return lookup
+
+    @property
+    def lookup_pending(self) -> bool:
+        return self._lookup is not None
+
+    def clear_lookup(self) -> None:
+        """Let the next ``lookup`` send a request of its own."""
+        with self._lock:
+            self._lookup = None
+
+    def ensure_ready(self, timer: Timer, disable_wakeup: bool = False) -> bool:
+        """Find the coordinator, if it is unknown; False when time ran out. Raises what no retry helps against.
+
+        Thread: application.
+        """
+        attempts = 0
+        while self.unknown:
+            self._raise_fatal_error()
+            lookup = self.lookup()
+            if not self._client.poll_future(lookup, timer, disable_wakeup):
+                return False
+            self.clear_lookup()
+            if lookup.failed:
+                self.last_error = lookup.exception
+                if not lookup.is_retriable:
+                    self._fatal_error = None  # raised here, once
+                    self._log.info("The group coordinator cannot be found: %s", lookup.exception)
+                    raise lookup.exception
+                self._log.debug("No group coordinator yet: %s", lookup.exception)
+                timer.sleep_ms(self._retry_backoff.backoff(attempts))
+                attempts += 1
+                self._client.await_metadata_update(timer)
+            elif self._node is not None and self._client.is_unavailable(self._node):
+                self.mark_unknown("it cannot be connected to")
+                timer.sleep_ms(self._retry_backoff.backoff(attempts))
+                attempts += 1
+            if timer.expired:
+                break
+        return not self.unknown
+
+    def _raise_fatal_error(self) -> None:
+        error, self._fatal_error = self._fatal_error, None
+        if error is not None:
+            raise error
+
+    def _handle(self, response: ClientResponse, future: RequestFuture[None]) -> None:
+        coordinators = coordinators_of(response.response_body)
+        if len(coordinators) != 1:
+            future.raise_error(
+                errors.RemoteProtocolError(f"asked for one group's coordinator, the broker named {len(coordinators)}")
+            )
+            return
+        found = coordinators[0]
+        error = errors.for_code(found.error_code, found.error_message)
+        if error is None:
+            node = Node(_COORDINATOR_ID_BASE - found.node_id, found.host, found.port)
+            with self._lock:
+                self._node = node
+            self.last_error = None
+            self._log.info("Found the group coordinator: broker %d at %s:%d", found.node_id, found.host, found.port)
+            self._client.try_connect(node)
+            self._membership.reset_session_timeout()
+            future.complete(None)
+        elif isinstance(error, GroupAuthorizationError):
+            future.raise_error(group_authorization_error(self._config.group_id))
+        else:
+            future.raise_error(error)
+
+    def _fail(self, error: Exception, future: RequestFuture[None]) -> None:
+        self.last_error = error
+        if isinstance(error, KafkaError) and not isinstance(error, RetriableError):
+            # Whoever asked may not be there any more (the heartbeat thread is not), the application must hear of it.
+            self._fatal_error = error
+        future.raise_error(error)
+
+
+def group_authorization_error(group_id: str) -> GroupAuthorizationError:
+    return GroupAuthorizationError(f"not authorized for group {group_id!r}: the principal needs READ on the group")

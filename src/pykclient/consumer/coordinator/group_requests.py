@@ -1,0 +1,281 @@
+"""The requests of group members, in every version that the coordinator may speak (Java: the Builder classes)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.member_state import Generation
+from pykclient.errors import UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.message import Request
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest
+from pykclient.protocol.messages.join_group import JoinGroupRequest
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest
+from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
+from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pykclient.protocol.messages.sync_group import SyncGroupRequest
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+GROUP_KEY_TYPE = 0
+
+#: What the coordinator takes as the reason for joining or leaving (KIP-800).
+MAX_REASON_LENGTH = 255
+
+_ZERO_UUID = uuid.UUID(int=0)
+
+#: The versions that brought what the builders must know.
+_BATCHED_FIND_COORDINATOR = 4
+_BATCHED_LEAVE_GROUP = 3
+_REQUIRE_STABLE = 7
+_BATCHED_OFFSET_FETCH = 8
+_TOPIC_IDS = 10
+
+
+class FindCoordinatorBuilder(RequestBuilder):
+    """One group's coordinator; from v4 on several could be asked for at once (KIP-699). Thread: owner."""
+
+    __slots__ = ("_group_id",)
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(FindCoordinatorRequest(key=group_id))
+        self._group_id = group_id
+
+    def build(self, version: int) -> Request:
+        if version < _BATCHED_FIND_COORDINATOR:
+            return FindCoordinatorRequest(key=self._group_id, key_type=GROUP_KEY_TYPE)
+        return FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[self._group_id])
+
+
+def coordinators_of(response: FindCoordinatorResponse) -> Sequence[FindCoordinatorResponse.Coordinator]:
+    """What the response says, in the shape of v4 and later."""
+    if response.coordinators:
+        return response.coordinators
+    return (
+        FindCoordinatorResponse.Coordinator(
+            node_id=response.node_id,
+            host=response.host,
+            port=response.port,
+            error_code=response.error_code,
+            error_message=response.error_message,
+        ),
+    )
+
+
+class StaticMemberBuilder(RequestBuilder):
+    """A request that may carry ``group.instance.id``, which older coordinators do not know (KIP-345). Thread: owner."""
+
+    __slots__ = ("_instance_id", "_since_version")
+
+    def __init__(self, message: Request, instance_id: str | None, since_version: int) -> None:
+        super().__init__(message)
+        self._instance_id = instance_id
+        self._since_version = since_version
+
+    def build(self, version: int) -> Request:
+        if self._instance_id is not None and version < self._since_version:
+            raise UnsupportedVersionError(
+                f"group.instance.id={self._instance_id!r} needs brokers of version 2.3 or later: this one speaks "
+                f"version {version} of {type(self.message).__name__}, static members came with {self._since_version}"
+            )
+        return self.message
+
+
+def join_group(
+    config: GroupRebalanceConfig,
+    generation: Generation,
+    protocol_type: str,
+    protocols: Iterable[tuple[str, bytes]],
+    reason: str,
+) -> RequestBuilder:
+    request = JoinGroupRequest(
+        group_id=config.group_id,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols],
+        reason=reason[:MAX_REASON_LENGTH],
+    )
+    return StaticMemberBuilder(request, config.group_instance_id, 5)
+
+
+def sync_group(
+    config: GroupRebalanceConfig, generation: Generation, protocol_type: str, assignments: Mapping[str, bytes]
+) -> RequestBuilder:
+    request = SyncGroupRequest(
+        group_id=config.group_id,
+        generation_id=generation.generation_id,
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+        protocol_type=protocol_type,
+        protocol_name=generation.protocol_name,
+        assignments=[
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+            for member_id, assignment in assignments.items()
+        ],
+    )
+    return StaticMemberBuilder(request, config.group_instance_id, 3)
+
+
+def heartbeat(config: GroupRebalanceConfig, generation: Generation) -> RequestBuilder:
+    request = HeartbeatRequest(
+        group_id=config.group_id,
+        generation_id=generation.generation_id,
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+    )
+    return StaticMemberBuilder(request, config.group_instance_id, 3)
+
+
+class LeaveGroupBuilder(RequestBuilder):
+    """One member leaves; from v3 on several could at once. Thread: owner."""
+
+    __slots__ = ("_group_id", "_member_id", "_reason")
+
+    def __init__(self, group_id: str, member_id: str, reason: str) -> None:
+        super().__init__(LeaveGroupRequest(group_id=group_id))
+        self._group_id = group_id
+        self._member_id = member_id
+        self._reason = reason[:MAX_REASON_LENGTH]
+
+    def build(self, version: int) -> Request:
+        if version < _BATCHED_LEAVE_GROUP:
+            return LeaveGroupRequest(group_id=self._group_id, member_id=self._member_id)
+        member = LeaveGroupRequest.MemberIdentity(member_id=self._member_id, reason=self._reason)
+        return LeaveGroupRequest(group_id=self._group_id, members=[member])
+
+
+def offset_commit(
+    config: GroupRebalanceConfig,
+    generation: Generation,
+    group_instance_id: str | None,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    topic_ids: Mapping[str, uuid.UUID],
+) -> RequestBuilder:
+    """By topic id from v10 on, if all ids are known; by name otherwise (KIP-848)."""
+    topics: dict[str, OffsetCommitRequest.OffsetCommitRequestTopic] = {}
+    for tp, offset in offsets.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic_id = topic_ids.get(tp.topic, _ZERO_UUID)
+            topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=tp.topic, topic_id=topic_id, partitions=[])
+            topics[tp.topic] = topic
+        topic.partitions.append(
+            OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                committed_metadata=offset.metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=config.group_id,
+        generation_id_or_member_epoch=generation.generation_id,
+        member_id=generation.member_id,
+        group_instance_id=group_instance_id,
+        topics=list(topics.values()),
+    )
+    builder = StaticMemberBuilder(request, group_instance_id, 7)
+    if _ZERO_UUID in {topic.topic_id for topic in topics.values()}:
+        builder.latest_allowed_version = _TOPIC_IDS - 1
+    return builder
+
+
+class OffsetFetchBuilder(RequestBuilder):
+    """One group's committed offsets of some partitions. Thread: owner.
+
+    From v7 on the coordinator is asked to wait for transactions (KIP-447), from v8 on groups come in batches, from v10
+    on topics go by id, if all ids are known.
+    """
+
+    __slots__ = ("_group_id", "_partitions", "_topic_ids")
+
+    def __init__(self, group_id: str, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, uuid.UUID]) -> None:
+        super().__init__(OffsetFetchRequest(group_id=group_id))
+        self._group_id = group_id
+        self._partitions: dict[str, list[int]] = {}
+        for tp in sorted(partitions):
+            self._partitions.setdefault(tp.topic, []).append(tp.partition)
+        self._topic_ids = {topic: topic_ids.get(topic, _ZERO_UUID) for topic in self._partitions}
+        if _ZERO_UUID in self._topic_ids.values():
+            self.latest_allowed_version = _TOPIC_IDS - 1
+
+    def build(self, version: int) -> Request:
+        if version < _BATCHED_OFFSET_FETCH:
+            return OffsetFetchRequest(
+                group_id=self._group_id,
+                topics=[
+                    OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)
+                    for topic, partitions in self._partitions.items()
+                ],
+                require_stable=version >= _REQUIRE_STABLE,
+            )
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopics(
+                name=topic, topic_id=self._topic_ids[topic], partition_indexes=partitions
+            )
+            for topic, partitions in self._partitions.items()
+        ]
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._group_id, topics=topics)
+        return OffsetFetchRequest(groups=[group], require_stable=True)
+
+
+class FetchedOffset:
+    """What a coordinator said of one partition; ``topic`` is None where the topic's id is not known. Thread: owner."""
+
+    __slots__ = ("error_code", "leader_epoch", "metadata", "offset", "partition", "topic")
+
+    def __init__(
+        self, topic: str | None, partition: int, offset: int, leader_epoch: int, metadata: str | None, error_code: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.error_code = error_code
+
+
+def offsets_of(
+    response: OffsetFetchResponse, group_id: str, topic_names: Mapping[uuid.UUID, str]
+) -> tuple[int, list[FetchedOffset]]:
+    """The error code of the group, and what is said of its partitions, whichever version brought it."""
+    if response.groups:
+        group = next((group for group in response.groups if group.group_id == group_id), response.groups[0])
+        return group.error_code, [
+            FetchedOffset(
+                topic.name or topic_names.get(topic.topic_id),
+                partition.partition_index,
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.metadata,
+                partition.error_code,
+            )
+            for topic in group.topics
+            for partition in topic.partitions
+        ]
+    offsets = [
+        FetchedOffset(
+            old_topic.name,
+            old.partition_index,
+            old.committed_offset,
+            old.committed_leader_epoch,
+            old.metadata,
+            old.error_code,
+        )
+        for old_topic in response.topics
+        for old in old_topic.partitions
+    ]
+    return response.error_code or _group_error_of_v1(offsets), offsets
+
+
+def _group_error_of_v1(offsets: Iterable[FetchedOffset]) -> int:
+    """Before v2 an error of the group stood with each partition."""
+    for offset in offsets:
+        if offset.error_code not in (0, 3, 29):  # UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED are theirs
+            return offset.error_code
+    return 0

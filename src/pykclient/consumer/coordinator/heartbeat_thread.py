@@ -1,0 +1,102 @@
+"""What keeps a member in its group while the application is busy (Java: AbstractCoordinator.HeartbeatThread)."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
+from pykclient.errors import FencedInstanceIdError, RebalanceInProgressError
+
+if TYPE_CHECKING:
+    from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
+
+HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
+
+#: Signals end a rest; this is for a thread whose consumer was forgotten without being closed.
+_MAX_REST_MS = 5000
+
+
+class HeartbeatThread(threading.Thread):
+    """Sleeps until a heartbeat, the end of the session or the end of max.poll.interval.ms is due.
+
+    It never waits for the network: what it queues goes out at once, or with the poll that the application is in. It
+    runs no code of the application. A daemon: it does not hold up the end of the interpreter.
+    """
+
+    def __init__(self, coordinator: AbstractCoordinator) -> None:
+        group_id = coordinator.config.group_id
+        super().__init__(name=f"{HEARTBEAT_THREAD_PREFIX} | {group_id}", daemon=True)
+        self._coordinator = coordinator
+        self._membership = coordinator.membership
+        self._log = coordinator.log_context.logger(__name__)
+        self._closed = False
+        self.failure: Exception | None = None
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._closed = True
+        self._membership.signal()
+
+    def abandon(self) -> None:
+        """As ``close``, without a lock, for the garbage collector: the thread ends when it wakes up next."""
+        self._closed = True
+
+    def run(self) -> None:
+        self._log.debug("Heartbeat thread started")
+        try:
+            while not self._closed and self.failure is None:
+                seen = self._membership.signals
+                wait_ms = self.run_once()
+                if wait_ms > 0 and not self._closed:
+                    self._membership.wait_for_signal(seen, wait_ms)
+        except Exception as error:  # noqa: BLE001 - the end of a thread: poll() raises it in the application
+            self._log.exception("The heartbeat thread failed")
+            self.failure = error
+        self._log.debug("Heartbeat thread has ended")
+
+    def run_once(self) -> int:
+        """Do what is due; how many milliseconds may pass until there is more."""
+        coordinator, membership = self._coordinator, self._membership
+        if membership.state.has_not_joined_group:
+            return _MAX_REST_MS
+        client, finder = coordinator.client, coordinator.finder
+        retry_ms = coordinator.config.retry_backoff_ms
+        client.poll_background()
+        if finder.unknown:
+            if finder.lookup_pending:
+                # Perhaps the application's, which only its own poll completes. The next round asks anew.
+                finder.clear_lookup()
+            else:
+                finder.lookup(background=True)
+                client.poll_background()
+            return retry_ms
+        action, rest_ms = membership.next_action(coordinator.clock.now_ms())
+        if action is REST:
+            # While an answer is due somebody has to receive it, and the application may not poll.
+            return min(rest_ms, retry_ms) if membership.heartbeat.in_flight else min(rest_ms, _MAX_REST_MS)
+        if action is SESSION_EXPIRED:
+            finder.mark_unknown("no answer to heartbeats within session.timeout.ms")
+            return 0
+        if action is POLL_EXPIRED:
+            coordinator.handle_poll_timeout_expiry()
+            return 0
+        self._beat()
+        return retry_ms
+
+    def _beat(self) -> None:
+        future = self._coordinator.send_heartbeat_request()
+        future.add_listener(lambda _: self._membership.receive_heartbeat(), self._beat_failed)
+        self._coordinator.client.poll_background()
+
+    def _beat_failed(self, error: Exception) -> None:
+        if isinstance(error, RebalanceInProgressError):
+            # The member goes on beating while the group rebalances: it has the rebalance timeout to join again, and
+            # would be out by the session timeout if it fell silent.
+            self._membership.receive_heartbeat()
+        elif isinstance(error, FencedInstanceIdError):
+            self._log.error("Fenced: %s", error)
+            self.failure = error
+            self._membership.signal()
+        else:
+            self._membership.fail_heartbeat()

@@ -1,0 +1,42 @@
+"""What the handlers of all answers of the coordinator have in common (Java: CoordinatorResponseHandler)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pykclient.consumer.coordinator.coordinator_finder import CoordinatorFinder
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import DisconnectError, KafkaError
+from pykclient.network.client_request import ClientResponse
+
+T = TypeVar("T")
+
+
+def handled(
+    finder: CoordinatorFinder,
+    response: RequestFuture[ClientResponse],
+    handle: Callable[[Any, RequestFuture[T]], None],
+    record_latency: Callable[[float], object] | None = None,
+) -> RequestFuture[T]:
+    """The future that ``handle(response body, future)`` completes.
+
+    A lost connection means a lost coordinator; an error that ``handle`` raises fails the future.
+    """
+
+    def on_success(client_response: ClientResponse, future: RequestFuture[T]) -> None:
+        if record_latency is not None:
+            record_latency(client_response.request_latency_ms)
+        try:
+            handle(client_response.response_body, future)
+        except KafkaError as error:
+            if future.is_done:
+                raise
+            future.raise_error(error)
+
+    def on_failure(error: Exception, future: RequestFuture[T]) -> None:
+        if isinstance(error, DisconnectError):
+            finder.mark_unknown(str(error), is_disconnected=True)
+        future.raise_error(error)
+
+    return response.compose(on_success, on_failure)
