@@ -1,0 +1,241 @@
+"""What to fetch from whom, and what the answers mean (Java: AbstractFetch)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.consumer.completed_fetch import CompletedFetch
+from pykclient.consumer.fetch_buffer import FetchBuffer
+from pykclient.consumer.fetch_metrics import FetchMetricsAggregator
+from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
+from pykclient.consumer.fetch_session_handler import FetchRequestData, FetchSessionHandler, PartitionData
+from pykclient.consumer.fetch_state import NO_NODE
+from pykclient.consumer.fetch_utils import request_metadata_update
+from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
+from pykclient.errors import (
+    FencedLeaderEpochError,
+    FetchSessionTopicIdError,
+    IllegalStateError,
+    NotLeaderOrFollowerError,
+)
+from pykclient.network.cluster import ZERO_UUID
+from pykclient.network.metadata import LeaderIdAndEpoch
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_session_handler import Builder
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.protocol.messages.fetch import FetchResponse
+
+INVALID_LOG_START_OFFSET = -1
+
+_LEADER_MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError.code))
+
+
+class AbstractFetch:
+    """Builds fetch requests, at most one on its way per node, and buffers the answers.
+
+    Subclasses send, and say which nodes cannot be sent to. Thread: application.
+    """
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        metadata: ConsumerMetadata,
+        subscriptions: SubscriptionState,
+        fetch_config: FetchConfig,
+        fetch_buffer: FetchBuffer,
+        metrics_manager: FetchMetricsManager,
+        clock: Clock,
+        api_versions: ApiVersions,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._completed_fetch_log = log_context.logger(CompletedFetch.__module__)
+        self._log_context = log_context
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._config = fetch_config
+        self._fetch_buffer = fetch_buffer
+        self._metrics_manager = metrics_manager
+        self._clock = clock
+        self._api_versions = api_versions
+        self._session_handlers: dict[int, FetchSessionHandler] = {}
+        self._nodes_with_pending_fetch_requests: set[int] = set()
+        self._checked_replicas = (-1, -1)
+
+    def is_unavailable(self, node: Node) -> bool:
+        """Whether a request to ``node`` would fail at once, as its connection was lost a moment ago."""
+        raise NotImplementedError
+
+    def maybe_throw_auth_failure(self, node: Node) -> None:
+        """Raise the error, if authentication with ``node`` failed."""
+        raise NotImplementedError
+
+    @property
+    def has_completed_fetches(self) -> bool:
+        return not self._fetch_buffer.is_empty
+
+    @property
+    def has_available_fetches(self) -> bool:
+        """Whether there is something buffered that ``poll`` would return."""
+        return self._fetch_buffer.has_completed_fetches(lambda fetch: self._subscriptions.is_fetchable(fetch.partition))
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def prepare_fetch_requests(self) -> dict[Node, FetchRequestData]:
+        """What to send now, by node; nodes with a request on its way or with something buffered are left in peace."""
+        subscriptions = self._subscriptions
+        self._metrics_manager.maybe_update_assignment(subscriptions)
+        now_ms = self._clock.now_ms()
+        subscriptions.expire_preferred_read_replicas(now_ms)
+        self._drop_preferred_read_replicas_that_are_gone()
+        pending = self._nodes_with_pending_fetch_requests
+        node_ids = [node_id for node_id in subscriptions.fetch_node_ids() if node_id not in pending]
+        if not node_ids:
+            return {}
+        # While a node has something buffered, the other partitions wait, too. A request would leave the buffered ones
+        # out, so they would drop out of the broker's session and come back a moment later.
+        buffered = {subscriptions.fetch_node_id(tp) for tp in self._fetch_buffer.buffered_partitions()}
+        builders: dict[Node, Builder] = {}
+        for node_id in node_ids:
+            if node_id == NO_NODE:
+                self._log.debug("Asking for metadata, as a partition to fetch has no leader")
+                self._metadata.request_update(False)
+            elif node_id not in buffered:
+                self._add_partitions(node_id, builders)
+        return {node: builder.build() for node, builder in builders.items()}
+
+    def _add_partitions(self, node_id: int, builders: dict[Node, Builder]) -> None:
+        partitions = self._subscriptions.fetchable_partitions_of(node_id)
+        node = self._metadata.fetch().node_by_id(node_id)
+        if node is None and partitions:
+            node = partitions[0][1].current_leader.leader
+        if node is None:
+            return
+        if self.is_unavailable(node):
+            self.maybe_throw_auth_failure(node)
+            return
+        handler = self._session_handlers.get(node_id)
+        if handler is None:
+            handler = self._session_handlers[node_id] = FetchSessionHandler(self._log_context, node_id)
+        builder = handler.new_builder()
+        session = handler.session_partitions
+        topic_ids = self._metadata.topic_ids
+        max_bytes = self._config.fetch_size
+        for tp, position, _ in partitions:
+            topic_id = topic_ids.get(tp.topic, ZERO_UUID)
+            epoch = position.current_leader.epoch
+            data = session.get(tp)
+            if (
+                data is None
+                or data.fetch_offset != position.offset
+                or data.current_leader_epoch != epoch
+                or data.topic_id is not topic_id
+            ):
+                data = PartitionData(topic_id, position.offset, INVALID_LOG_START_OFFSET, max_bytes, epoch)
+            builder.add(tp, data)
+        builders[node] = builder
+
+    def _drop_preferred_read_replicas_that_are_gone(self) -> None:
+        """Go back to the leader where the replica that it named is offline or not in the metadata."""
+        checked = (self._subscriptions.lease_id, self._metadata.update_version)
+        if checked == self._checked_replicas:
+            return
+        self._checked_replicas = checked
+        cluster = self._metadata.fetch()
+        for tp, node_id in self._subscriptions.leased_partitions():
+            if cluster.node_if_online(tp, node_id) is None:
+                self._log.debug("Not reading %s from replica %d, which is offline or unknown", tp, node_id)
+                request_metadata_update(self._metadata, self._subscriptions, tp)
+
+    def prepare_close_fetch_session_requests(self) -> dict[Node, FetchRequestData]:
+        """Requests that end the sessions, so that brokers have room for others."""
+        cluster = self._metadata.fetch()
+        requests: dict[Node, FetchRequestData] = {}
+        for node_id, handler in self._session_handlers.items():
+            handler.notify_close()
+            node = cluster.node_by_id(node_id)
+            if node is not None and not self.is_unavailable(node):
+                requests[node] = handler.new_builder().build()
+        return requests
+
+    def create_fetch_request(self, node: Node, data: FetchRequestData) -> FetchRequestBuilder:
+        """The request for ``data``; from now on ``node`` is pending."""
+        self._nodes_with_pending_fetch_requests.add(node.id)
+        return FetchRequestBuilder(self._config, data)
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def handle_fetch_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
+        """Buffer what the answer brought, one CompletedFetch per partition."""
+        try:
+            handler = self._session_handlers[node.id]
+            body: FetchResponse = response.response_body
+            partitions = handler.handle_response(body, response.api_version)
+            if partitions is None:
+                if body.error_code == FetchSessionTopicIdError.code:
+                    self._metadata.request_update(False)
+                return
+            aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)
+            moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
+            for tp, partition_data in partitions.items():
+                requested = data.session_partitions.get(tp)
+                if requested is None:
+                    raise IllegalStateError(f"node {node.id} answered for {tp}, which was not asked for: {data}")
+                if partition_data.error_code in _LEADER_MOVED:
+                    hint = partition_data.current_leader
+                    if hint.leader_id != -1 and hint.leader_epoch != -1:
+                        moved[tp] = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+                self._fetch_buffer.add(
+                    CompletedFetch(
+                        self._completed_fetch_log,
+                        self._subscriptions,
+                        tp,
+                        partition_data,
+                        aggregator,
+                        requested.fetch_offset,
+                    )
+                )
+            if moved:
+                self._update_leaders(moved, body)
+            self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
+        finally:
+            self._nodes_with_pending_fetch_requests.discard(node.id)
+
+    def _update_leaders(self, moved: dict[TopicPartition, LeaderIdAndEpoch], body: FetchResponse) -> None:
+        """Take in the leaders that the answer hints at, which saves asking for metadata (KIP-951)."""
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in body.node_endpoints]
+        for tp in self._metadata.update_partition_leadership(moved, nodes):
+            leader = self._metadata.current_leader(tp)
+            self._subscriptions.maybe_validate_position_for_current_leader(
+                tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
+            )
+
+    def handle_fetch_failure(self, node: Node, error: Exception) -> None:
+        """The request failed: begin the session anew, and ask the leaders."""
+        try:
+            handler = self._session_handlers[node.id]
+            handler.handle_error(error)
+            for tp in handler.session_topic_partitions():
+                self._subscriptions.clear_preferred_read_replica(tp)
+        finally:
+            self._nodes_with_pending_fetch_requests.discard(node.id)
+
+    def handle_close_fetch_session_success(self, node: Node, data: FetchRequestData) -> None:
+        self._nodes_with_pending_fetch_requests.discard(node.id)
+        self._log.debug("Node %d ended its fetch session (%s)", node.id, data.metadata)
+
+    def handle_close_fetch_session_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
+        self._nodes_with_pending_fetch_requests.discard(node.id)
+        self._log.debug("Node %d keeps its fetch session (%s) for a while: %s", node.id, data.metadata, error)
+
+    def close_buffer(self) -> None:
+        """Let go of what was fetched and not handed out."""
+        self._fetch_buffer.close()

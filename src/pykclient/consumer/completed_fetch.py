@@ -1,0 +1,251 @@
+"""One partition's part of a fetch response, handed out bit by bit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.record_batch import CursorOwner
+from pykclient.types import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.deserializers import Deserializers
+    from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.fetch_metrics import FetchMetricsAggregator
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import PrefixLogger
+    from pykclient.protocol.messages.fetch import FetchResponse
+    from pykclient.record.record_batch import Cursor, RecordBatch
+
+#: The type within the key of a control record, after two bytes of version.
+_ABORT = b"\x00\x00"
+
+
+class CompletedFetch:
+    """The records that came of one partition, from ``next_fetch_offset`` on (Java: CompletedFetch).
+
+    They are decoded as they are handed out, so nothing moves past what the application has not got. Batches are views
+    of the response, which ``drain`` lets go.
+
+    Thread: application.
+    """
+
+    __slots__ = (
+        "_aborted_producer_ids",
+        "_aborted_transactions",
+        "_batch",
+        "_batches",
+        "_bytes_read",
+        "_cursor",
+        "_failure",
+        "_log",
+        "_metric_aggregator",
+        "_records_read",
+        "_subscriptions",
+        "_upcoming",
+        "is_consumed",
+        "is_initialized",
+        "last_epoch",
+        "next_fetch_offset",
+        "partition",
+        "partition_data",
+        "size_in_bytes",
+    )
+
+    def __init__(
+        self,
+        log: PrefixLogger,
+        subscriptions: SubscriptionState,
+        partition: TopicPartition,
+        partition_data: FetchResponse.PartitionData,
+        metric_aggregator: FetchMetricsAggregator,
+        fetch_offset: int,
+    ) -> None:
+        self._log = log
+        self._subscriptions = subscriptions
+        self._metric_aggregator = metric_aggregator
+        self.partition = partition
+        self.partition_data = partition_data
+        self.next_fetch_offset = fetch_offset
+        self.last_epoch: int | None = None
+        self.is_consumed = False
+        self.is_initialized = False
+        records = partition_data.records
+        self.size_in_bytes = 0 if records is None else len(records)
+        self._batches: Iterator[RecordBatch] = MemoryRecords(records).batches() if records else iter(())
+        self._upcoming: RecordBatch | None = None  # taken from _batches ahead of time
+        self._batch: RecordBatch | None = None
+        self._cursor: Cursor | None = None  # in _batch, while that has records to return
+        self._failure: KafkaError | None = None
+        self._records_read = 0
+        self._bytes_read = 0
+        aborted = partition_data.aborted_transactions or ()
+        self._aborted_transactions = deque(sorted((each.first_offset, each.producer_id) for each in aborted))
+        self._aborted_producer_ids: set[int] = set()
+
+    def has_batches(self) -> bool:
+        """Whether there is anything to read, be it broken."""
+        self._look_ahead()
+        return self._upcoming is not None or self._failure is not None
+
+    def record_aggregated_metrics(self, size_bytes: int, count: int) -> None:
+        self._metric_aggregator.record(self.partition, size_bytes, count)
+
+    def drain(self) -> None:
+        """Be done: let go of the response and count what was read of it."""
+        if self.is_consumed:
+            return
+        self.is_consumed = True
+        self._count_cursor()
+        self._failure = self._batch = self._upcoming = None
+        self._batches = iter(())
+        self.partition_data.records = None
+        self.record_aggregated_metrics(self._bytes_read, self._records_read)
+        if self._bytes_read > 0:
+            # Keeps the partitions of a topic together, as those that deliver together move together.
+            self._subscriptions.move_partition_to_end(self.partition)
+
+    def fetch_records(
+        self, config: FetchConfig, deserializers: Deserializers, max_records: int
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """The next records, at most ``max_records``; fewer, or none, at the end or before a fault.
+
+        Raises RecordDeserializationError or, for bytes that are no records, KafkaError: but only when there is nothing
+        before the fault to return, and again each time until the position is moved past it.
+        """
+        result: list[ConsumerRecord[Any, Any]] = []
+        try:
+            while len(result) < max_records and not self.is_consumed:
+                cursor = self._cursor
+                if cursor is None:
+                    cursor = self._next_cursor(config, deserializers)
+                    if cursor is None:
+                        break
+                    self._cursor = cursor
+                records = self._read(cursor, max_records - len(result))
+                result = result + records if result else records
+                if cursor.exhausted:
+                    self._finish_batch()
+        except KafkaError:
+            if not result:
+                raise
+        return result
+
+    def _read(self, cursor: Cursor, max_records: int) -> list[ConsumerRecord[Any, Any]]:
+        try:
+            records = cursor.next_records(max_records)
+        except RecordDeserializationError:
+            raise  # another try may succeed
+        except KafkaError as error:
+            raise self._fail(error) from error
+        if records:
+            self.next_fetch_offset = cursor.next_offset
+        return records
+
+    # --- from batch to batch ---------------------------------------------------------------------------------------
+
+    def _next_cursor(self, config: FetchConfig, deserializers: Deserializers) -> Cursor | None:
+        """A cursor in the next batch that is for the application; None, and drained, when there is none."""
+        while (batch := self._next_batch()) is not None:
+            try:
+                if config.check_crcs:
+                    batch.ensure_valid()
+                if batch.is_control_batch:
+                    self._read_marker(batch)
+                elif not (config.isolation_level == READ_COMMITTED and self._is_aborted(batch)):
+                    owner = CursorOwner(*self.partition, deserializers.key, deserializers.value)
+                    # The broker answers with whole batches; the position may be inside of the first.
+                    return batch.cursor(owner, self.next_fetch_offset)
+            except KafkaError as error:
+                raise self._fail(error) from error
+            self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
+        return None
+
+    def _next_batch(self) -> RecordBatch | None:
+        self._look_ahead()
+        if self._failure is not None:
+            raise self._failure
+        batch, self._upcoming = self._upcoming, None
+        if batch is None:
+            if self._batch is not None:
+                # Compaction may have removed the last records of the batch. Its own end tells where the next one
+                # begins; asking for the offset after the last record would bring the same batch again, for ever.
+                self.next_fetch_offset = max(self.next_fetch_offset, self._batch.next_offset)
+            self.drain()
+            return None
+        self._batch = batch
+        epoch = batch.partition_leader_epoch
+        self.last_epoch = epoch if epoch >= 0 else None
+        return batch
+
+    def _look_ahead(self) -> None:
+        if self._upcoming is None and self._failure is None:
+            try:
+                self._upcoming = next(self._batches, None)
+            except KafkaError as error:
+                self._fail(error)
+
+    def _finish_batch(self) -> None:
+        """After a batch's last record: be drained at once if it was the last batch.
+
+        Its node is free for the next fetch then, which goes out before the application gets these records.
+        """
+        self._count_cursor()
+        self._look_ahead()
+        if self._upcoming is None and self._failure is None:
+            self._next_batch()
+
+    def _count_cursor(self) -> None:
+        if self._cursor is not None:
+            self._records_read += self._cursor.records_read
+            self._bytes_read += self._cursor.bytes_read
+            self._cursor = None
+
+    def _fail(self, error: KafkaError) -> KafkaError:
+        """Stop here for good: what is behind bytes that cannot be read cannot be found."""
+        offset = self.next_fetch_offset if self._batch is None else max(self.next_fetch_offset, self._batch.base_offset)
+        failure = KafkaError(
+            f"cannot read what was fetched of {self.partition} at offset {offset}: {error}; seek past it to go on"
+        )
+        failure.__cause__ = error
+        self._failure = failure
+        return failure
+
+    # --- transactions ----------------------------------------------------------------------------------------------
+
+    def _read_marker(self, batch: RecordBatch) -> None:
+        """A control batch ends a transaction of its producer."""
+        self._begin_aborted_up_to(batch.last_offset)
+        if batch.producer_id in self._aborted_producer_ids:
+            records = batch.records()
+            key = records[0].key if records else None
+            if key is not None and key[2:4] == _ABORT:
+                self._aborted_producer_ids.discard(batch.producer_id)
+
+    def _is_aborted(self, batch: RecordBatch) -> bool:
+        if not batch.is_transactional:
+            return False
+        self._begin_aborted_up_to(batch.last_offset)
+        aborted = batch.producer_id in self._aborted_producer_ids
+        if aborted:
+            self._log.debug(
+                "Passing over %s from %d to %d, which its producer %d aborted",
+                self.partition,
+                batch.base_offset,
+                batch.last_offset,
+                batch.producer_id,
+            )
+        return aborted
+
+    def _begin_aborted_up_to(self, offset: int) -> None:
+        """The broker lists aborted transactions by first offset: from there to its marker, its producer is aborted."""
+        aborted = self._aborted_transactions
+        while aborted and aborted[0][0] <= offset:
+            self._aborted_producer_ids.add(aborted.popleft()[1])
+
+    def __repr__(self) -> str:
+        return f"CompletedFetch({self.partition}, {self.size_in_bytes} bytes from {self.next_fetch_offset})"

@@ -1,0 +1,69 @@
+"""The application's interceptors (Java: ConsumerInterceptors)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pykclient.log_context import LogContext
+    from pykclient.types import OffsetAndMetadata, TopicPartition
+
+
+class ConsumerInterceptor(Protocol):
+    """What an interceptor looks like. Methods that it lacks are not called."""
+
+    def on_consume(self, records: Any) -> Any:
+        """Called before ``poll`` returns ``records``; what it returns takes their place."""
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Called after offsets were committed."""
+
+    def close(self) -> None:
+        """Called when the consumer closes."""
+
+
+class ConsumerInterceptors:
+    """Calls interceptors in their order. One that fails is logged and passed over. Thread: application."""
+
+    def __init__(self, interceptors: Iterable[Any], log_context: LogContext) -> None:
+        self._interceptors = list(interceptors)
+        self._log = log_context.logger(__name__)
+        self._logged: set[tuple[int, str]] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._interceptors
+
+    def on_consume(self, records: Any) -> Any:
+        """The records as the last interceptor left them."""
+        for interceptor in self._interceptors:
+            on_consume = getattr(interceptor, "on_consume", None)
+            if on_consume is not None:
+                try:
+                    records = on_consume(records)
+                except Exception as error:  # noqa: BLE001 - the application's code, which must not stop the consumer
+                    self._log_once(interceptor, "on_consume", error)
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._call("on_commit", offsets)
+
+    def close(self) -> None:
+        self._call("close")
+
+    def _call(self, method: str, *args: Any) -> None:
+        for interceptor in self._interceptors:
+            function = getattr(interceptor, method, None)
+            if function is not None:
+                try:
+                    function(*args)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._log_once(interceptor, method, error)
+
+    def _log_once(self, interceptor: Any, method: str, error: Exception) -> None:
+        # With its traceback the first time; an interceptor that fails with each poll must not fill the log.
+        if (id(interceptor), method) not in self._logged:
+            self._logged.add((id(interceptor), method))
+            name = f"{type(interceptor).__name__}.{method}"
+            self._log.warning("%s failed and is passed over; said only once", name, exc_info=error)

@@ -1,0 +1,66 @@
+"""The cluster as a consumer needs it: the topics that it reads (Java: ConsumerMetadata)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pykclient.network.metadata import Metadata
+from pykclient.network.metadata_request import MetadataRequestBuilder
+
+if TYPE_CHECKING:
+    from pykclient.config.abstract_config import AbstractConfig
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.network.cluster import ClusterResourceListeners
+
+
+class ConsumerMetadata(Metadata):
+    """Asks for the subscription's topics, or for all of them while a pattern is to be matched.
+
+    Transient topics are those that a look-up such as ``offsets_for_times`` needs for as long as it takes. Thread: any.
+    """
+
+    def __init__(
+        self,
+        config: AbstractConfig,
+        subscription: SubscriptionState,
+        log_context: LogContext,
+        cluster_resource_listeners: ClusterResourceListeners | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__(
+            config.get_int("retry.backoff.ms"),
+            config.get_int("retry.backoff.max.ms"),
+            config.get_int("metadata.max.age.ms"),
+            log_context,
+            cluster_resource_listeners,
+            rng,
+        )
+        self._subscription = subscription
+        self._include_internal_topics = not config.get_bool("exclude.internal.topics")
+        self.allow_auto_topic_creation = config.get_bool("allow.auto.create.topics")
+        self._transient_topics: frozenset[str] = frozenset()  # replaced whole
+
+    def new_metadata_request_builder(self) -> MetadataRequestBuilder:
+        if self._subscription.has_pattern_subscription():
+            return MetadataRequestBuilder.all_topics()
+        topics = sorted(self._subscription.metadata_topics() | self._transient_topics)
+        return MetadataRequestBuilder.for_topic_names(topics, self.allow_auto_topic_creation)
+
+    def add_transient_topics(self, topics: Iterable[str]) -> None:
+        """Keep ``topics`` in the metadata until ``clear_transient_topics``; asks for those that are unknown."""
+        self._transient_topics |= frozenset(topics)
+        if not self._transient_topics <= self.fetch().topics:
+            self.request_update_for_new_topics()
+
+    def clear_transient_topics(self) -> None:
+        self._transient_topics = frozenset()
+
+    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - Metadata's signature
+        if topic in self._transient_topics or self._subscription.needs_metadata(topic):
+            return True
+        if is_internal and not self._include_internal_topics:
+            return False
+        return self._subscription.matches_subscribed_pattern(topic)

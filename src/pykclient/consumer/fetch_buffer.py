@@ -1,0 +1,70 @@
+"""Answers that wait to be handed out (Java: FetchBuffer)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pykclient.consumer.completed_fetch import CompletedFetch
+    from pykclient.log_context import LogContext
+    from pykclient.types import TopicPartition
+
+
+class FetchBuffer:
+    """A queue of completed fetches, and ``next_in_line_fetch``, the one being handed out. Thread: application."""
+
+    __slots__ = ("_completed", "_log", "next_in_line_fetch")
+
+    def __init__(self, log_context: LogContext) -> None:
+        self._log = log_context.logger(__name__)
+        self._completed: deque[CompletedFetch] = deque()
+        self.next_in_line_fetch: CompletedFetch | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._completed
+
+    def has_completed_fetches(self, predicate: Callable[[CompletedFetch], bool]) -> bool:
+        return any(map(predicate, self._completed))
+
+    def add(self, fetch: CompletedFetch) -> None:
+        self._completed.append(fetch)
+
+    def add_all(self, fetches: Iterable[CompletedFetch]) -> None:
+        self._completed.extend(fetches)
+
+    def peek(self) -> CompletedFetch | None:
+        return self._completed[0] if self._completed else None
+
+    def poll(self) -> CompletedFetch | None:
+        return self._completed.popleft() if self._completed else None
+
+    def buffered_partitions(self) -> set[TopicPartition]:
+        """The partitions that still have something to hand out."""
+        partitions = {fetch.partition for fetch in self._completed}
+        if self.next_in_line_fetch is not None and not self.next_in_line_fetch.is_consumed:
+            partitions.add(self.next_in_line_fetch.partition)
+        return partitions
+
+    def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
+        """Throw away what belongs to other partitions."""
+        kept: deque[CompletedFetch] = deque()
+        for fetch in self._completed:
+            if fetch.partition in partitions:
+                kept.append(fetch)
+            else:
+                self._drop(fetch)
+        self._completed = kept
+        if self.next_in_line_fetch is not None and self.next_in_line_fetch.partition not in partitions:
+            self._drop(self.next_in_line_fetch)
+            self.next_in_line_fetch = None
+
+    def _drop(self, fetch: CompletedFetch) -> None:
+        self._log.debug("Dropping what was fetched of %s, which is not read any more", fetch.partition)
+        fetch.drain()
+
+    def close(self) -> None:
+        self.retain_all(frozenset())

@@ -1,0 +1,230 @@
+"""Takes records out of the buffer for one poll, and moves positions along (Java: FetchCollector)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.fetch_utils import request_metadata_update
+from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicAuthorizationError
+from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.consumer.completed_fetch import CompletedFetch
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.deserializers import Deserializers
+    from pykclient.consumer.fetch_buffer import FetchBuffer
+    from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.types import TopicPartition
+
+#: Another leader or a fresh look at the metadata will do.
+_REFRESH = frozenset(
+    error.code
+    for error in (
+        errors.NotLeaderOrFollowerError,
+        errors.ReplicaNotAvailableError,
+        errors.KafkaStorageError,
+        errors.FencedLeaderEpochError,
+        errors.OffsetNotAvailableError,
+    )
+)
+#: The same, but the topic may be gone for good, which somebody should know.
+_REFRESH_AND_WARN = frozenset(
+    error.code
+    for error in (
+        errors.UnknownTopicOrPartitionError,
+        errors.UnknownTopicIdError,
+        errors.InconsistentTopicIdError,
+    )
+)
+
+
+class FetchCollector:
+    """Thread: application."""
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        metadata: ConsumerMetadata,
+        subscriptions: SubscriptionState,
+        fetch_config: FetchConfig,
+        deserializers: Deserializers,
+        metrics_manager: FetchMetricsManager,
+        clock: Clock,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._config = fetch_config
+        self._deserializers = deserializers
+        self._metrics_manager = metrics_manager
+        self._clock = clock
+
+    def collect_fetch(self, fetch_buffer: FetchBuffer) -> Fetch:
+        """Up to ``max.poll.records`` records; the positions are behind them when this returns.
+
+        Raises what a broker said or what is wrong with the bytes, but only when there is nothing before it to return.
+        """
+        fetch = Fetch()
+        paused: list[CompletedFetch] = []
+        try:
+            while (remaining := self._config.max_poll_records - fetch.num_records) > 0:
+                next_in_line = fetch_buffer.next_in_line_fetch
+                if next_in_line is None or next_in_line.is_consumed:
+                    completed = fetch_buffer.peek()
+                    if completed is None:
+                        break
+                    self._next_in_line(fetch_buffer, completed, fetch)
+                elif self._subscriptions.is_paused(next_in_line.partition):
+                    # It goes back into the buffer, as the partition may be resumed before the next poll.
+                    paused.append(next_in_line)
+                    fetch_buffer.next_in_line_fetch = None
+                else:
+                    self._fetch_records(next_in_line, remaining, fetch)
+        except KafkaError:
+            if fetch.is_empty:
+                raise
+        finally:
+            if paused:
+                fetch_buffer.add_all(paused)
+        return fetch
+
+    def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: Fetch) -> None:
+        if completed.is_initialized:
+            fetch_buffer.next_in_line_fetch = completed
+        else:
+            try:
+                fetch_buffer.next_in_line_fetch = self.initialize(completed)
+            except KafkaError:
+                # An error without records is told once. One that comes after records is kept for the next poll, and
+                # one with records, which are broken, is told until the position moves past them.
+                if fetch.is_empty and not completed.size_in_bytes:
+                    fetch_buffer.poll()
+                raise
+        fetch_buffer.poll()
+
+    def _fetch_records(self, completed: CompletedFetch, max_records: int, fetch: Fetch) -> None:
+        tp = completed.partition
+        subscriptions = self._subscriptions
+        position = subscriptions.position_or_none(tp)
+        if position is None or not subscriptions.is_fetchable(tp):
+            # A rebalance, a reset or a changed subscription came between the answer and this poll.
+            self._log.debug("Not returning what was fetched of %s, which is not to be fetched any more", tp)
+            completed.drain()
+            return
+        if completed.next_fetch_offset != position.offset:
+            self._log.debug(
+                "Not returning %s from %d, the position is now %s", tp, completed.next_fetch_offset, position
+            )
+            completed.drain()
+            return
+        records = completed.fetch_records(self._config, self._deserializers, max_records)
+        advanced = completed.next_fetch_offset > position.offset
+        if advanced:
+            subscriptions.set_position(
+                tp, FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
+            )
+        lag = subscriptions.partition_lag(tp, self._config.isolation_level)
+        if lag is not None:
+            self._metrics_manager.record_partition_lag(tp, lag)
+        lead = subscriptions.partition_lead(tp)
+        if lead is not None:
+            self._metrics_manager.record_partition_lead(tp, lead)
+        epoch = UNKNOWN_EPOCH if completed.last_epoch is None else completed.last_epoch
+        fetch.add(tp, records, advanced, OffsetAndMetadata(completed.next_fetch_offset, "", epoch))
+
+    def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:
+        """Take in what an answer says beside its records; None when it has none for the present position."""
+        tp = completed.partition
+        code = completed.partition_data.error_code
+        usable = False
+        try:
+            if not self._subscriptions.has_valid_position(tp):
+                self._log.debug("Dropping what was fetched of %s, which has no valid position any more", tp)
+            elif code:
+                self._handle_error(completed, code)
+            else:
+                usable = self._handle_success(completed)
+        finally:
+            if not usable:
+                completed.record_aggregated_metrics(0, 0)
+            if code:
+                self._subscriptions.move_partition_to_end(tp)
+        completed.is_initialized = usable
+        return completed if usable else None
+
+    def _handle_success(self, completed: CompletedFetch) -> bool:
+        tp = completed.partition
+        position = self._subscriptions.position_or_none(tp)
+        if position is None or position.offset != completed.next_fetch_offset:
+            self._log.debug("Dropping %s from %d, the position is now %s", tp, completed.next_fetch_offset, position)
+            return False
+        if completed.size_in_bytes and not completed.has_batches():
+            # Since KIP-74 a broker sends at least one whole batch, however large.
+            raise KafkaError(
+                f"no progress in {tp} at offset {completed.next_fetch_offset}: the broker sent "
+                f"{completed.size_in_bytes} bytes that hold no whole batch"
+            )
+        data = completed.partition_data
+        assigned = self._subscriptions.try_updating_offsets(
+            tp,
+            high_watermark=data.high_watermark,
+            log_start_offset=data.log_start_offset,
+            last_stable_offset=data.last_stable_offset,
+        )
+        if assigned and data.preferred_read_replica >= 0:
+            expires_ms = self._clock.now_ms() + self._metadata.metadata_expire_ms
+            assigned = self._subscriptions.try_updating_preferred_read_replica(
+                tp, data.preferred_read_replica, expires_ms
+            )
+            self._log.debug("Reading %s from replica %d", tp, data.preferred_read_replica)
+        return assigned
+
+    def _handle_error(self, completed: CompletedFetch, code: int) -> None:
+        """React to a partition's error: look for the leader, reset, or raise what the application must know."""
+        tp, offset = completed.partition, completed.next_fetch_offset
+        error = errors.for_code(code)
+        if code in _REFRESH:
+            self._log.debug("Fetch of %s at %d: %s", tp, offset, error)
+            request_metadata_update(self._metadata, self._subscriptions, tp)
+        elif code in _REFRESH_AND_WARN:
+            self._log.warning("Fetch of %s at %d: %s", tp, offset, error)
+            request_metadata_update(self._metadata, self._subscriptions, tp)
+        elif code == errors.OffsetOutOfRangeError.code:
+            self._handle_offset_out_of_range(tp, offset)
+        elif code == errors.TopicAuthorizationError.code:
+            self._log.warning("Not authorized to read %s", tp)
+            raise TopicAuthorizationError(f"not authorized to read topic {tp.topic} (partition {tp.partition})")
+        elif code == errors.UnknownLeaderEpochError.code:
+            self._log.debug("The leader of %s does not know its epoch yet", tp)
+        elif code == errors.UnknownServerError.code:
+            self._log.warning("Fetch of %s at %d: the broker failed unexpectedly", tp, offset)
+        elif code == errors.CorruptRecordError.code:
+            raise KafkaError(f"the broker says that its log of {tp} is corrupt at offset {offset}")
+        else:
+            raise IllegalStateError(f"unexpected error in the fetch of {tp} at offset {offset}: {error!r}")
+
+    def _handle_offset_out_of_range(self, tp: TopicPartition, offset: int) -> None:
+        replica = self._subscriptions.clear_preferred_read_replica(tp)
+        if replica is not None:
+            # A follower may lag behind, the leader knows.
+            self._log.debug("Offset %d of %s is out of range at replica %d, asking the leader", offset, tp, replica)
+            return
+        position = self._subscriptions.position_or_none(tp)
+        if position is None or position.offset != offset:
+            self._log.debug("Dropping %s from %d, the position is now %s", tp, offset, position)
+        elif self._subscriptions.has_default_offset_reset_policy():
+            self._log.info("Position %s of %s is out of range, resetting it", position, tp)
+            self._subscriptions.request_offset_reset_if_partition_assigned(tp)
+        else:
+            raise OffsetOutOfRangeError(
+                f"position {offset} of {tp} is out of range and auto.offset.reset is 'none'; "
+                f"seek() to where reading shall go on",
+                {tp: offset},
+            )

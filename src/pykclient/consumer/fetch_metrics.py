@@ -1,0 +1,177 @@
+"""What fetching measures (Java: FetchMetricsManager, FetchMetricsAggregator, FetchMetricsRegistry)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient.metrics import Metrics, Sensor
+from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.stats import Avg, Max, Meter, Min, Value, WindowedCount
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.subscription_state import SubscriptionState
+
+_GROUP_SUFFIX = "-fetch-manager-metrics"
+
+_DESCRIPTIONS = {
+    "fetch-size-avg": "Average number of bytes consumed per fetch request",
+    "fetch-size-max": "Largest number of bytes consumed of a fetch request",
+    "bytes-consumed-rate": "Bytes consumed per second",
+    "bytes-consumed-total": "Bytes consumed",
+    "records-per-request-avg": "Average number of records per fetch request",
+    "records-consumed-rate": "Records consumed per second",
+    "records-consumed-total": "Records consumed",
+    "fetch-latency-avg": "Average time of a fetch request in ms",
+    "fetch-latency-max": "Longest time of a fetch request in ms",
+    "fetch-rate": "Fetch requests per second",
+    "fetch-total": "Fetch requests",
+    "records-lag-max": "Largest number of records that any partition was behind its end",
+    "records-lead-min": "Smallest number of records that any partition was after its start",
+    "fetch-throttle-time-avg": "Average time in ms that a broker throttled a fetch",
+    "fetch-throttle-time-max": "Longest time in ms that a broker throttled a fetch",
+    "records-lag": "Records that the partition is behind its end",
+    "records-lag-avg": "Average number of records that the partition was behind its end",
+    "records-lead": "Records that the partition is after its start",
+    "records-lead-avg": "Average number of records that the partition was after its start",
+    "preferred-read-replica": "The replica that the partition is read from, or -1 for its leader",
+}
+
+
+class FetchMetricsManager:
+    """Sensors of fetching, for the client, its topics and its partitions; those of partitions go with the assignment.
+
+    Thread: application.
+    """
+
+    def __init__(self, metrics: Metrics, group_prefix: str = "consumer") -> None:
+        self._metrics = metrics
+        self._group = group_prefix + _GROUP_SUFFIX
+        self._assignment_id = 0
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self.throttle_time_sensor = metrics.sensor("fetch-throttle-time")
+        self.throttle_time_sensor.add(self._name("fetch-throttle-time-avg"), Avg())
+        self.throttle_time_sensor.add(self._name("fetch-throttle-time-max"), Max())
+        self._bytes = self._add_bytes(metrics.sensor("bytes-fetched"))
+        self._records = self._add_records(metrics.sensor("records-fetched"))
+        self._latency = metrics.sensor("fetch-latency")
+        self._latency.add(self._name("fetch-latency-avg"), Avg())
+        self._latency.add(self._name("fetch-latency-max"), Max())
+        self._latency.add(Meter(self._name("fetch-rate"), self._name("fetch-total"), WindowedCount()))
+        self._lag = metrics.sensor("records-lag")
+        self._lag.add(self._name("records-lag-max"), Max())
+        self._lead = metrics.sensor("records-lead")
+        self._lead.add(self._name("records-lead-min"), Min())
+
+    def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
+        return self._metrics.metric_name(name, self._group, _DESCRIPTIONS.get(name, ""), tags)
+
+    def _add_bytes(self, sensor: Sensor, tags: Mapping[str, str] | None = None) -> Sensor:
+        sensor.add(self._name("fetch-size-avg", tags), Avg())
+        sensor.add(self._name("fetch-size-max", tags), Max())
+        sensor.add(Meter(self._name("bytes-consumed-rate", tags), self._name("bytes-consumed-total", tags)))
+        return sensor
+
+    def _add_records(self, sensor: Sensor, tags: Mapping[str, str] | None = None) -> Sensor:
+        sensor.add(self._name("records-per-request-avg", tags), Avg())
+        sensor.add(Meter(self._name("records-consumed-rate", tags), self._name("records-consumed-total", tags)))
+        return sensor
+
+    def record_latency(self, node_id: str, latency_ms: int) -> None:
+        self._latency.record(latency_ms)
+        node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
+        if node_latency is not None:
+            node_latency.record(latency_ms)
+
+    def record_fetch(self, size_bytes: int, count: int) -> None:
+        """What came of one request."""
+        self._bytes.record(size_bytes)
+        self._records.record(count)
+
+    def record_topic_fetch(self, topic: str, size_bytes: int, count: int) -> None:
+        """What came of one request of one topic."""
+        name = f"topic.{topic}.bytes-fetched"
+        sensor = self._metrics.get_sensor(name)
+        if sensor is None:
+            sensor = self._add_bytes(self._metrics.sensor(name), {"topic": topic})
+        sensor.record(size_bytes)
+        name = f"topic.{topic}.records-fetched"
+        sensor = self._metrics.get_sensor(name)
+        if sensor is None:
+            sensor = self._add_records(self._metrics.sensor(name), {"topic": topic})
+        sensor.record(count)
+
+    def record_partition_lag(self, tp: TopicPartition, lag: int) -> None:
+        self._lag.record(lag)
+        name = f"{tp}.records-lag"
+        sensor = self._metrics.get_sensor(name)
+        if sensor is None:
+            sensor = self._metrics.sensor(name)
+            tags = _tags(tp)
+            sensor.add(self._name("records-lag", tags), Value())
+            sensor.add(self._name("records-lag-max", tags), Max())
+            sensor.add(self._name("records-lag-avg", tags), Avg())
+        sensor.record(lag)
+
+    def record_partition_lead(self, tp: TopicPartition, lead: int) -> None:
+        self._lead.record(lead)
+        name = f"{tp}.records-lead"
+        sensor = self._metrics.get_sensor(name)
+        if sensor is None:
+            sensor = self._metrics.sensor(name)
+            tags = _tags(tp)
+            sensor.add(self._name("records-lead", tags), Value())
+            sensor.add(self._name("records-lead-min", tags), Min())
+            sensor.add(self._name("records-lead-avg", tags), Avg())
+        sensor.record(lead)
+
+    def maybe_update_assignment(self, subscriptions: SubscriptionState) -> None:
+        """Drop the metrics of partitions that went, begin those of partitions that came."""
+        assignment_id = subscriptions.assignment_id
+        if assignment_id == self._assignment_id:
+            return
+        assigned = frozenset(subscriptions.assigned_partitions())
+        for tp in self._assigned - assigned:
+            self._metrics.remove_sensor(f"{tp}.records-lag")
+            self._metrics.remove_sensor(f"{tp}.records-lead")
+            self._metrics.remove_metric(self._name("preferred-read-replica", _tags(tp)))
+        for tp in assigned - self._assigned:
+            self._metrics.add_metric_if_absent(
+                self._name("preferred-read-replica", _tags(tp)), partial(_preferred_read_replica, subscriptions, tp)
+            )
+        self._assigned = assigned
+        self._assignment_id = assignment_id
+
+
+class FetchMetricsAggregator:
+    """Adds up what one response brought, until all of its partitions are read. Thread: application."""
+
+    __slots__ = ("_by_topic", "_manager", "_unrecorded")
+
+    def __init__(self, manager: FetchMetricsManager, partitions: Iterable[TopicPartition]) -> None:
+        self._manager = manager
+        self._unrecorded = set(partitions)
+        self._by_topic: dict[str, tuple[int, int]] = {}
+
+    def record(self, tp: TopicPartition, size_bytes: int, count: int) -> None:
+        """What came of one partition, when it is done with."""
+        total_bytes, total_count = self._by_topic.get(tp.topic, (0, 0))
+        self._by_topic[tp.topic] = total_bytes + size_bytes, total_count + count
+        self._unrecorded.discard(tp)
+        if self._unrecorded:
+            return
+        totals = self._by_topic.values()
+        self._manager.record_fetch(sum(size for size, _ in totals), sum(count for _, count in totals))
+        for topic, (topic_bytes, topic_count) in self._by_topic.items():
+            self._manager.record_topic_fetch(topic, topic_bytes, topic_count)
+
+
+def _tags(tp: TopicPartition) -> dict[str, str]:
+    return {"topic": tp.topic, "partition": str(tp.partition)}
+
+
+def _preferred_read_replica(subscriptions: SubscriptionState, tp: TopicPartition, *_: object) -> int:
+    node_id = subscriptions.preferred_read_replica(tp)
+    return -1 if node_id is None else node_id

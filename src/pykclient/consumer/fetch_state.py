@@ -1,0 +1,202 @@
+"""One partition's place in the life of being read: the table of states, and what is known in each.
+
+Source: KIP-320 for validation; Java: SubscriptionState.FetchStates and TopicPartitionState.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.errors import IllegalStateError
+from pykclient.network.metadata import NO_LEADER_OR_EPOCH, LeaderAndEpoch
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+#: The group of partitions that could be fetched if their leader were known.
+NO_NODE = -1
+
+
+class FetchState:
+    """A state: whether it needs a position, and whether records may be fetched from that position. Thread: any."""
+
+    __slots__ = ("has_valid_position", "name", "requires_position")
+
+    def __init__(self, name: str, *, requires_position: bool, has_valid_position: bool) -> None:
+        self.name = name
+        self.requires_position = requires_position
+        self.has_valid_position = has_valid_position
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+#: Assigned; nobody has asked yet where to start.
+INITIALIZING = FetchState("INITIALIZING", requires_position=False, has_valid_position=False)
+#: The position is good.
+FETCHING = FetchState("FETCHING", requires_position=True, has_valid_position=True)
+#: ListOffsets is to say where to start.
+AWAIT_RESET = FetchState("AWAIT_RESET", requires_position=False, has_valid_position=False)
+#: The leader changed; OffsetForLeaderEpoch is to say whether the log still has what was read.
+AWAIT_VALIDATION = FetchState("AWAIT_VALIDATION", requires_position=True, has_valid_position=False)
+
+TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
+    INITIALIZING: frozenset((FETCHING, AWAIT_RESET, AWAIT_VALIDATION)),
+    FETCHING: frozenset((FETCHING, AWAIT_RESET, AWAIT_VALIDATION)),
+    AWAIT_RESET: frozenset((FETCHING, AWAIT_RESET)),
+    AWAIT_VALIDATION: frozenset((FETCHING, AWAIT_RESET, AWAIT_VALIDATION)),
+}
+
+#: Asked for in the ordinary course of things and passed over: a partition about to be reset has nothing to validate.
+IGNORED = frozenset(((AWAIT_RESET, AWAIT_VALIDATION),))
+
+
+class FetchPosition(NamedTuple):
+    """The next offset to read, the epoch of the record before it, and who led the partition when that was known."""
+
+    offset: int
+    offset_epoch: int | None = None
+    current_leader: LeaderAndEpoch = NO_LEADER_OR_EPOCH
+
+    def __str__(self) -> str:
+        return f"{self.offset} (epoch {self.offset_epoch}, leader {self.current_leader})"
+
+
+class LogTruncation(NamedTuple):
+    """Records that were read and are no more (KIP-320). ``divergent_offset`` None: the log does not say from where."""
+
+    topic_partition: TopicPartition
+    fetch_position: FetchPosition
+    divergent_offset: OffsetAndMetadata | None
+
+
+class TopicPartitionState:
+    """What the consumer knows about one assigned partition.
+
+    ``group_node`` belongs to SubscriptionState: the node id under which it has filed this partition as fetchable.
+    Thread: application.
+    """
+
+    __slots__ = (
+        "end_offset_requested",
+        "fetch_state",
+        "group_node",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "next_retry_ms",
+        "paused",
+        "pending_on_assigned_callback",
+        "pending_revocation",
+        "position",
+        "preferred_read_replica",
+        "preferred_read_replica_expires_ms",
+        "reset_strategy",
+    )
+
+    def __init__(self) -> None:
+        self.fetch_state = INITIALIZING
+        self.position: FetchPosition | None = None
+        self.high_watermark: int | None = None
+        self.log_start_offset: int | None = None
+        self.last_stable_offset: int | None = None
+        self.paused = False
+        self.pending_revocation = False
+        self.pending_on_assigned_callback = False
+        self.reset_strategy: AutoOffsetResetStrategy | None = None
+        self.next_retry_ms: int | None = None
+        self.preferred_read_replica: int | None = None
+        self.preferred_read_replica_expires_ms: int | None = None
+        self.end_offset_requested = False
+        self.group_node: int | None = None
+
+    def _move(self, state: FetchState, position: FetchPosition | None) -> bool:
+        """Go to ``state`` at ``position``; False when the table says to pass the request over."""
+        if state not in TRANSITIONS[self.fetch_state]:
+            if (self.fetch_state, state) in IGNORED:
+                return False
+            raise IllegalStateError(f"a partition cannot go from {self.fetch_state} to {state}")
+        if state.requires_position and position is None:
+            raise IllegalStateError(f"a partition cannot be {state} without a position")
+        self.fetch_state = state
+        self.position = position if state.requires_position else None
+        self.next_retry_ms = None
+        return True
+
+    @property
+    def has_valid_position(self) -> bool:
+        return self.fetch_state.has_valid_position
+
+    @property
+    def is_fetchable(self) -> bool:
+        return (
+            self.fetch_state.has_valid_position
+            and not self.paused
+            and not self.pending_revocation
+            and not self.pending_on_assigned_callback
+        )
+
+    @property
+    def should_initialize(self) -> bool:
+        return self.fetch_state is INITIALIZING and not self.pending_revocation
+
+    @property
+    def fetch_node_id(self) -> int:
+        """The id of the node to fetch from, or NO_NODE."""
+        if self.preferred_read_replica is not None:
+            return self.preferred_read_replica
+        leader = None if self.position is None else self.position.current_leader.leader
+        return NO_NODE if leader is None else leader.id
+
+    def awaiting_retry_backoff(self, now_ms: int) -> bool:
+        return self.next_retry_ms is not None and now_ms < self.next_retry_ms
+
+    def reset(self, strategy: AutoOffsetResetStrategy) -> None:
+        if self._move(AWAIT_RESET, None):
+            self.reset_strategy = strategy
+
+    def seek_validated(self, position: FetchPosition) -> None:
+        if self._move(FETCHING, position):
+            self.reset_strategy = None
+
+    def seek_unvalidated(self, position: FetchPosition) -> None:
+        self.seek_validated(position)
+        self._validate(position)
+
+    def _validate(self, position: FetchPosition) -> None:
+        # Without both epochs there is nothing to compare.
+        comparable = position.offset_epoch is not None and position.current_leader.epoch is not None
+        self._move(AWAIT_VALIDATION if comparable else FETCHING, position)
+
+    def maybe_validate_position(self, leader: LeaderAndEpoch) -> bool:
+        """Take note of who leads the partition now; True when the position has to be validated."""
+        if self.fetch_state is AWAIT_RESET or leader.leader is None:
+            return False
+        position = self.position
+        if position is not None and position.current_leader != leader:
+            self._validate(FetchPosition(position.offset, position.offset_epoch, leader))
+            self.clear_preferred_read_replica()
+        return self.fetch_state is AWAIT_VALIDATION
+
+    def update_position_leader_no_validation(self, leader: LeaderAndEpoch) -> None:
+        if self.position is not None:
+            self._move(FETCHING, FetchPosition(self.position.offset, self.position.offset_epoch, leader))
+
+    def complete_validation(self) -> None:
+        if self.position is not None:
+            self._move(FETCHING, self.position)
+
+    def advance(self, position: FetchPosition) -> None:
+        """Records were delivered: the position moves on, the state stays."""
+        if not self.fetch_state.has_valid_position:
+            raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to move on from")
+        self.position = position
+
+    def clear_preferred_read_replica(self) -> int | None:
+        """Read from the leader again; the id of the replica that was read from."""
+        removed = self.preferred_read_replica
+        self.preferred_read_replica = None
+        self.preferred_read_replica_expires_ms = None
+        return removed
+
+    def __repr__(self) -> str:
+        return f"TopicPartitionState({self.fetch_state}, position={self.position}, paused={self.paused})"

@@ -1,0 +1,16 @@
+"""What several parts of fetching do (Java: FetchUtils)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.network.metadata import Metadata
+    from pykclient.types import TopicPartition
+
+
+def request_metadata_update(metadata: Metadata, subscriptions: SubscriptionState, tp: TopicPartition) -> None:
+    """Look for the leader anew and read from it, not from a replica that it named."""
+    metadata.request_update(False)
+    subscriptions.clear_preferred_read_replica(tp)

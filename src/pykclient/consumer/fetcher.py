@@ -1,0 +1,116 @@
+"""Fetching over the consumer's network client (Java: Fetcher)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient.consumer.abstract_fetch import AbstractFetch
+from pykclient.consumer.fetch_buffer import FetchBuffer
+from pykclient.consumer.fetch_collector import FetchCollector
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock, Timer
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.deserializers import Deserializers
+    from pykclient.consumer.fetch import Fetch
+    from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_session_handler import FetchRequestData
+    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.types import Node, TopicPartition
+
+
+class Fetcher(AbstractFetch):
+    """Sends fetches and hands out what they brought.
+
+    To keep brokers busy while the application works, ``poll`` sends the next fetches before it returns records.
+
+    Thread: application.
+    """
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        metadata: ConsumerMetadata,
+        subscriptions: SubscriptionState,
+        fetch_config: FetchConfig,
+        deserializers: Deserializers,
+        metrics_manager: FetchMetricsManager,
+        clock: Clock,
+        api_versions: ApiVersions,
+    ) -> None:
+        buffer = FetchBuffer(log_context)
+        super().__init__(
+            log_context, metadata, subscriptions, fetch_config, buffer, metrics_manager, clock, api_versions
+        )
+        self._client = client
+        self._closed = False
+        self._collector = FetchCollector(
+            log_context, metadata, subscriptions, fetch_config, deserializers, metrics_manager, clock
+        )
+
+    def is_unavailable(self, node: Node) -> bool:
+        return self._client.is_unavailable(node)
+
+    def maybe_throw_auth_failure(self, node: Node) -> None:
+        self._client.maybe_throw_auth_failure(node)
+
+    def clear_buffered_data_for_unassigned_partitions(self, assigned: Collection[TopicPartition]) -> None:
+        self._fetch_buffer.retain_all(frozenset(assigned))
+
+    def send_fetches(self) -> int:
+        """Queue a fetch for each node that is free and has something to fetch; the number of them."""
+        requests = self.prepare_fetch_requests()
+        if requests:
+            self._send(
+                requests,
+                self.handle_fetch_success,
+                lambda node, _data, error: self.handle_fetch_failure(node, error),
+            )
+        return len(requests)
+
+    def collect_fetch(self) -> Fetch:
+        """What is buffered, up to ``max.poll.records``."""
+        return self._collector.collect_fetch(self._fetch_buffer)
+
+    def close(self, timer: Timer) -> None:
+        """End the sessions, as far as the time allows, and drop what is buffered. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._client.disable_wakeups()
+        futures = self._send(
+            self.prepare_close_fetch_session_requests(),
+            lambda node, data, _response: self.handle_close_fetch_session_success(node, data),
+            self.handle_close_fetch_session_failure,
+        )
+        while timer.not_expired and not all(future.is_done for future in futures):
+            self._client.poll(timer, None, True)
+            timer.update()
+        if not all(future.is_done for future in futures):
+            self._log.debug("Not all fetch sessions were ended within %d ms; brokers will do it", timer.timeout_ms)
+        self.close_buffer()
+
+    def _send(
+        self,
+        requests: dict[Node, FetchRequestData],
+        on_success: Callable[[Node, FetchRequestData, ClientResponse], None],
+        on_failure: Callable[[Node, FetchRequestData, Exception], None],
+    ) -> list[RequestFuture[ClientResponse]]:
+        futures = []
+        for node, data in requests.items():
+            future = self._client.send(node, self.create_fetch_request(node, data))
+            future.add_listener(
+                partial(on_success, node, data),
+                partial(on_failure, node, data),
+            )
+            futures.append(future)
+        return futures

@@ -1,0 +1,408 @@
+"""Where partitions begin, end, and were at a time; resets and validation of positions (Java: OffsetFetcher)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient.clock import Timer
+from pykclient.consumer.auto_offset_reset_strategy import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.offset_fetcher_utils import (
+    ListOffsetData,
+    ListOffsetResult,
+    handle_list_offset_response,
+    list_offsets_builder,
+    offsets_for_times_result,
+)
+from pykclient.consumer.offsets_for_leader_epoch_client import (
+    OffsetForEpochResult,
+    OffsetsForLeaderEpochClient,
+    can_validate,
+)
+from pykclient.consumer.positions_validator import PositionsValidator
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import (
+    InvalidMetadataError,
+    KafkaError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    RetriableError,
+    TopicAuthorizationError,
+)
+from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
+from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.fetch_state import LogTruncation
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.client_request import ClientResponse
+
+
+class OffsetFetcher:
+    """Asks leaders about offsets.
+
+    Resets and validations are begun by ``reset_positions_if_needed`` and ``validate_positions_if_needed`` and end while
+    the consumer polls; what goes wrong with them for good is raised by the next such call. The others block.
+
+    Thread: application.
+    """
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        metadata: ConsumerMetadata,
+        subscriptions: SubscriptionState,
+        clock: Clock,
+        retry_backoff_ms: int,
+        request_timeout_ms: int,
+        isolation_level: int,
+        api_versions: ApiVersions,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._retry_backoff_ms = retry_backoff_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._isolation_level = isolation_level
+        self._api_versions = api_versions
+        self._epoch_client = OffsetsForLeaderEpochClient(client, log_context)
+        self._validator = PositionsValidator(log_context, clock, subscriptions, metadata, api_versions)
+        self._reset_error: Exception | None = None
+
+    # --- reset -----------------------------------------------------------------------------------------------------
+
+    def reset_positions_if_needed(self) -> None:
+        """Ask for the offsets of all partitions that wait for a reset.
+
+        Raises NoOffsetForPartitionError where the policy is ``none``, and the error of an earlier reset.
+        """
+        error, self._reset_error = self._reset_error, None
+        if error is not None:
+            raise error
+        if self._subscriptions.has_all_fetch_positions():
+            return
+        strategies: dict[TopicPartition, AutoOffsetResetStrategy] = {}
+        timestamps: dict[TopicPartition, int] = {}
+        wall_ms = self._clock.wall_ms()
+        for tp in self._subscriptions.partitions_needing_reset(self._clock.now_ms()):
+            strategy = self._subscriptions.reset_strategy(tp)
+            timestamp = None if strategy is None else strategy.timestamp(wall_ms)
+            if strategy is None or timestamp is None:
+                raise NoOffsetForPartitionError(
+                    f"{tp} has no position and auto.offset.reset is 'none'; seek() there, or set a policy",
+                    frozenset((tp,)),
+                )
+            strategies[tp] = strategy
+            timestamps[tp] = timestamp
+        if timestamps:
+            self._reset_positions_async(timestamps, strategies)
+
+    def _reset_positions_async(
+        self, timestamps: Mapping[TopicPartition, int], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
+    ) -> None:
+        for node, partitions in self._group_by_leader(timestamps, set()).items():
+            self._subscriptions.set_next_allowed_retry(partitions, self._clock.now_ms() + self._request_timeout_ms)
+            future = self._send_list_offsets(node, partitions, False)
+            future.add_listener(
+                partial(self._on_reset_response, partitions, strategies), partial(self._on_reset_failure, partitions)
+            )
+
+    def _on_reset_response(
+        self,
+        asked: Collection[TopicPartition],
+        strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
+        result: ListOffsetResult,
+    ) -> None:
+        self._retry_later(result.partitions_to_retry)
+        not_found = [tp for tp in asked if tp not in result.fetched_offsets and tp not in result.partitions_to_retry]
+        for tp, data in result.fetched_offsets.items():
+            self._reset_position(tp, strategies.get(tp), data)
+        if not_found:
+            self._reset_to_end(not_found, strategies)
+
+    def _reset_to_end(
+        self, partitions: Iterable[TopicPartition], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
+    ) -> None:
+        """No record is as late as ``by_duration`` asks for: the first one that will be is the next one written."""
+        wanted = {tp: LATEST_TIMESTAMP for tp in partitions if self._still_awaits(tp, strategies.get(tp))}
+        if wanted:
+            self._reset_positions_async(wanted, strategies)
+
+    def _still_awaits(self, tp: TopicPartition, strategy: AutoOffsetResetStrategy | None) -> bool:
+        subscriptions = self._subscriptions
+        return (
+            strategy is not None
+            and strategy.duration_ms is not None
+            and subscriptions.is_assigned(tp)
+            and subscriptions.is_offset_reset_needed(tp)
+        )
+
+    def _on_reset_failure(self, partitions: Collection[TopicPartition], error: Exception) -> None:
+        self._retry_later(partitions)
+        if not isinstance(error, RetriableError):
+            if self._reset_error is None:
+                self._reset_error = error
+            else:
+                self._log.error("Another error of resetting positions waits to be raised, so this is lost: %s", error)
+
+    def _reset_position(
+        self, tp: TopicPartition, strategy: AutoOffsetResetStrategy | None, data: ListOffsetData
+    ) -> None:
+        if data.leader_epoch is not None:
+            self._metadata.update_last_seen_epoch_if_newer(tp, data.leader_epoch)
+        # Without an epoch there is nothing to validate: the leader has just said it.
+        position = FetchPosition(data.offset, None, self._metadata.current_leader(tp))
+        self._subscriptions.maybe_seek_unvalidated(tp, position, strategy)
+
+    def _retry_later(self, partitions: Collection[TopicPartition]) -> None:
+        if partitions:
+            self._subscriptions.request_failed(partitions, self._clock.now_ms() + self._retry_backoff_ms)
+            self._metadata.request_update(False)
+
+    # --- validation (KIP-320) ----------------------------------------------------------------------------------------
+
+    def validate_positions_on_metadata_change(self) -> None:
+        """Notice new leaders without asking them yet."""
+        self._validator.validate_positions_on_metadata_change()
+
+    def can_skip_update_fetch_positions(self) -> bool:
+        """Whether every assigned partition has a position that is good as far as the metadata tells."""
+        return self._reset_error is None and self._validator.can_skip_update_fetch_positions()
+
+    def validate_positions_if_needed(self) -> None:
+        """Ask new leaders whether their logs still have what was read. Raises the error of an earlier validation."""
+        by_leader: dict[Node, dict[TopicPartition, FetchPosition]] = {}
+        for tp, position in self._validator.refresh_and_get_partitions_to_validate().items():
+            if position.current_leader.leader is not None:
+                by_leader.setdefault(position.current_leader.leader, {})[tp] = position
+        for node, positions in by_leader.items():
+            self._validate_positions_async(node, positions)
+
+    def _validate_positions_async(self, node: Node, positions: dict[TopicPartition, FetchPosition]) -> None:
+        if self._api_versions.get(node.id_string) is None:
+            # What it can be asked is known once it is connected.
+            self._client.try_connect(node)
+            return
+        if not can_validate(self._api_versions, node):
+            self._log.debug("Node %d is too old (before Kafka 2.3) to validate positions: they count as valid", node.id)
+            for tp in positions:
+                self._subscriptions.complete_validation(tp)
+            return
+        self._subscriptions.set_next_allowed_retry(positions, self._clock.now_ms() + self._request_timeout_ms)
+        self._epoch_client.send_async_request(node, positions).add_listener(
+            partial(self._on_validation_response, positions), partial(self._on_validation_failure, positions)
+        )
+
+    def _on_validation_response(
+        self, positions: Mapping[TopicPartition, FetchPosition], result: OffsetForEpochResult
+    ) -> None:
+        self._retry_later(result.partitions_to_retry)
+        truncations = []
+        for tp, (end_offset, epoch) in result.end_offsets.items():
+            truncation = self._subscriptions.maybe_complete_validation(tp, positions[tp], end_offset, epoch)
+            if truncation is not None:
+                truncations.append(truncation)
+        if truncations:
+            self._validator.maybe_set_error(_log_truncation_error(truncations))
+
+    def _on_validation_failure(self, positions: Mapping[TopicPartition, FetchPosition], error: Exception) -> None:
+        self._retry_later(list(positions))
+        if not isinstance(error, RetriableError):
+            self._validator.maybe_set_error(error)
+
+    # --- questions of the application ------------------------------------------------------------------------------
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timer: Timer
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each timestamp (ms since the epoch), None where there is none.
+
+        Raises KafkaTimeoutError.
+        """
+        self._metadata.add_transient_topics(tp.topic for tp in timestamps)
+        try:
+            found = self._fetch_offsets(timestamps, timer, require_timestamps=True)
+            return offsets_for_times_result(timestamps, found)
+        finally:
+            self._metadata.clear_transient_topics()
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
+        """The first offset of each partition. Raises KafkaTimeoutError."""
+        return self._beginning_or_end(partitions, EARLIEST_TIMESTAMP, timer)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition that the isolation level lets read.
+
+        Raises KafkaTimeoutError.
+        """
+        return self._beginning_or_end(partitions, LATEST_TIMESTAMP, timer)
+
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        """Records between position and end; None while that is unknown, which then is asked for in the background."""
+        lag = self._subscriptions.partition_lag(tp, self._isolation_level)
+        if (
+            lag is None
+            and self._subscriptions.partition_end_offset(tp, self._isolation_level) is None
+            and not self._subscriptions.partition_end_offset_requested(tp)
+        ):
+            self._log.debug("Asking for the end of %s, to tell its lag", tp)
+            self._subscriptions.request_partition_end_offset(tp)
+            future = self._send_list_offsets_requests({tp: LATEST_TIMESTAMP}, False)
+            future.add_listener(
+                lambda result: self._on_end_offset(tp, result),
+                lambda _error: self._subscriptions.maybe_clear_partition_end_offset_requested(tp),
+            )
+        return lag
+
+    def _on_end_offset(self, tp: TopicPartition, result: ListOffsetResult) -> None:
+        self._update_subscription_state(result.fetched_offsets)
+        self._subscriptions.maybe_clear_partition_end_offset_requested(tp)
+
+    def _beginning_or_end(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timer: Timer
+    ) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(partitions, timestamp)
+        self._metadata.add_transient_topics(tp.topic for tp in wanted)
+        try:
+            found = self._fetch_offsets(wanted, timer, require_timestamps=False)
+            if timestamp == LATEST_TIMESTAMP:
+                self._update_subscription_state(found)
+            return {tp: data.offset for tp, data in found.items()}
+        finally:
+            self._metadata.clear_transient_topics()
+
+    def _fetch_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timer: Timer, *, require_timestamps: bool
+    ) -> dict[TopicPartition, ListOffsetData]:
+        """Ask, and ask again with fresh metadata, until all is known or time is up."""
+        found: dict[TopicPartition, ListOffsetData] = {}
+        remaining = dict(timestamps)
+        last_error: Exception | None = None
+        while remaining:
+            future = self._send_list_offsets_requests(remaining, require_timestamps)
+            if not self._client.poll_future(future, timer):
+                break
+            if future.succeeded:
+                result = future.value
+                found.update(result.fetched_offsets)
+                remaining = {tp: remaining[tp] for tp in result.partitions_to_retry}
+            else:
+                last_error = future.exception
+                if not future.is_retriable:
+                    raise last_error
+            if not remaining:
+                break
+            # Their leaders moved or are not known: the next try needs newer metadata than this one had.
+            self._client.await_metadata_update(timer)
+            timer.update()
+            if timer.expired:
+                break
+        if remaining:
+            names = ", ".join(map(str, sorted(remaining)))
+            reason = last_error or self._client.connection_report() or "no answer"
+            raise KafkaTimeoutError(f"no offsets of {names} within {timer.timeout_ms} ms: {reason}") from last_error
+        return found
+
+    def _update_subscription_state(self, found: Mapping[TopicPartition, ListOffsetData]) -> None:
+        """Ends that were asked for tell the lag, too."""
+        for tp, data in found.items():
+            if self._isolation_level == READ_COMMITTED:
+                self._subscriptions.try_updating_offsets(tp, last_stable_offset=data.offset)
+            else:
+                self._subscriptions.try_updating_offsets(tp, high_watermark=data.offset)
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _send_list_offsets_requests(
+        self, timestamps: Mapping[TopicPartition, int], require_timestamps: bool
+    ) -> RequestFuture[ListOffsetResult]:
+        """One request per leader, one future for all of them; it fails with the first that fails."""
+        retry: set[TopicPartition] = set()
+        by_node = self._group_by_leader(timestamps, retry)
+        if not by_node:
+            names = ", ".join(map(str, sorted(retry)))
+            return RequestFuture.failure(InvalidMetadataError(f"no leader is known, or can be reached, for {names}"))
+        combined: RequestFuture[ListOffsetResult] = RequestFuture()
+        total = ListOffsetResult({}, retry)
+        missing = len(by_node)
+
+        def on_success(result: ListOffsetResult) -> None:
+            nonlocal missing
+            missing -= 1
+            total.fetched_offsets.update(result.fetched_offsets)
+            total.partitions_to_retry.update(result.partitions_to_retry)
+            if not missing and not combined.is_done:
+                combined.complete(total)
+
+        def on_failure(error: Exception) -> None:
+            if not combined.is_done:
+                combined.raise_error(error)
+
+        for node, partitions in by_node.items():
+            self._send_list_offsets(node, partitions, require_timestamps).add_listener(on_success, on_failure)
+        return combined
+
+    def _group_by_leader(
+        self, timestamps: Mapping[TopicPartition, int], retry: set[TopicPartition]
+    ) -> dict[Node, dict[TopicPartition, ListOffsetsRequest.ListOffsetsPartition]]:
+        """What to ask whom. Partitions whose leader is unknown or cannot be reached now are added to ``retry``."""
+        by_node: dict[Node, dict[TopicPartition, ListOffsetsRequest.ListOffsetsPartition]] = {}
+        for tp, timestamp in timestamps.items():
+            leader, epoch = self._metadata.current_leader(tp)
+            if leader is None:
+                self._log.debug("Asking for metadata, as the leader of %s is unknown", tp)
+                self._metadata.request_update(True)
+                retry.add(tp)
+            elif self._client.is_unavailable(leader):
+                self._client.maybe_throw_auth_failure(leader)
+                retry.add(tp)
+            else:
+                by_node.setdefault(leader, {})[tp] = ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=tp.partition,
+                    timestamp=timestamp,
+                    current_leader_epoch=UNKNOWN_EPOCH if epoch is None else epoch,
+                )
+        return by_node
+
+    def _send_list_offsets(
+        self,
+        node: Node,
+        partitions: Mapping[TopicPartition, ListOffsetsRequest.ListOffsetsPartition],
+        require_timestamps: bool,
+    ) -> RequestFuture[ListOffsetResult]:
+        builder = list_offsets_builder(partitions, self._isolation_level, require_timestamps, self._request_timeout_ms)
+
+        def on_success(response: ClientResponse, future: RequestFuture[ListOffsetResult]) -> None:
+            try:
+                result = handle_list_offset_response(self._log, response.response_body)
+            except TopicAuthorizationError as error:
+                future.raise_error(error)
+            else:
+                future.complete(result)
+
+        return self._client.send(node, builder).compose(on_success)
+
+
+def _log_truncation_error(truncations: Iterable[LogTruncation]) -> KafkaError:
+    divergent = {each.topic_partition: each.divergent_offset for each in truncations if each.divergent_offset}
+    positions = {each.topic_partition: each.fetch_position.offset for each in truncations}
+    names = ", ".join(
+        f"{tp} (position {offset}, agrees up to {divergent[tp].offset if tp in divergent else 'an unknown offset'})"
+        for tp, offset in sorted(positions.items())
+    )
+    return LogTruncationError(
+        f"records that were read are no longer in the log of {names}; seek() to where reading shall go on", divergent
+    )

@@ -1,0 +1,122 @@
+"""Asks a leader how far its log agrees with what was read (KIP-320; Java: OffsetsForLeaderEpochClient, AsyncClient)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient import errors
+from pykclient.errors import TopicAuthorizationError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.log_context import LogContext
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+    from pykclient.types import Node
+
+#: From this version on (Kafka 2.3) reading a topic is permission enough; before, a consumer could not ask.
+_MIN_VERSION = 3
+_NO_EPOCH = -1
+
+#: Another leader or another moment will do.
+_RETRY = frozenset(
+    error.code
+    for error in (
+        errors.NotLeaderOrFollowerError,
+        errors.ReplicaNotAvailableError,
+        errors.KafkaStorageError,
+        errors.OffsetNotAvailableError,
+        errors.LeaderNotAvailableError,
+        errors.FencedLeaderEpochError,
+        errors.UnknownLeaderEpochError,
+    )
+)
+
+
+def can_validate(api_versions: ApiVersions, node: Node | None) -> bool:
+    """Whether ``node`` can be asked, as far as is known: of one never spoken to it is assumed."""
+    versions = None if node is None else api_versions.get(node.id_string)
+    if versions is None:
+        return True
+    supported = versions.api_version(OffsetForLeaderEpochRequest.API_KEY)
+    return supported is not None and supported.max_version >= _MIN_VERSION
+
+
+class OffsetForEpochResult(NamedTuple):
+    """End offset and epoch by partition, and the partitions to ask for again."""
+
+    end_offsets: dict[TopicPartition, tuple[int, int]]
+    partitions_to_retry: set[TopicPartition]
+
+
+class OffsetsForLeaderEpochClient:
+    """Thread: application."""
+
+    def __init__(self, client: ConsumerNetworkClient, log_context: LogContext) -> None:
+        self._client = client
+        self._log = log_context.logger(__name__)
+
+    def send_async_request(
+        self, node: Node, positions: Mapping[TopicPartition, FetchPosition]
+    ) -> RequestFuture[OffsetForEpochResult]:
+        """Ask for the end of each position's epoch; fails with TopicAuthorizationError or what the network says."""
+
+        def on_success(response: ClientResponse, future: RequestFuture[OffsetForEpochResult]) -> None:
+            try:
+                result = self._handle_response(positions, response.response_body)
+            except TopicAuthorizationError as error:
+                future.raise_error(error)
+            else:
+                future.complete(result)
+
+        return self._client.send(node, prepare_request(positions)).compose(on_success)
+
+    def _handle_response(
+        self, positions: Mapping[TopicPartition, FetchPosition], response: OffsetForLeaderEpochResponse
+    ) -> OffsetForEpochResult:
+        result = OffsetForEpochResult({}, set(positions))
+        unauthorized: set[str] = set()
+        for topic in response.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.topic, partition.partition)
+                if tp not in positions:
+                    self._log.warning("Passing over the end of an epoch of %s, which was not asked for", tp)
+                elif not partition.error_code:
+                    result.end_offsets[tp] = partition.end_offset, partition.leader_epoch
+                    result.partitions_to_retry.discard(tp)
+                elif partition.error_code == TopicAuthorizationError.code:
+                    unauthorized.add(tp.topic)
+                else:
+                    log = self._log.debug if partition.error_code in _RETRY else self._log.warning
+                    log("Validating %s will be tried again: %s", tp, errors.for_code(partition.error_code))
+        if unauthorized:
+            raise TopicAuthorizationError(f"not authorized to read topics: {', '.join(sorted(unauthorized))}")
+        return result
+
+
+def prepare_request(positions: Mapping[TopicPartition, FetchPosition]) -> RequestBuilder:
+    """The request for all positions that have an epoch."""
+    topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
+    for tp, position in positions.items():
+        if position.offset_epoch is None:
+            continue
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=tp.topic)
+        current = position.current_leader.epoch
+        topic.partitions.append(
+            OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                partition=tp.partition,
+                current_leader_epoch=_NO_EPOCH if current is None else current,
+                leader_epoch=position.offset_epoch,
+            )
+        )
+    # -1 is what a consumer is among replicas; the schema's own default means "no replica", which older brokers reject.
+    return RequestBuilder(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics.values()), min_version=_MIN_VERSION)

@@ -1,0 +1,81 @@
+"""The assigned partitions, filed so that no request walks thousands of them to find a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykclient.consumer.fetch_state import TopicPartitionState
+from pykclient.types import TopicPartition
+
+
+class PartitionIndex:
+    """The assignment in order, with three indexes beside it.
+
+    ``without_position``: those that nothing can be fetched from until a reset or a validation is over.
+    ``fetchable``: those that can be fetched, by the id of the node to fetch them from; no empty groups.
+    ``leased``: those that are read from a preferred replica for a time.
+
+    The order is that of fairness: a partition that has delivered goes to the end. Thread: owner.
+    """
+
+    __slots__ = ("assignment", "fetchable", "leased", "without_position")
+
+    def __init__(self) -> None:
+        self.assignment: dict[TopicPartition, TopicPartitionState] = {}
+        self.without_position: dict[TopicPartition, TopicPartitionState] = {}
+        self.fetchable: dict[int, dict[TopicPartition, TopicPartitionState]] = {}
+        self.leased: dict[TopicPartition, TopicPartitionState] = {}
+
+    def file(self, tp: TopicPartition, state: TopicPartitionState, wanted: bool) -> None:
+        """Put the indexes right after ``state`` has changed; ``wanted`` False keeps it from being fetched."""
+        if state.fetch_state.has_valid_position:
+            self.without_position.pop(tp, None)
+        else:
+            self.without_position[tp] = state
+        node_id = state.fetch_node_id if wanted and state.is_fetchable else None
+        if node_id != state.group_node:
+            self._unfile(tp, state)
+            if node_id is not None:
+                self.fetchable.setdefault(node_id, {})[tp] = state
+                state.group_node = node_id
+        if state.preferred_read_replica is None:
+            self.leased.pop(tp, None)
+        else:
+            self.leased[tp] = state
+
+    def _unfile(self, tp: TopicPartition, state: TopicPartitionState) -> None:
+        if state.group_node is not None:
+            group = self.fetchable[state.group_node]
+            del group[tp]
+            if not group:
+                del self.fetchable[state.group_node]
+            state.group_node = None
+
+    def replace(self, assignment: dict[TopicPartition, TopicPartitionState]) -> None:
+        """Begin anew with ``assignment``, none of which is filed yet."""
+        for state in self.assignment.values():
+            state.group_node = None
+        self.without_position.clear()
+        self.fetchable.clear()
+        self.leased.clear()
+        self.assignment = assignment
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Let all others come before ``tp``; nothing if it is not assigned."""
+        state = self.assignment.pop(tp, None)
+        if state is None:
+            return
+        self.assignment[tp] = state
+        if state.group_node is not None:
+            group = self.fetchable[state.group_node]
+            group[tp] = group.pop(tp)
+
+    def expired_leases(self, now_ms: int) -> list[tuple[TopicPartition, TopicPartitionState]]:
+        return [
+            (tp, state)
+            for tp, state in self.leased.items()
+            if state.preferred_read_replica_expires_ms is not None and now_ms > state.preferred_read_replica_expires_ms
+        ]
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, TopicPartitionState]]:
+        return iter(self.assignment.items())

@@ -1,0 +1,72 @@
+"""When positions must be checked against their leader's log (KIP-320; Java: PositionsValidator)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.types import TopicPartition
+
+
+class PositionsValidator:
+    """Compares positions with new metadata, and keeps a validation's error for the next poll. Thread: application."""
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        clock: Clock,
+        subscriptions: SubscriptionState,
+        metadata: ConsumerMetadata,
+        api_versions: ApiVersions,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._clock = clock
+        self._subscriptions = subscriptions
+        self._metadata = metadata
+        self._api_versions = api_versions
+        self._metadata_version = -1
+        self._error: Exception | None = None
+
+    def refresh_and_get_partitions_to_validate(self) -> dict[TopicPartition, FetchPosition]:
+        """Positions whose leader has changed, but for backoffs. Raises the error of an earlier validation."""
+        self.maybe_throw_error()
+        self.validate_positions_on_metadata_change()
+        if self._subscriptions.has_all_fetch_positions():
+            return {}
+        return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
+
+    def validate_positions_on_metadata_change(self) -> None:
+        """Tell all positions who leads them, once per update of the metadata."""
+        version = self._metadata.update_version
+        if version == self._metadata_version:
+            return
+        self._metadata_version = version
+        for tp in self._subscriptions.assigned_partitions_list():
+            leader = self._metadata.current_leader(tp)
+            self._subscriptions.maybe_validate_position_for_current_leader(
+                tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
+            )
+
+    def can_skip_update_fetch_positions(self) -> bool:
+        """Whether there is nothing to reset, validate or initialize. Raises the error of an earlier validation."""
+        self.maybe_throw_error()
+        return self._metadata_version == self._metadata.update_version and self._subscriptions.has_all_fetch_positions()
+
+    def maybe_set_error(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+        else:
+            self._log.error("Another error of validating positions waits to be raised, so this one is lost: %s", error)
+
+    def maybe_throw_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
