@@ -213,7 +213,14 @@ class UnknownServerError(BrokerError, code=-1, name="UNKNOWN_SERVER_ERROR"):
 
 
 class OffsetOutOfRangeError(InvalidOffsetError, BrokerError, code=1, name="OFFSET_OUT_OF_RANGE"):
-    """The offset asked for is not in the partition's log: too old and deleted already, or not written yet."""
+    """The offset asked for is not in the partition's log: too old and deleted already, or not written yet.
+
+    ``offset_out_of_range_partitions`` maps partitions to their positions, when a consumer raises it.
+    """
+
+    def __init__(self, message: str | None = None, offset_out_of_range_partitions: Any = None) -> None:
+        super().__init__(message)
+        self.offset_out_of_range_partitions = offset_out_of_range_partitions or {}
 
 
 class CorruptRecordError(RetriableError, BrokerError, code=2, name="CORRUPT_MESSAGE"):
