@@ -99,9 +99,9 @@ class Broker:
             code = None if self.process is None else self.process.returncode
             raise BrokerError(f"{self!r} ended with code {code}; its log ends\n{self.log_tail()}")
 
-    def state(self, topics: Sequence[str] | None = None) -> ClusterState:
+    def state(self, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
         """Brokers and topics (None: all) as this broker sees them. Raises OSError where it does not answer."""
-        return cluster_state(self.host, self.port, topics)
+        return cluster_state(self.host, self.port, topics, timeout_s)
 
     def kill(self) -> None:
         """SIGKILL: a crash."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -25,6 +25,7 @@ from tests.kafka.broker import Broker
 from tests.kafka.ports import PortReservations
 from tests.kafka.probe import PartitionState
 from tests.kafka.tools import run_tool
+from tests.support.proxy import TcpProxy
 from tests.support.wait import eventually
 
 if TYPE_CHECKING:
@@ -123,8 +124,19 @@ class KafkaCluster:
 
     @property
     def proxied_bootstrap_servers(self) -> str:
-        """The listeners that are reached through ``proxies`` only."""
+        """Where a client starts that is to meet brokers only through ``proxies``."""
         return ",".join(f"{Broker.host}:{broker.proxied_port}" for broker in self.brokers.values())
+
+    @contextlib.contextmanager
+    def proxies(self) -> Iterator[dict[int, TcpProxy]]:
+        """A proxy before each broker, by broker id, for clients that start from ``proxied_bootstrap_servers``."""
+        with contextlib.ExitStack() as stack:
+            yield {
+                broker.id: stack.enter_context(
+                    TcpProxy((broker.host, broker.behind_proxy_port), port=broker.proxied_port)
+                )
+                for broker in self.brokers.values()
+            }
 
     def any_broker(self) -> Broker:
         """A broker that runs and is not paused."""
@@ -216,33 +228,36 @@ class KafkaCluster:
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Make broker ``to`` lead a partition, replicating to it first if it has no replica."""
-        from kafka import TopicPartition
-        from kafka.admin import ElectionType, KafkaAdminClient
-
         replicas = self.partition(topic, partition).replicas
-        rest = [broker for broker in replicas if broker != to]
-        wanted = [to, *rest][: len(replicas)]
-        where = TopicPartition(topic, partition)
-        admin = KafkaAdminClient(bootstrap_servers=self.any_broker().address)
-        try:
-            if wanted != list(replicas):
-                admin.alter_partition_reassignments({where: wanted})
-                eventually(
-                    lambda: self.partition(topic, partition).isr and self._assigned(topic, partition, wanted), 30.0
-                )
-            if self.leader_of(topic, partition) != to:
-                admin.elect_leaders(ElectionType.PREFERRED, {topic: [partition]})
-        finally:
-            admin.close()
+        wanted = [to, *(broker for broker in replicas if broker != to)][: len(replicas)]
+        if wanted != list(replicas):
+            self._reassign(topic, partition, wanted)
+        if self.leader_of(topic, partition) != to:
+            from confluent_kafka import ElectionType, TopicPartition
+
+            admin = self._admin()
+            admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, partition)]).result(30.0)
         eventually(
             lambda: all(topics[topic][partition].leader == to for topics in self._views()),
             30.0,
             f"broker {to} leads {topic}-{partition}",
         )
 
-    def _assigned(self, topic: str, partition: int, wanted: list[int]) -> bool:
-        state = self.partition(topic, partition)
-        return list(state.replicas) == wanted and set(state.isr) == set(wanted)
+    def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
+        """Move a partition to ``replicas``, and wait until they are in sync. (confluent-kafka cannot ask for it.)"""
+        from kafka import TopicPartition
+        from kafka.admin import KafkaAdminClient
+
+        def done() -> bool:
+            state = self.partition(topic, partition)
+            return list(state.replicas) == replicas and set(state.isr) == set(replicas)
+
+        admin = KafkaAdminClient(bootstrap_servers=self.any_broker().address)
+        try:
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})
+        finally:
+            admin.close()
+        eventually(done, 30.0, f"{topic}-{partition} on {replicas}")
 
     def _views(self) -> list[dict[str, dict[int, PartitionState]]]:
         """What each running broker knows of all topics."""
@@ -313,7 +328,7 @@ _SETTINGS: dict[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 500,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-    "broker.session.timeout.ms": 6000,  # how soon a killed broker's partitions get another leader
+    "broker.session.timeout.ms": 4000,  # how soon a killed broker's partitions get another leader
     "broker.heartbeat.interval.ms": 500,
     "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
     "log.retention.ms": -1,  # records may carry any timestamp

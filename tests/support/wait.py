@@ -23,5 +23,5 @@ def eventually(predicate: Callable[[], T], timeout_s: float = 10.0, what: str = 
         except AssertionError as error:
             failed = error
         if time.monotonic() >= deadline:
-            raise failed or AssertionError(f"not within {timeout_s} s: {what or predicate!r}")
+            raise failed or AssertionError(f"not within {timeout_s} s: {what or repr(predicate)}")
         time.sleep(every_s)

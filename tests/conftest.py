@@ -1,0 +1,82 @@
+"""What every test may use: a real Kafka of one broker or three, a fresh topic, a loud word where Java is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka import artifacts
+from tests.kafka.cluster import KafkaCluster
+
+_NEEDS_JAVA = ("java", "kafka")
+_left_out = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what uses a broker; leave out what needs Java where there is none, or fail on CI."""
+    for item in items:
+        if {"kafka", "kafka_cluster"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("kafka")
+            item.add_marker(pytest.mark.timeout(180))
+    wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]
+    why = artifacts.missing() if wanting else None
+    if why is None:
+        return
+    if os.environ.get("CI"):
+        raise pytest.UsageError(f"{len(wanting)} tests need Java and Maven, and CI runs every test: {why}")
+    config.stash[_left_out] = [item.nodeid for item in wanting]
+    config.hook.pytest_deselected(items=wanting)
+    items[:] = [item for item in items if item not in set(wanting)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_unconfigure(config: pytest.Config) -> Iterator[None]:
+    """The last lines of the run say what it left out."""
+    yield
+    if left_out := config.stash.get(_left_out, []):
+        by_file: dict[str, int] = {}
+        for name in left_out:
+            file = name.split("::", 1)[0]
+            by_file[file] = by_file.get(file, 0) + 1
+        print(f"\nLEFT OUT: {len(left_out)} tests that need Java 17+ and Maven:")
+        for file, count in by_file.items():
+            print(f"  {file}: {count}")
+        print(f"To run them: {artifacts.missing()}")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One broker for the whole session. Use topics and groups of your own; do not stop it (that is kafka_cluster's)."""
+    with KafkaCluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _three_brokers() -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(_three_brokers: KafkaCluster) -> KafkaCluster:
+    """Three brokers, shared by the session, healthy at the start of each test, which may kill and restart them."""
+    _three_brokers.make_healthy()
+    return _three_brokers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses. Brokers create it when it is first asked for, or call ``create_topic``."""
+    test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:80]
+    return f"{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def group_id(topic: str) -> str:
+    """A consumer group that no other test uses."""
+    return f"group-{topic}"

@@ -1,0 +1,145 @@
+"""The proxy does what it is told: each fault is seen by the client as the fault it stands for."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.proxy import TcpProxy
+from tests.support.wait import eventually
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[str, int]]:
+    """A server that sends back what it gets."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads = []
+
+    def answer(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while chunk := connection.recv(65536):
+                connection.sendall(chunk)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=answer, args=(listener.accept()[0],)))
+                threads[-1].start()
+
+    acceptor = threading.Thread(target=accept)
+    acceptor.start()
+    yield listener.getsockname()
+    listener.shutdown(socket.SHUT_RDWR)
+    acceptor.join()
+    listener.close()
+    for thread in threads:
+        thread.join(5.0)
+
+
+@pytest.fixture
+def proxy(echo: tuple[str, int]) -> Iterator[TcpProxy]:
+    with TcpProxy(echo) as made:
+        yield made
+
+
+@pytest.fixture
+def client(proxy: TcpProxy) -> Iterator[socket.socket]:
+    with socket.create_connection((proxy.host, proxy.port), 5.0) as connection:
+        yield connection
+
+
+def read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (chunk := connection.recv(size - len(data))):
+        data += chunk
+    return data
+
+
+def test_it_passes_everything(proxy: TcpProxy, client: socket.socket) -> None:
+    sent = bytes(range(256)) * 4096
+    threading.Thread(target=lambda: client.sendall(sent)).start()
+    assert read(client, len(sent)) == sent
+    assert proxy.response_bytes == len(sent)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 10])
+def test_it_cuts_at_any_byte_and_only_once(proxy: TcpProxy, client: socket.socket, size: int) -> None:
+    proxy.cut_after(size)
+    client.sendall(b"0123456789")
+    assert read(client, 10) == b"0123456789"[:size]
+    assert client.recv(1) == b""
+    with socket.create_connection((proxy.host, proxy.port), 5.0) as other:
+        other.sendall(b"again")
+        assert read(other, 5) == b"again"
+    assert proxy.cuts == 1
+
+
+def test_a_cut_can_be_a_reset(proxy: TcpProxy, client: socket.socket) -> None:
+    proxy.cut_after(0, reset=True)
+    client.sendall(b"x")
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+
+
+def test_a_black_hole_keeps_connections_and_passes_nothing(proxy: TcpProxy, client: socket.socket) -> None:
+    proxy.blackhole()
+    client.sendall(b"late")
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(4)
+    proxy.restore()
+    client.settimeout(5.0)
+    assert read(client, 4) == b"late"
+
+
+def test_it_refuses_and_comes_back_on_its_port(proxy: TcpProxy, client: socket.socket) -> None:
+    client.sendall(b"x")
+    assert read(client, 1) == b"x"
+    proxy.refuse()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((proxy.host, proxy.port), 5.0)
+    client.sendall(b"still here")
+    assert read(client, 10) == b"still here"
+    proxy.restore()
+    with socket.create_connection((proxy.host, proxy.port), 5.0) as other:
+        other.sendall(b"x")
+        assert read(other, 1) == b"x"
+
+
+def test_it_drops_what_is_open(proxy: TcpProxy, client: socket.socket) -> None:
+    client.sendall(b"x")
+    assert read(client, 1) == b"x"
+    proxy.drop_connections()
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+
+
+def test_it_closes_beside_a_client_that_does_not_read(proxy: TcpProxy, client: socket.socket) -> None:
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.sendall(bytes(64 << 20))
+    proxy.close()
+
+
+def test_an_unreachable_target_closes_the_connection() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening
+        with TcpProxy(taken.getsockname()) as proxy, socket.create_connection((proxy.host, proxy.port), 5.0) as client:
+            assert client.recv(1) == b""
+
+
+def test_eventually_says_what_it_waited_for() -> None:
+    with pytest.raises(AssertionError, match=r"not within 0.05 s: the moon"):
+        eventually(lambda: False, 0.05, "the moon")
+
+
+def test_eventually_raises_the_last_failed_assertion() -> None:
+    def check() -> bool:
+        raise AssertionError("1 != 2")
+
+    with pytest.raises(AssertionError, match="1 != 2"):
+        eventually(check, 0.05)
