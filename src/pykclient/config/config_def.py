@@ -269,7 +269,7 @@ class ConfigDef:
             return ConfigError(f"unknown configuration key {name!r}: {text}", key=name)
         import difflib
 
-        near = difflib.get_close_matches(dotted, [*self.keys, *self.aliases], n=1, cutoff=0.5)
+        near = difflib.get_close_matches(dotted.lower(), [*self.keys, *self.aliases], n=1, cutoff=0.5)
         if not near:
             return ConfigError(f"unknown configuration key {name!r}", key=name)
         # The answer is in the spelling of the question.
@@ -330,7 +330,7 @@ def _whole_number(number: float, bits: int) -> int:
     limit = 1 << (bits - 1)
     if number == float("inf"):
         return limit - 1
-    if number != int(number) or not -limit <= number < limit:
+    if not -limit <= number < limit or number != int(number):
         raise ValueError(number)
     return int(number)
 
