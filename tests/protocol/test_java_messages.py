@@ -15,10 +15,12 @@ from uuid import UUID
 import pytest
 
 from pykclient.errors import LocalProtocolError, UnsupportedVersionError
+from pykclient.protocol import headers
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Message
-from pykclient.protocol.wire import Reader, Writer
+from pykclient.protocol.wire import Reader
 from tests.kafka import artifacts
-from tests.protocol.messages import all_messages, all_versions, snake
+from tests.protocol.messages import all_messages, all_versions, snake, written
 from tests.support.java import run_java
 
 pytestmark = pytest.mark.java
@@ -48,13 +50,6 @@ def random_messages() -> Lines:
 @pytest.fixture(scope="module")
 def single_fields() -> Lines:
     return lines_of("fields")
-
-
-def written(message: Message, version: int) -> bytes:
-    writer = Writer()
-    message.write(writer, version)
-    assert writer.size == len(writer.getvalue()) == sum(map(len, writer.buffers()))
-    return writer.getvalue()
 
 
 def expect_value(ours: Any, java: Any, path: str) -> None:
@@ -143,6 +138,22 @@ def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> 
                 written(message, version)
         else:
             assert f"={written(message, version).hex()}" == expected, where
+
+
+def test_java_and_we_agree_on_versions_and_headers() -> None:
+    seen = set()
+    for line in run_java(ORACLE, "headers").decode().splitlines():
+        key_text, api, version_text, oldest, latest, *header_versions = line.split("\t")
+        key, version = int(key_text), int(version_text)
+        if not ApiKeys.is_known(key):
+            continue
+        seen.add(key)
+        assert ApiKeys.name_of(key) == api
+        assert (version == ApiKeys.oldest_version(key)) == (oldest == "true")
+        assert (version == ApiKeys.latest_version(key)) == (latest == "true")
+        ours = headers.request_header_version(key, version), headers.response_header_version(key, version)
+        assert [str(header_version) for header_version in ours] == header_versions
+    assert seen == set(ApiKeys.all())
 
 
 def test_the_committed_files_are_what_the_generator_writes() -> None:

@@ -586,9 +586,10 @@ def generate(jar_path: Path) -> dict[Path, str]:
         found = re.search(r"^version=(\S+)", properties, flags=re.MULTILINE)
         kafka = found[1] if found else "of unknown version"
         for name in APIS.split():
-            messages = [load(jar, f"{name}Request"), load(jar, f"{name}Response")]
-            requests[name] = messages[0]
-            files[ROOT / "messages" / f"{snake(name)}.py"] = module_text(messages, kafka)
+            request, response = load(jar, f"{name}Request"), load(jar, f"{name}Response")
+            response.stable = request.stable  # only requests say that their last version is not stable
+            requests[name] = request
+            files[ROOT / "messages" / f"{snake(name)}.py"] = module_text([request, response], kafka)
         for name in DATA:
             files[ROOT / "messages" / f"{snake(name)}.py"] = module_text([load(jar, name)], kafka)
     files[ROOT / "api_table.py"] = table_text(requests, kafka)

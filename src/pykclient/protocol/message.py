@@ -28,7 +28,7 @@ T = TypeVar("T")
 _MAX_SHOWN_ELEMENTS = 10
 
 
-class Message:
+class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
     """A message of the protocol, or a struct inside of one. Equal if the class and all fields are.
 
     ``unknown_tags`` are the tagged fields that a newer peer sent and this side does not know; they are written back.
@@ -58,8 +58,6 @@ class Message:
         Raises RemoteProtocolError, or UnsupportedVersionError if there is no such version.
         """
         raise NotImplementedError
-
-    __hash__ = None  # type: ignore[assignment]  # messages can be changed
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

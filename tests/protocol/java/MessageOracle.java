@@ -15,6 +15,7 @@ import java.util.Random;
 import java.util.TreeMap;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
+import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
@@ -35,6 +36,8 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
  *
  * random SEED COUNT NAMES: each message in each version with random content. A line is
  *   name, version, bytes from the message's schema, bytes as the message writes itself, its values as JSON.
+ * headers: each API and version. A line is
+ *   key, name, version, whether it is the oldest, the latest, version of the request's header and of the response's.
  * fields NAMES: each class, nested ones too, in each version, with one field set and all else at its default. A line is
  *   message, class, version, field, kind of value, bytes or the name of the exception.
  */
@@ -50,6 +53,8 @@ public class MessageOracle {
         if (args[0].equals("random")) {
             for (String name : Arrays.asList(args).subList(3, args.length))
                 oracle.random(name, Long.parseLong(args[1]), Integer.parseInt(args[2]));
+        } else if (args[0].equals("headers")) {
+            oracle.headers();
         } else {
             for (String name : Arrays.asList(args).subList(1, args.length))
                 oracle.fields(name);
@@ -155,6 +160,15 @@ public class MessageOracle {
         byte[] bytes = new byte[random.nextInt(5) == 0 ? 3000 : random.nextInt(4)];
         random.nextBytes(bytes);
         return bytes;
+    }
+
+    // --- headers
+
+    private void headers() {
+        for (ApiKeys api : ApiKeys.values())
+            for (short version : api.allVersions())
+                line(api.id, api, version, version == api.oldestVersion(), version == api.latestVersion(false),
+                     api.requestHeaderVersion(version), api.responseHeaderVersion(version));
     }
 
     // --- one field at a time

@@ -99,7 +99,7 @@ class InitProducerIdRequest(Request):
 
 
 class InitProducerIdResponse(Response):
-    """InitProducerId, key 22, v0-6, flexible from v2."""
+    """InitProducerId, key 22, v0-6, flexible from v2; v6 is not stable yet."""
 
     __slots__ = (
         "throttle_time_ms",
@@ -111,7 +111,7 @@ class InitProducerIdResponse(Response):
     )
 
     API_KEY = 22
-    VERSIONS = (0, 6)
+    VERSIONS = (0, 5)
     FLEXIBLE_FROM = 2
 
     def __init__(

@@ -1,0 +1,109 @@
+"""Headers, and whole requests and responses with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
+from pykclient.protocol import headers
+from pykclient.protocol.api_keys import NEVER_FLEXIBLE, ApiKeys
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.protocol.messages.fetch import FetchResponse
+from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from pykclient.protocol.wire import Reader
+from tests.protocol.messages import all_versions
+
+
+@pytest.mark.parametrize("client_id", [None, "", "me"])
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_a_request_round_trips(version: int, client_id: str | None) -> None:
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="a")])
+    data = headers.encode_request(request, version, 7, client_id).getvalue()
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    header, read = headers.parse_request(memoryview(data)[4:])
+    assert (header.api_key, header.api_version) == (ApiKeys.METADATA, version)
+    assert (header.correlation_id, header.client_id) == (7, client_id)
+    assert read == request
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_a_response_round_trips(version: int) -> None:
+    response = MetadataResponse(cluster_id="c", controller_id=3)
+    data = headers.encode_response(response, version, -5).getvalue()
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert headers.parse_response(data[4:], ApiKeys.METADATA, version) == (-5, response)
+
+
+def test_the_bytes_of_a_request() -> None:
+    data = headers.encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 2, "me").getvalue()
+    assert data.hex(" ", -4) == "00000013 00110001 00000002 00026d65 0005504c 41494e"
+
+
+def test_the_header_of_an_api_versions_response_is_always_version_0() -> None:
+    response = ApiVersionsResponse(api_keys=[ApiVersionsResponse.ApiVersion(api_key=3, max_version=12)])
+    for version in range(5):
+        assert headers.response_header_version(ApiKeys.API_VERSIONS, version) == 0
+        data = headers.encode_response(response, version, 9).getvalue()
+        assert data[4:10] == b"\0\0\0\x09\0\0"
+        assert headers.parse_response(data[4:], ApiKeys.API_VERSIONS, version) == (9, response)
+
+
+def test_the_header_of_an_api_versions_request_that_is_too_new_can_be_read() -> None:
+    data = headers.encode_request(ApiVersionsRequest(), 4, 1, "me").getvalue()[4:]
+    newer = data[:2] + b"\x00\x63" + data[4:]
+    assert headers.parse_request_header(Reader(newer)).api_version == 99
+    with pytest.raises(UnsupportedVersionError, match="ApiVersionsRequest has no version 99"):
+        headers.parse_request(newer)
+
+
+def test_unknown_tags_in_a_header_are_passed_over() -> None:
+    data = headers.encode_response(MetadataResponse(), 12, 1).getvalue()[4:]
+    tagged = data[:4] + b"\x01\x05\x02ab" + data[5:]
+    assert headers.parse_response(tagged, ApiKeys.METADATA, 12) == (1, MetadataResponse())
+
+
+def test_an_unknown_api_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="unknown API key 999"):
+        headers.parse_request_header(Reader(b"\x03\xe7" + bytes(20)))
+    with pytest.raises(UnsupportedVersionError, match="key 999"):
+        headers.parse_response(bytes(20), 999, 0)
+
+
+def test_records_of_a_response_are_views_of_the_frame() -> None:
+    partition = FetchResponse.PartitionData(records=b"r" * 3000)
+    response = FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])])
+    frame = bytearray(headers.encode_response(response, 12, 1).getvalue()[4:])
+    _, read = headers.parse_response(memoryview(frame), ApiKeys.FETCH, 12)
+    assert isinstance(read, FetchResponse)
+    records = read.responses[0].partitions[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is frame
+
+
+def test_a_header_shows_what_it_is_about() -> None:
+    header = headers.RequestHeader(ApiKeys.INIT_PRODUCER_ID, 5, 12, "me")
+    assert repr(header) == "RequestHeader(INIT_PRODUCER_ID v5, 12, client_id='me')"
+
+
+def test_the_table_says_what_the_messages_say() -> None:
+    for cls, version in all_versions():
+        key = getattr(cls, "API_KEY", None)
+        if key is None:
+            continue
+        assert (ApiKeys.oldest_version(key), ApiKeys.latest_version(key)) == cls.VERSIONS
+        assert ApiKeys.is_flexible(key, version) == (version >= getattr(cls, "FLEXIBLE_FROM", NEVER_FLEXIBLE))
+        assert ApiKeys.is_version_supported(key, version)
+        assert cls in (ApiKeys.message_class(key), ApiKeys.message_class(key, request=False))
+        assert getattr(ApiKeys, ApiKeys.name_of(key)) == key
+
+
+def test_an_unstable_version_counts_only_if_asked_for() -> None:
+    assert ApiKeys.latest_version(ApiKeys.INIT_PRODUCER_ID) == 5
+    assert ApiKeys.latest_version(ApiKeys.INIT_PRODUCER_ID, enable_unstable=True) == 6
+
+
+def test_unknown_keys_have_a_name_too() -> None:
+    assert ApiKeys.name_of(999) == "UNKNOWN(999)"
+    assert not ApiKeys.is_known(999)
+    assert not ApiKeys.is_version_supported(999, 0)
