@@ -109,12 +109,18 @@ class RecordDeserializationError(SerializationError):
     """A fetched record could not be deserialized.
 
     ``topic_partition`` and ``offset`` tell which; the position stays on it, so ``seek(tp, offset + 1)`` passes it over.
+    ``part`` is ``"key"`` or ``"value"``; ``record`` is the ConsumerRecord with both as bytes, so that it can be put
+    aside for somebody to look at (KIP-1036).
     """
 
-    def __init__(self, message: str, topic_partition: Any = None, offset: int = -1) -> None:
+    def __init__(
+        self, message: str, topic_partition: Any = None, offset: int = -1, part: str = "", record: Any = None
+    ) -> None:
         super().__init__(message)
         self.topic_partition = topic_partition
         self.offset = offset
+        self.part = part
+        self.record = record
 
 
 class DisconnectError(RetriableError):

@@ -119,6 +119,9 @@ class GzipCompression(Compression):
 
     __slots__ = ()
 
+    #: zlib copies what follows a member, so that thousands of empty ones would take forever.
+    _MAX_MEMBERS = 64
+
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
         level = -1 if self.level is None else self.level
         compressor = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)
@@ -129,6 +132,8 @@ class GzipCompression(Compression):
         total = 0
         rest: Buffer = data
         while len(rest) or not chunks:
+            if len(chunks) == self._MAX_MEMBERS:
+                raise _unreadable("gzip", f"more than {self._MAX_MEMBERS} members")
             member = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 chunk = member.decompress(rest, limit - total + 1)

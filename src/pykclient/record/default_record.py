@@ -74,8 +74,8 @@ def size_mismatch(excess: int) -> CorruptRecordError:
     return CorruptRecordError(f"a record's fields do not fill its length: they end {excess} bytes after it")
 
 
-def ended_early(read: int, count: int) -> CorruptRecordError:
-    return CorruptRecordError(f"a batch of {count} records ends in number {read + 1}")
+def ended_early() -> CorruptRecordError:
+    return CorruptRecordError("a batch ends inside a record, or before the last")
 
 
 def bytes_remain(remaining: int, count: int) -> CorruptRecordError:
@@ -83,17 +83,16 @@ def bytes_remain(remaining: int, count: int) -> CorruptRecordError:
 
 
 def decode_records(
-    data: bytes, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None
-) -> list[Record]:
-    """All ``count`` records of ``data``; a ``log_append_time`` replaces every timestamp.
+    data: bytes, pos: int, count: int, base_offset: int, base_timestamp: int
+) -> tuple[list[Record], int]:
+    """The ``count`` records of ``data`` from ``pos`` on, and the position after them.
 
     Raises:
-        CorruptRecordError: they cannot be read, or are not all that there is.
+        CorruptRecordError: they cannot be read.
     """
     records: list[Record] = []
     append = records.append
     new_tuple = tuple.__new__
-    pos = 0
     try:
         for _ in range(count):
             zigzag = data[pos]
@@ -157,9 +156,5 @@ def decode_records(
                 raise size_mismatch(pos - end)
             append(new_tuple(Record, (offset, timestamp, key, value, headers)))
     except IndexError:
-        raise ended_early(len(records), count) from None
-    if pos != len(data) and count:
-        raise bytes_remain(len(data) - pos, count)
-    if log_append_time is not None:
-        return [record._replace(timestamp=log_append_time) for record in records]
-    return records
+        raise ended_early() from None
+    return records, pos

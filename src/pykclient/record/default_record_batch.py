@@ -16,10 +16,11 @@ from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
 
 from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from .compression_type import CompressionType
-from .default_record import decode_records
+from .default_record import bytes_remain, decode_records
 from .record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
+    MAX_INT32,
     MAX_INT64,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -40,6 +41,8 @@ _AFTER_CRC = Struct(">hiqqqhii")
 _OFFSET_OF_CRC = 17
 OFFSET_OF_ATTRIBUTES = 21
 _OFFSET_OF_MAX_TIMESTAMP = 35
+
+_STEP = 500
 
 _COMPRESSION_MASK = 0x07
 _TIMESTAMP_TYPE_FLAG = 0x08
@@ -278,7 +281,7 @@ class DefaultRecordBatch:
                 f"the batch at offset {self.base_offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
             )
         # The base offset is not under the CRC; one near 2^63 would overflow in the next fetch request.
-        if self.base_offset < 0 or self.last_offset_delta < 0 or self.next_offset > MAX_INT64:
+        if not 0 <= self.base_offset < MAX_INT64 - MAX_INT32 or self.last_offset_delta < 0:
             raise CorruptRecordError(f"a batch cannot have offsets {self.base_offset} to {self.last_offset}")
 
     def record_data(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
@@ -314,14 +317,43 @@ class DefaultRecordBatch:
             CorruptRecordError: they cannot be read. The CRC is not looked at: call ``ensure_valid`` first.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
-        count = self.count
-        if not count:
-            return []
+        return list(self.stream(max_decompressed_bytes, self.count))
+
+    def stream(
+        self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, step: int = _STEP
+    ) -> Iterator[Record]:
+        """The same one after the other, ``step`` of them decoded at a time: memory for the bytes alone, not for all
+        records, of which a byte of compressed data can hold thousands.
+
+        Raises:
+            CorruptRecordError, UnsupportedCompressionTypeError: as ``records``, when the bad record is reached.
+        """
+        remaining = self.count
+        if not remaining:
+            return
         data = self.record_data(max_decompressed_bytes)
-        return decode_records(data, count, self.base_offset, self.base_timestamp, self.log_append_time)
+        log_append_time = self.log_append_time
+        pos = 0
+        while remaining:
+            records, pos = decode_records(data, pos, min(step, remaining), self.base_offset, self.base_timestamp)
+            remaining -= len(records)
+            if not remaining and pos != len(data):
+                raise bytes_remain(len(data) - pos, self._count)
+            if log_append_time is None:
+                yield from records
+            else:
+                yield from (record._replace(timestamp=log_append_time) for record in records)
 
     def __iter__(self) -> Iterator[Record]:
-        return iter(self.records())
+        return self.stream()
+
+    def first_record(self) -> Record | None:
+        """The first record, without decoding the others: all that a control batch is asked for.
+
+        Raises:
+            CorruptRecordError, UnsupportedCompressionTypeError: as ``records``.
+        """
+        return next(self.stream(step=1), None)
 
     def cursor(
         self,

@@ -5,6 +5,7 @@ Offset and size stand before each; then CRC-32 of all that follows, magic, attri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from zlib import crc32
 
@@ -149,22 +150,37 @@ class LegacyRecord:
             )
 
 
-def read_messages(data: bytes) -> list[LegacyRecord]:
+def read_messages(data: bytes) -> Iterator[LegacyRecord]:
     """The messages inside a wrapper, decompressed; the last may be cut off, as old brokers did.
+
+    Raises:
+        CorruptRecordError: a message that cannot be read, when it is reached.
+    """
+    for offset, position, end in _places(data):
+        yield LegacyRecord(offset, data[position:end])
+
+
+def last_inner_offset(data: bytes) -> int | None:
+    """The offset of the last message inside a wrapper, None if there is none; without making objects of the others.
 
     Raises:
         CorruptRecordError: a size that cannot be.
     """
-    messages = []
+    last = None
+    for offset, _, _ in _places(data):
+        last = offset
+    return last
+
+
+def _places(data: bytes) -> Iterator[tuple[int, int, int]]:
     position = 0
-    end = len(data)
-    while end - position >= LOG_OVERHEAD:
+    total = len(data)
+    while total - position >= LOG_OVERHEAD:
         offset, size = _OFFSET_AND_SIZE.unpack_from(data, position)
         position += LOG_OVERHEAD
         if size < RECORD_OVERHEAD_V0:
             raise CorruptRecordError(f"a message of {size} bytes is smaller than the smallest, {RECORD_OVERHEAD_V0}")
-        if size > end - position:
-            break
-        messages.append(LegacyRecord(offset, data[position : position + size]))
+        if size > total - position:
+            return
+        yield offset, position, position + size
         position += size
-    return messages

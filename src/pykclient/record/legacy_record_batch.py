@@ -10,7 +10,7 @@ from pykclient.types import LOG_APPEND_TIME
 
 from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from .compression_type import CompressionType
-from .legacy_record import LegacyRecord, read_messages
+from .legacy_record import LegacyRecord, last_inner_offset, read_messages
 from .record_batch import (
     LOG_OVERHEAD,
     MAGIC_VALUE_V1,
@@ -22,7 +22,7 @@ from .record_batch import (
     CursorOwner,
     Record,
 )
-from .record_cursor import RecordListCursor
+from .record_cursor import RecordIteratorCursor
 
 _OFFSET = Struct(">q")
 
@@ -72,7 +72,8 @@ class LegacyRecordBatch:
     @property
     def base_offset(self) -> int:
         """The first record's offset; a wrapper must be decompressed for it."""
-        return self.records()[0].offset if self.is_compressed else self.last_offset
+        first = self.first_record() if self.is_compressed else None
+        return self.last_offset if first is None else first.offset
 
     @property
     def next_offset(self) -> int:
@@ -139,55 +140,65 @@ class LegacyRecordBatch:
                 ``ensure_valid`` first.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
+        return list(self.stream(max_decompressed_bytes))
+
+    def stream(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+        """The same, made one by one.
+
+        Raises:
+            CorruptRecordError, UnsupportedCompressionTypeError: as ``records``, when the bad record is reached.
+        """
         outer = self._message
         if not self.is_compressed:
-            return [Record(outer.offset, outer.timestamp, outer.key, outer.value)]
+            yield Record(outer.offset, outer.timestamp, outer.key, outer.value)
+            return
         if self.compression_type is CompressionType.ZSTD:
             raise CorruptRecordError(f"a message of format v{outer.magic} cannot be compressed with zstd")
         if outer.value is None:
             raise CorruptRecordError("a compressed message has no value")
         compression = default_compression(self.compression_type)
-        inner = read_messages(compression.decompress(outer.value, outer.magic, max_decompressed_bytes))
-        if not inner:
-            raise CorruptRecordError("a compressed message has no messages inside")
-        shift = self._shift_of_inner_offsets(inner)
+        data = compression.decompress(outer.value, outer.magic, max_decompressed_bytes)
+        shift = self._shift_of_inner_offsets(last_inner_offset(data))
         log_append_time = outer.timestamp if outer.timestamp_type == LOG_APPEND_TIME else None
-        records = []
-        for message in inner:
+        for message in read_messages(data):
             if message.compression_type is not CompressionType.NONE:
                 raise CorruptRecordError("a compressed message has a compressed message inside")
             message.ensure_valid()
             timestamp = message.timestamp
             if log_append_time is not None and message.magic == MAGIC_VALUE_V1:
                 timestamp = log_append_time
-            records.append(Record(message.offset + shift, timestamp, message.key, message.value))
-        return records
+            yield Record(message.offset + shift, timestamp, message.key, message.value)
 
-    def _shift_of_inner_offsets(self, inner: list[LegacyRecord]) -> int:
+    def _shift_of_inner_offsets(self, last: int | None) -> int:
         """v0 wraps absolute offsets; v1 relative ones in a wrapper with the last one's absolute offset (KIP-31)."""
+        if last is None:
+            raise CorruptRecordError("a compressed message has no messages inside")
         # Some versions of librdkafka send 0 in the wrapper: then the inner offsets are all that is known.
         if self.magic != MAGIC_VALUE_V1 or self.last_offset == 0:
             return 0
-        last = inner[-1].offset
         if self.last_offset < last:
             raise CorruptRecordError(f"a wrapper at offset {self.last_offset} has a message {last} inside")
         return self.last_offset - last
 
     def __iter__(self) -> Iterator[Record]:
-        return iter(self.records())
+        return self.stream()
+
+    def first_record(self) -> Record | None:
+        """The first record.
+
+        Raises:
+            CorruptRecordError, UnsupportedCompressionTypeError: as ``records``.
+        """
+        return next(self.stream(), None)
 
     def cursor(
         self,
         owner: CursorOwner,
         from_offset: int = 0,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    ) -> RecordListCursor:
-        """Read the batch in steps, as ConsumerRecords, from ``from_offset`` on.
-
-        Raises:
-            CorruptRecordError: as ``records``, at once, as these formats are read whole.
-        """
-        return RecordListCursor(self.records(max_decompressed_bytes), owner, from_offset, self.timestamp_type)
+    ) -> RecordIteratorCursor:
+        """Read the batch in steps, as ConsumerRecords, from ``from_offset`` on."""
+        return RecordIteratorCursor(self.stream(max_decompressed_bytes), owner, from_offset, self.timestamp_type)
 
     def __repr__(self) -> str:
         return f"LegacyRecordBatch(magic={self.magic}, offset={self.last_offset}, size={self.size_in_bytes})"

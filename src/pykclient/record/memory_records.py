@@ -114,7 +114,7 @@ class MemoryRecords:
     def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
         """The records of all batches."""
         for batch in self.batches():
-            yield from batch.records(max_decompressed_bytes)
+            yield from batch.stream(max_decompressed_bytes)
 
     def slice(self, position: int, size: int) -> MemoryRecords:
         """A view of at most ``size`` bytes from ``position`` on.

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.types import ConsumerRecord, TopicPartition
 
 from .default_record import bytes_remain, ended_early, read_headers, size_mismatch
-from .record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Deserializer, Record
+from .record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
 from .varint import rest_of_varint, rest_of_varlong
 
 if TYPE_CHECKING:
     from .default_record_batch import DefaultRecordBatch
 
 
-def _deserialize(
-    deserializer: Deserializer, owner: CursorOwner, offset: int, part: str, headers: Any, data: bytes
-) -> Any:
-    try:
-        return deserializer(owner.topic, headers, data)
-    except Exception as error:
-        topic_partition = TopicPartition(owner.topic, owner.partition)
-        raise RecordDeserializationError(
-            f"the {part} of the record at offset {offset} of {topic_partition} cannot be deserialized "
-            f"({type(error).__name__}: {error}); seek to offset {offset + 1} to go on after it",
-            topic_partition,
+def _deserialization_error(
+    owner: CursorOwner, part: str, record: Record, timestamp_type: int, epoch: int | None, error: Exception
+) -> RecordDeserializationError:
+    offset, timestamp, key, value, headers = record
+    topic_partition = TopicPartition(owner.topic, owner.partition)
+    return RecordDeserializationError(
+        f"the {part} of the record at offset {offset} of {topic_partition} cannot be deserialized "
+        f"({type(error).__name__}: {error}); seek to offset {offset + 1} to go on after it",
+        topic_partition,
+        offset,
+        part,
+        ConsumerRecord(
+            owner.topic,
+            owner.partition,
+            epoch,
             offset,
-        ) from error
+            timestamp,
+            timestamp_type,
+            key,
+            value,
+            headers,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        ),
+    )
 
 
 class RecordCursor:
@@ -86,7 +98,7 @@ class RecordCursor:
             self._decode(self._data, max_records, records)
         except IndexError:
             if not records:
-                raise ended_early(self._batch.count - self._remaining, self._batch.count) from None
+                raise ended_early() from None
         except KafkaError:
             if not records:
                 raise
@@ -181,17 +193,27 @@ class RecordCursor:
                 if remaining == 1 and pos != total:
                     raise bytes_remain(total - pos, batch.count)
                 if offset >= next_offset:
-                    if deserialize_key is not None and key is not None:
-                        key = _deserialize(deserialize_key, owner, offset, "key", headers, key)
-                    if deserialize_value is not None and value is not None:
-                        value = _deserialize(deserialize_value, owner, offset, "value", headers, value)
+                    if log_append_time is not None:
+                        timestamp = log_append_time
+                    part = "key"
+                    raw_key = key
+                    raw_value = value
+                    try:
+                        if deserialize_key is not None and raw_key is not None:
+                            key = deserialize_key(topic, headers, raw_key)
+                        part = "value"
+                        if deserialize_value is not None and raw_value is not None:
+                            value = deserialize_value(topic, headers, raw_value)
+                    except Exception as error:
+                        raw = Record(offset, timestamp, raw_key, raw_value, headers)
+                        raise _deserialization_error(owner, part, raw, timestamp_type, epoch, error) from error
                     append(
                         ConsumerRecord(
                             topic,
                             partition,
                             epoch,
                             offset,
-                            timestamp if log_append_time is None else log_append_time,
+                            timestamp,
                             timestamp_type,
                             key,
                             value,
@@ -214,54 +236,79 @@ class RecordCursor:
             self.exhausted = remaining == 0
 
 
-class RecordListCursor:
-    """The same over records that are already decoded: old formats, which are read whole. Thread: owner."""
+class RecordIteratorCursor:
+    """The same over records from elsewhere: those of old formats. Thread: owner."""
 
     __slots__ = (
-        "_index",
+        "_failure",
         "_owner",
         "_records",
         "_timestamp_type",
+        "_upcoming",
         "bytes_read",
         "exhausted",
         "next_offset",
         "records_read",
     )
 
-    def __init__(self, records: Sequence[Record], owner: CursorOwner, from_offset: int, timestamp_type: int) -> None:
+    def __init__(self, records: Iterator[Record], owner: CursorOwner, from_offset: int, timestamp_type: int) -> None:
         self._records = records
         self._owner = owner
         self._timestamp_type = timestamp_type
-        self._index = 0
+        self._upcoming: Record | None = None
+        self._failure: KafkaError | None = None
         self.next_offset = from_offset
         self.bytes_read = 0
         self.records_read = 0
-        self.exhausted = not records
+        self.exhausted = False
 
     def next_records(self, max_records: int) -> list[ConsumerRecord[Any, Any]]:
         """As ``RecordCursor.next_records``."""
         result: list[ConsumerRecord[Any, Any]] = []
-        owner = self._owner
-        while self._index < len(self._records) and len(result) < max_records:
-            offset, timestamp, key, value, headers = self._records[self._index]
-            if offset >= self.next_offset:
-                try:
-                    result.append(self._convert(owner, offset, timestamp, key, value, headers))
-                except RecordDeserializationError:
-                    if not result:
-                        raise
+        try:
+            while len(result) < max_records:
+                record = self._peek()
+                if record is None:
+                    self.exhausted = True
                     break
-                self.next_offset = offset + 1
-                self.bytes_read += (0 if key is None else len(key)) + (0 if value is None else len(value))
-            self._index += 1
+                if record.offset >= self.next_offset:
+                    result.append(self._convert(record))
+                    self.next_offset = record.offset + 1
+                    self.bytes_read += len(record.key or b"") + len(record.value or b"")
+                self._upcoming = None
+        except KafkaError:
+            if not result:
+                raise
         self.records_read += len(result)
-        self.exhausted = self._index == len(self._records)
         return result
 
-    def _convert(
-        self, owner: CursorOwner, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Any
-    ) -> ConsumerRecord[Any, Any]:
-        make_key, make_value = owner.key_deserializer, owner.value_deserializer
+    def _peek(self) -> Record | None:
+        """The record to convert next; one that could not be converted stays the next one."""
+        if self._failure is not None:
+            raise self._failure
+        if self._upcoming is None:
+            try:
+                self._upcoming = next(self._records, None)
+            except KafkaError as error:
+                # A generator ends with its error, which is to be raised again.
+                self._failure = error
+                raise
+        return self._upcoming
+
+    def _convert(self, record: Record) -> ConsumerRecord[Any, Any]:
+        owner = self._owner
+        offset, timestamp, key, value, headers = record
+        part = "key"
+        new_key: Any = key
+        new_value: Any = value
+        try:
+            if owner.key_deserializer is not None and key is not None:
+                new_key = owner.key_deserializer(owner.topic, headers, key)
+            part = "value"
+            if owner.value_deserializer is not None and value is not None:
+                new_value = owner.value_deserializer(owner.topic, headers, value)
+        except Exception as error:
+            raise _deserialization_error(owner, part, record, self._timestamp_type, None, error) from error
         return ConsumerRecord(
             owner.topic,
             owner.partition,
@@ -269,10 +316,8 @@ class RecordListCursor:
             offset,
             timestamp,
             self._timestamp_type,
-            key if key is None or make_key is None else _deserialize(make_key, owner, offset, "key", headers, key),
-            value
-            if value is None or make_value is None
-            else _deserialize(make_value, owner, offset, "value", headers, value),
+            new_key,
+            new_value,
             headers,
             -1 if key is None else len(key),
             -1 if value is None else len(value),
