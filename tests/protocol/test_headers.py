@@ -57,6 +57,16 @@ def test_the_header_of_an_api_versions_request_that_is_too_new_can_be_read() -> 
         headers.parse_request(newer)
 
 
+def test_an_api_versions_response_may_be_version_0_though_a_newer_one_was_asked_for() -> None:
+    supported = ApiVersionsResponse.ApiVersion(api_key=ApiKeys.API_VERSIONS, max_version=2)
+    response = ApiVersionsResponse(error_code=35, api_keys=[supported])
+    data = headers.encode_response(response, 0, 9).getvalue()[4:]
+    assert headers.parse_response(data, ApiKeys.API_VERSIONS, 4) == (9, response)
+    for version in (0, 4):
+        with pytest.raises(RemoteProtocolError):
+            headers.parse_response(data[:-1], ApiKeys.API_VERSIONS, version)
+
+
 def test_unknown_tags_in_a_header_are_passed_over() -> None:
     data = headers.encode_response(MetadataResponse(), 12, 1).getvalue()[4:]
     tagged = data[:4] + b"\x01\x05\x02ab" + data[5:]

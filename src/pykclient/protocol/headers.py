@@ -70,13 +70,22 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 def parse_response(buffer: BytesLike, api_key: int, version: int) -> tuple[int, Response]:
     """The correlation id and the response in ``buffer``, which is without the size.
 
-    Records in the response are views of ``buffer``. Raises RemoteProtocolError.
+    A broker that does not know the version of an ApiVersions request answers it with version 0, so that is tried next
+    (KIP-511). Records in the response are views of ``buffer``. Raises RemoteProtocolError.
     """
     r = Reader(buffer)
     correlation_id = r.int32()
     if response_header_version(api_key, version) >= 1:
         r.tags()
-    return correlation_id, ApiKeys.message_class(api_key, request=False).read(r, version)
+    response_class = ApiKeys.message_class(api_key, request=False)
+    body = r.pos
+    try:
+        return correlation_id, response_class.read(r, version)
+    except RemoteProtocolError:
+        if api_key != ApiKeys.API_VERSIONS or version == 0:
+            raise
+        r.pos = body
+        return correlation_id, response_class.read(r, 0)
 
 
 def parse_request_header(r: Reader) -> RequestHeader:
