@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError
+from pykclient.protocol.api_keys import ApiKeys
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, UnsupportedVersionError
@@ -22,11 +23,10 @@ class RequestBuilder:
     __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
 
     def __init__(self, message: Request, min_version: int | None = None, max_version: int | None = None) -> None:
-        oldest, latest = message.VERSIONS
         self.message = message
-        self.api_key = message.API_KEY
-        self.oldest_allowed_version = oldest if min_version is None else min_version
-        self.latest_allowed_version = latest if max_version is None else max_version
+        self.api_key = api_key = message.API_KEY
+        self.oldest_allowed_version = ApiKeys.oldest_version(api_key) if min_version is None else min_version
+        self.latest_allowed_version = ApiKeys.latest_version(api_key) if max_version is None else max_version
 
     def build(self, version: int) -> Request:  # noqa: ARG002 - for subclasses
         """The request for ``version``, which lies in the allowed range."""

@@ -12,7 +12,7 @@ class ExponentialBackoff:
     A constant ``initial_ms`` without jitter when ``max_ms`` does not exceed it. Thread: owner of ``rng``.
     """
 
-    __slots__ = ("_exp_max", "_initial_ms", "_jitter", "_max_ms", "_multiplier", "_rng")
+    __slots__ = ("_exp_max", "_initial_ms", "_jitter", "_multiplier", "_rng", "max_ms")
 
     def __init__(
         self, initial_ms: int, multiplier: int, max_ms: int, jitter: float, rng: random.Random | None = None
@@ -21,7 +21,7 @@ class ExponentialBackoff:
             raise ValueError(f"jitter must be between 0 and 1, but is {jitter}")
         self._initial_ms = min(initial_ms, max_ms)
         self._multiplier = multiplier
-        self._max_ms = max_ms
+        self.max_ms = max_ms  #: the longest wait
         self._jitter = jitter
         self._rng = rng or random.Random()
         # The largest useful exponent: more attempts than this must not overflow the power.
@@ -37,4 +37,4 @@ class ExponentialBackoff:
             return self._initial_ms
         term = self._initial_ms * self._multiplier ** min(attempts, self._exp_max)
         factor = self._rng.uniform(1 - self._jitter, 1 + self._jitter) if self._jitter else 1.0
-        return min(int(factor * term), self._max_ms)
+        return min(int(factor * term), self.max_ms)

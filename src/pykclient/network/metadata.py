@@ -188,8 +188,10 @@ class Metadata:
         """Milliseconds until the next request is due: at once if wanted, else by age; never before the backoff."""
         with self._lock:
             expires_ms = 0
-            if not self.update_requested:
+            if not (self._need_full_update or self._need_partial_update):
                 expires_ms = max(self._last_successful_refresh_ms + self.metadata_expire_ms - now_ms, 0)
+                if expires_ms > self._refresh_backoff.max_ms:
+                    return expires_ms  # by far the most frequent case, asked for with each request
             return max(expires_ms, self.time_to_allow_update(now_ms))
 
     def request_update(self, reset_equivalent_response_backoff: bool) -> int:

@@ -1,0 +1,64 @@
+"""What a client asks a node first, and how it reads the answer (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pykclient import __version__
+from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.network.network_receive import Frame
+from pykclient.network.node_api_versions import ApiVersionRange, NodeApiVersions
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import parse_response
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.protocol.wire import Reader
+
+#: How brokers know us, in their logs and metrics.
+CLIENT_SOFTWARE_NAME = "pykclient"
+
+_UNSUPPORTED_VERSION = UnsupportedVersionError.code
+
+
+def api_versions_request(max_version: int | None = None) -> RequestBuilder:
+    """Ask in the newest version, or in ``max_version`` where the node wanted that."""
+    request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__)
+    return RequestBuilder(request, 0, max_version)
+
+
+def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVersionsResponse]:
+    """The correlation id and the response to a request of ``version``.
+
+    A node that does not know the version answers UNSUPPORTED_VERSION in version 0, whatever was asked. Since Kafka 2.4
+    that answer lists the versions of ApiVersions itself; some other brokers write a body that fits no version, so what
+    follows the error code is read if it can be, and left alone if not.
+    """
+    reader = Reader(frame)
+    correlation_id, error_code = reader.int32(), reader.int16()
+    if error_code != _UNSUPPORTED_VERSION:
+        correlation_id, response = parse_response(frame, ApiKeys.API_VERSIONS, version)
+        return correlation_id, cast(ApiVersionsResponse, response)
+    try:
+        return correlation_id, ApiVersionsResponse.read(Reader(frame, 4), 0)
+    except RemoteProtocolError:
+        return correlation_id, ApiVersionsResponse(error_code=error_code)
+
+
+def fallback_version(response: ApiVersionsResponse) -> int:
+    """The version to ask in after UNSUPPORTED_VERSION: the node's newest if it said, else 0."""
+    for api in response.api_keys:
+        if api.api_key == ApiKeys.API_VERSIONS:
+            return max(0, min(api.max_version, ApiKeys.latest_version(ApiKeys.API_VERSIONS)))
+    return 0
+
+
+def node_api_versions(response: ApiVersionsResponse) -> NodeApiVersions:
+    return NodeApiVersions(
+        {api.api_key: ApiVersionRange(api.min_version, api.max_version) for api in response.api_keys},
+        {
+            feature.name: ApiVersionRange(feature.min_version, feature.max_version)
+            for feature in response.supported_features
+        },
+        {feature.name: feature.max_version_level for feature in response.finalized_features},
+        response.finalized_features_epoch,
+    )

@@ -1,0 +1,61 @@
+"""The life of a channel, as a table (Java: ChannelState)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pykclient.errors import AuthenticationError, IllegalStateError
+
+NOT_CONNECTED: Final = "NOT_CONNECTED"
+AUTHENTICATE: Final = "AUTHENTICATE"
+READY: Final = "READY"
+EXPIRED: Final = "EXPIRED"
+FAILED_SEND: Final = "FAILED_SEND"
+AUTHENTICATION_FAILED: Final = "AUTHENTICATION_FAILED"
+LOCAL_CLOSE: Final = "LOCAL_CLOSE"
+
+#: Where each state may go.
+MOVES: Final[dict[str, frozenset[str]]] = {
+    NOT_CONNECTED: frozenset((AUTHENTICATE, READY, AUTHENTICATION_FAILED, EXPIRED, FAILED_SEND, LOCAL_CLOSE)),
+    AUTHENTICATE: frozenset((READY, AUTHENTICATION_FAILED, EXPIRED, FAILED_SEND, LOCAL_CLOSE)),
+    READY: frozenset((AUTHENTICATION_FAILED, EXPIRED, FAILED_SEND, LOCAL_CLOSE)),
+    AUTHENTICATION_FAILED: frozenset((LOCAL_CLOSE,)),
+    EXPIRED: frozenset((LOCAL_CLOSE,)),
+    FAILED_SEND: frozenset((LOCAL_CLOSE,)),
+    LOCAL_CLOSE: frozenset(),
+}
+
+
+class ChannelState:
+    """The state that a channel is in, or was in when it was closed.
+
+    ``exception`` goes with AUTHENTICATION_FAILED alone; ``cause`` is the error that broke the connection, if one did;
+    ``remote_address`` is for messages. Immutable. Thread: any.
+    """
+
+    __slots__ = ("cause", "exception", "remote_address", "state")
+
+    def __init__(
+        self,
+        state: str,
+        exception: AuthenticationError | None = None,
+        remote_address: str | None = None,
+        cause: Exception | None = None,
+    ) -> None:
+        self.state = state
+        self.exception = exception
+        self.remote_address = remote_address
+        self.cause = cause
+
+    def move_to(self, state: str, exception: AuthenticationError | None = None) -> ChannelState:
+        """The next state; raises IllegalStateError where the table has no such move."""
+        if state not in MOVES[self.state]:
+            raise IllegalStateError(f"a channel cannot go from {self.state} to {state}")
+        return ChannelState(state, exception, self.remote_address, self.cause)
+
+    def with_details(self, remote_address: str | None, cause: Exception | None = None) -> ChannelState:
+        """The same state, knowing more about the peer and about what went wrong."""
+        return ChannelState(self.state, self.exception, remote_address, cause)
+
+    def __repr__(self) -> str:
+        return f"ChannelState({self.state}, remote_address={self.remote_address}, cause={self.cause!r})"

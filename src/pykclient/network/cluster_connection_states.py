@@ -1,0 +1,306 @@
+"""Where the connection to each node stands (Java: ClusterConnectionStates, ConnectionState)."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import AuthenticationError, IllegalStateError
+from pykclient.log_context import LogContext
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.host_resolver import HostResolver
+
+DISCONNECTED: Final = "DISCONNECTED"
+CONNECTING: Final = "CONNECTING"
+CHECKING_API_VERSIONS: Final = "CHECKING_API_VERSIONS"
+READY: Final = "READY"
+AUTHENTICATION_FAILED: Final = "AUTHENTICATION_FAILED"
+
+#: Where each state may go.
+MOVES: Final[dict[str, frozenset[str]]] = {
+    DISCONNECTED: frozenset((CONNECTING, DISCONNECTED, AUTHENTICATION_FAILED)),
+    CONNECTING: frozenset((CHECKING_API_VERSIONS, READY, DISCONNECTED)),
+    # Again, when the node wants to be asked in an older version.
+    CHECKING_API_VERSIONS: frozenset((CHECKING_API_VERSIONS, READY, DISCONNECTED)),
+    READY: frozenset((DISCONNECTED,)),
+    AUTHENTICATION_FAILED: frozenset((CONNECTING, DISCONNECTED)),
+}
+
+_DISCONNECTED_STATES: Final = frozenset((DISCONNECTED, AUTHENTICATION_FAILED))
+_CONNECTED_STATES: Final = frozenset((CHECKING_API_VERSIONS, READY))
+
+_EXP_BASE: Final = 2
+_JITTER: Final = 0.2
+
+
+class BackoffConfig:
+    """How long to wait before connecting again, and how long for a connection to stand; all in milliseconds."""
+
+    __slots__ = ("connection_setup_timeout_max_ms", "connection_setup_timeout_ms", "reconnect_max_ms", "reconnect_ms")
+
+    def __init__(
+        self,
+        reconnect_ms: int,
+        reconnect_max_ms: int,
+        connection_setup_timeout_ms: int,
+        connection_setup_timeout_max_ms: int,
+    ) -> None:
+        self.reconnect_ms = reconnect_ms
+        self.reconnect_max_ms = reconnect_max_ms
+        self.connection_setup_timeout_ms = connection_setup_timeout_ms
+        self.connection_setup_timeout_max_ms = connection_setup_timeout_max_ms
+
+
+class _NodeConnectionState:
+    __slots__ = (
+        "address_index",
+        "addresses",
+        "authentication_error",
+        "connection_setup_timeout_ms",
+        "failed_attempts",
+        "failed_connect_attempts",
+        "host",
+        "last_attempted_address",
+        "last_connect_attempt_ms",
+        "reconnect_backoff_ms",
+        "state",
+        "throttle_until_ms",
+    )
+
+    def __init__(self, host: str, now_ms: int, reconnect_backoff_ms: int, connection_setup_timeout_ms: int) -> None:
+        self.state = CONNECTING
+        self.host = host
+        self.authentication_error: AuthenticationError | None = None
+        self.last_connect_attempt_ms = now_ms
+        self.failed_attempts = 0
+        self.failed_connect_attempts = 0
+        self.reconnect_backoff_ms = reconnect_backoff_ms
+        self.connection_setup_timeout_ms = connection_setup_timeout_ms
+        self.throttle_until_ms = 0
+        self.addresses: list[str] = []
+        self.address_index = -1
+        self.last_attempted_address: str | None = None
+
+    def move_to(self, state: str, id: str) -> None:
+        if state not in MOVES[self.state]:
+            raise IllegalStateError(f"the connection to node {id} cannot go from {self.state} to {state}")
+        self.state = state
+
+    def current_address(self, resolver: HostResolver) -> str:
+        """The address to try; all answers of the DNS are tried in turn, then it is asked again."""
+        if not self.addresses:
+            self.addresses = resolver.resolve(self.host)
+            self.address_index = 0
+            # The DNS is asked again after a disconnect too, so do not begin with the address that just failed.
+            if len(self.addresses) > 1 and self.addresses[0] == self.last_attempted_address:
+                self.address_index = 1
+        self.last_attempted_address = self.addresses[self.address_index]
+        return self.last_attempted_address
+
+    def move_to_next_address(self) -> None:
+        if self.addresses:
+            self.address_index = (self.address_index + 1) % len(self.addresses)
+            if self.address_index == 0:
+                self.addresses = []
+
+
+class ClusterConnectionStates:
+    """States, backoffs, timeouts, throttles and addresses, by node id. ``MOVES`` is the table. Thread: owner."""
+
+    __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "_resolver")
+
+    def __init__(
+        self,
+        config: BackoffConfig,
+        log_context: LogContext,
+        host_resolver: HostResolver,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._resolver = host_resolver
+        self._reconnect_backoff = ExponentialBackoff(
+            config.reconnect_ms, _EXP_BASE, config.reconnect_max_ms, _JITTER, rng
+        )
+        self._connection_setup_timeout = ExponentialBackoff(
+            config.connection_setup_timeout_ms, _EXP_BASE, config.connection_setup_timeout_max_ms, _JITTER, rng
+        )
+        self._nodes: dict[str, _NodeConnectionState] = {}
+        self._connecting: set[str] = set()
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def can_connect(self, id: str, now_ms: int) -> bool:
+        """Whether there is no connection and the backoff has passed."""
+        node = self._nodes.get(id)
+        if node is None:
+            return True
+        waited_ms = now_ms - node.last_connect_attempt_ms
+        return node.state in _DISCONNECTED_STATES and waited_ms >= node.reconnect_backoff_ms
+
+    def is_blacked_out(self, id: str, now_ms: int) -> bool:
+        """Whether there is no connection and the backoff has not passed."""
+        node = self._nodes.get(id)
+        return node is not None and node.state in _DISCONNECTED_STATES and not self.can_connect(id, now_ms)
+
+    def connection_delay_ms(self, id: str, now_ms: int) -> int:
+        """How long to wait before trying again; for ever with a connection, as an event will end the wait."""
+        node = self._nodes.get(id)
+        if node is None:
+            return 0
+        if node.state == CONNECTING:
+            return node.connection_setup_timeout_ms
+        if node.state in _DISCONNECTED_STATES:
+            return max(node.reconnect_backoff_ms - (now_ms - node.last_connect_attempt_ms), 0)
+        return FOREVER_MS
+
+    def throttle_delay_ms(self, id: str, now_ms: int) -> int:
+        node = self._nodes.get(id)
+        return 0 if node is None else max(node.throttle_until_ms - now_ms, 0)
+
+    def poll_delay_ms(self, id: str, now_ms: int) -> int:
+        """``connection_delay_ms``, or what is left of the throttle time of a connection."""
+        throttle_ms = self.throttle_delay_ms(id, now_ms)
+        if throttle_ms > 0 and self.is_connected(id):
+            return throttle_ms
+        return self.connection_delay_ms(id, now_ms)
+
+    def is_connecting(self, id: str) -> bool:
+        return id in self._connecting
+
+    def is_preparing_connection(self, id: str) -> bool:
+        node = self._nodes.get(id)
+        return node is not None and node.state in (CONNECTING, CHECKING_API_VERSIONS)
+
+    def is_ready(self, id: str, now_ms: int) -> bool:
+        """Whether requests can be sent: ready, and not throttled."""
+        node = self._nodes.get(id)
+        return node is not None and node.state == READY and node.throttle_until_ms <= now_ms
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        return any(node.state == READY and node.throttle_until_ms <= now_ms for node in self._nodes.values())
+
+    def is_connected(self, id: str) -> bool:
+        node = self._nodes.get(id)
+        return node is not None and node.state in _CONNECTED_STATES
+
+    def is_disconnected(self, id: str) -> bool:
+        """Whether there was a connection, or an attempt, and there is none now."""
+        node = self._nodes.get(id)
+        return node is not None and node.state in _DISCONNECTED_STATES
+
+    def authentication_error(self, id: str) -> AuthenticationError | None:
+        node = self._nodes.get(id)
+        return None if node is None else node.authentication_error
+
+    def connection_state(self, id: str) -> str:
+        return self._node(id).state
+
+    def last_connect_attempt_ms(self, id: str) -> int:
+        """When the node was last tried or lost; far in the past for a node that never was."""
+        node = self._nodes.get(id)
+        return -FOREVER_MS if node is None else node.last_connect_attempt_ms
+
+    def connection_setup_timeout_ms(self, id: str) -> int:
+        return self._node(id).connection_setup_timeout_ms
+
+    def is_connection_setup_timeout(self, id: str, now_ms: int) -> bool:
+        """Whether a connection that is being made takes too long."""
+        node = self._node(id)
+        if node.state != CONNECTING:
+            raise IllegalStateError(f"node {id} is not connecting but {node.state}")
+        return now_ms - node.last_connect_attempt_ms > node.connection_setup_timeout_ms
+
+    def nodes_with_connection_setup_timeout(self, now_ms: int) -> list[str]:
+        if not self._connecting:
+            return []
+        return [id for id in self._connecting if self.is_connection_setup_timeout(id, now_ms)]
+
+    # --- moves -----------------------------------------------------------------------------------------------------
+
+    def connecting(self, id: str, now_ms: int, host: str) -> None:
+        """An attempt begins, at the next address of ``host``."""
+        node = self._nodes.get(id)
+        if node is not None and node.host == host:
+            node.move_to(CONNECTING, id)
+            node.last_connect_attempt_ms = now_ms
+            node.move_to_next_address()
+        else:
+            if node is not None:
+                node.move_to(CONNECTING, id)
+                self._log.info("Node %s has moved from host %s to %s", id, node.host, host)
+            self._nodes[id] = _NodeConnectionState(
+                host, now_ms, self._reconnect_backoff.backoff(0), self._connection_setup_timeout.backoff(0)
+            )
+        self._connecting.add(id)
+
+    def current_address(self, id: str) -> str:
+        """The numeric address to connect to; raises OSError where the host has none."""
+        return self._node(id).current_address(self._resolver)
+
+    def disconnected(self, id: str, now_ms: int) -> None:
+        """The attempt failed or the connection was lost; the next attempt waits longer than this one did."""
+        node = self._node(id)
+        previous = node.state
+        node.move_to(DISCONNECTED, id)
+        node.last_connect_attempt_ms = now_ms
+        self._raise_reconnect_backoff(node)
+        if previous == CONNECTING:
+            node.failed_connect_attempts += 1
+            timeout_ms = self._connection_setup_timeout.backoff(node.failed_connect_attempts)
+            node.connection_setup_timeout_ms = timeout_ms
+            self._connecting.discard(id)
+        else:
+            self._reset_connection_setup_timeout(node)
+            if previous in _CONNECTED_STATES:
+                node.addresses = []  # they may have changed since, so ask the DNS again
+
+    def checking_api_versions(self, id: str) -> None:
+        """The connection stands, and the node was asked for its versions."""
+        node = self._node(id)
+        node.move_to(CHECKING_API_VERSIONS, id)
+        self._reset_connection_setup_timeout(node)
+        self._connecting.discard(id)
+
+    def ready(self, id: str) -> None:
+        """The connection can carry requests."""
+        node = self._node(id)
+        node.move_to(READY, id)
+        node.authentication_error = None
+        node.failed_attempts = 0
+        node.reconnect_backoff_ms = self._reconnect_backoff.backoff(0)
+        self._reset_connection_setup_timeout(node)
+        self._connecting.discard(id)
+
+    def authentication_failed(self, id: str, now_ms: int, error: AuthenticationError) -> None:
+        """The connection was lost because authentication failed."""
+        node = self._node(id)
+        node.move_to(AUTHENTICATION_FAILED, id)
+        node.authentication_error = error
+        node.last_connect_attempt_ms = now_ms
+        self._raise_reconnect_backoff(node)
+
+    def throttle(self, id: str, until_ms: int) -> None:
+        """Send nothing before ``until_ms`` (KIP-219); an earlier and longer throttle stays."""
+        node = self._nodes.get(id)
+        if node is not None:
+            node.throttle_until_ms = max(node.throttle_until_ms, until_ms)
+
+    def remove(self, id: str) -> None:
+        """Forget the node."""
+        self._nodes.pop(id, None)
+        self._connecting.discard(id)
+
+    def _node(self, id: str) -> _NodeConnectionState:
+        node = self._nodes.get(id)
+        if node is None:
+            raise IllegalStateError(f"there never was a connection to node {id}")
+        return node
+
+    def _raise_reconnect_backoff(self, node: _NodeConnectionState) -> None:
+        node.reconnect_backoff_ms = self._reconnect_backoff.backoff(node.failed_attempts)
+        node.failed_attempts += 1
+
+    def _reset_connection_setup_timeout(self, node: _NodeConnectionState) -> None:
+        node.failed_connect_attempts = 0
+        node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff(0)

@@ -1,0 +1,79 @@
+"""Why nodes cannot be reached, kept for error messages upstairs."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pykclient.network.cluster import Cluster
+from pykclient.types import Node
+
+_ADVICE = {
+    errno.ECONNREFUSED: "nothing listens there",
+    errno.EHOSTUNREACH: "check the address and the route",
+    errno.ENETUNREACH: "check the address and the route",
+}
+
+
+class ConnectionFailure(NamedTuple):
+    """The last failure of one address."""
+
+    address: str
+    reason: str
+
+
+def reason_of(error: BaseException) -> str:
+    """An error of the system or of the protocol in words."""
+    if isinstance(error, OSError) and error.strerror:
+        advice = _ADVICE.get(error.errno or 0)
+        return f"{error.strerror}, {advice}" if advice else error.strerror
+    return str(error) or type(error).__name__
+
+
+class ConnectionFailures:
+    """The last failure of each address that does not work now. Thread: owner writes, any reads."""
+
+    __slots__ = ("_failures",)
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[str, int], ConnectionFailure] = {}
+
+    def record(self, node: Node, reason: str, ip: str | None = None) -> bool:
+        """Note a failure; whether it differs from the last one, and so is worth a line in the log."""
+        where = f"{node.host}:{node.port}"
+        if ip is not None and ip != node.host:
+            where += f" ({ip})"
+        failure = ConnectionFailure(where, reason)
+        previous = self._failures.get((node.host, node.port))
+        self._failures[node.host, node.port] = failure
+        return failure != previous
+
+    def clear(self, node: Node) -> None:
+        """The address works."""
+        self._failures.pop((node.host, node.port), None)
+
+    def unreachable(self) -> list[ConnectionFailure]:
+        return list(self._failures.values())
+
+    def report(self, cluster: Cluster, bootstrap: Sequence[tuple[str, int]]) -> str:
+        """One sentence for an error message, such as ``2 of 3 bootstrap servers could not be reached (...)``.
+
+        Empty when every known node can be reached, or was not tried.
+        """
+        addresses = {(node.host, node.port) for node in cluster.nodes}
+        failed = {address: failure for address, failure in self._failures.items() if address in addresses}
+        kind = "bootstrap servers" if cluster.is_bootstrap_configured else "brokers"
+        if not failed:
+            failed = {address: failure for address, failure in self._failures.items() if address in set(bootstrap)}
+            addresses, kind = set(bootstrap), "bootstrap servers"
+        if not failed:
+            return ""
+        details = "; ".join(f"{address}: {reason}" for address, reason in failed.values())
+        report = f"{len(failed)} of {len(addresses)} {kind} could not be reached ({details})"
+        if kind == "brokers" and not failed.keys() & set(bootstrap):
+            report += (
+                ". The bootstrap servers gave these addresses: "
+                "check that the brokers' advertised.listeners can be reached from here"
+            )
+        return report

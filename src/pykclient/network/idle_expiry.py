@@ -1,0 +1,36 @@
+"""Which connection was idle for too long (Java: Selector.IdleExpiryManager)."""
+
+from __future__ import annotations
+
+
+class IdleExpiryManager:
+    """Connections in the order of their last use. Closes one per look, the oldest. Thread: owner."""
+
+    __slots__ = ("_last_used_ms", "_max_idle_ms", "_next_check_ms")
+
+    def __init__(self, max_idle_ms: int, now_ms: int) -> None:
+        self._max_idle_ms = max_idle_ms
+        self._next_check_ms = now_ms + max_idle_ms
+        self._last_used_ms: dict[str, int] = {}  # a dict keeps the order of insertion, so the first is the oldest
+
+    def update(self, connection_id: str, now_ms: int) -> None:
+        """Note that the connection is in use."""
+        self._last_used_ms.pop(connection_id, None)
+        self._last_used_ms[connection_id] = now_ms
+
+    def poll_expired(self, now_ms: int) -> tuple[str, int] | None:
+        """The connection that was idle for longest, with its idle time, if that is too long."""
+        if now_ms <= self._next_check_ms:
+            return None
+        if not self._last_used_ms:
+            self._next_check_ms = now_ms + self._max_idle_ms
+            return None
+        connection_id, last_used_ms = next(iter(self._last_used_ms.items()))
+        self._next_check_ms = last_used_ms + self._max_idle_ms
+        return (connection_id, now_ms - last_used_ms) if now_ms > self._next_check_ms else None
+
+    def oldest(self) -> str | None:
+        return next(iter(self._last_used_ms), None)
+
+    def remove(self, connection_id: str) -> None:
+        self._last_used_ms.pop(connection_id, None)

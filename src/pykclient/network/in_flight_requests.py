@@ -1,0 +1,127 @@
+"""Requests without an answer yet (Java: InFlightRequests)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pykclient.errors import IllegalStateError
+from pykclient.network.client_request import ClientRequest, ClientResponse
+from pykclient.network.network_send import NetworkSend
+
+
+class InFlightRequest:
+    """A request that was handed to the selector. Internal ones are the network client's own. Thread: owner."""
+
+    __slots__ = ("api_version", "is_internal", "request", "send", "send_ms", "throttle_ms")
+
+    def __init__(
+        self, request: ClientRequest, api_version: int, is_internal: bool, send: NetworkSend, send_ms: int
+    ) -> None:
+        self.request = request
+        self.api_version = api_version
+        self.is_internal = is_internal
+        self.send = send
+        self.send_ms = send_ms
+        self.throttle_ms = 0
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether the answer is late; time in which the node throttled the client does not count."""
+        return now_ms - self.send_ms - self.throttle_ms > self.request.request_timeout_ms
+
+    def response(
+        self, now_ms: int, body: object = None, *, disconnected: bool = False, timed_out: bool = False
+    ) -> ClientResponse:
+        """What came of the request."""
+        request = self.request
+        return ClientResponse(
+            request.request_builder.api_key,
+            self.api_version,
+            request.correlation_id,
+            request.callback,
+            request.destination,
+            request.created_ms,
+            now_ms,
+            disconnected,
+            timed_out,
+            None,
+            None,
+            body,
+        )
+
+
+class InFlightRequests:
+    """A queue per node, as nodes answer in order. Thread: owner."""
+
+    __slots__ = ("_count", "_max_per_connection", "_queues")
+
+    def __init__(self, max_in_flight_requests_per_connection: int) -> None:
+        self._max_per_connection = max_in_flight_requests_per_connection
+        self._queues: dict[str, deque[InFlightRequest]] = {}
+        self._count = 0
+
+    def add(self, in_flight: InFlightRequest) -> None:
+        node_id = in_flight.request.destination
+        queue = self._queues.get(node_id)
+        if queue is None:
+            queue = self._queues[node_id] = deque()
+        queue.append(in_flight)
+        self._count += 1
+
+    def complete_next(self, node_id: str) -> InFlightRequest:
+        """Take the oldest request to a node: the one that its next response answers."""
+        in_flight = self._queue(node_id).popleft()
+        self._count -= 1
+        return in_flight
+
+    def peek_next(self, node_id: str) -> InFlightRequest | None:
+        """The oldest request to a node, which stays."""
+        queue = self._queues.get(node_id)
+        return queue[0] if queue else None
+
+    def complete_sent(self, send: NetworkSend) -> InFlightRequest:
+        """Take the request that ``send`` carried, as no answer is expected to it."""
+        queue = self._queue(send.destination_id)
+        for in_flight in queue:
+            if in_flight.send is send:
+                queue.remove(in_flight)
+                self._count -= 1
+                return in_flight
+        raise IllegalStateError(f"no request to node {send.destination_id} belongs to {send!r}")
+
+    def can_send_more(self, node_id: str) -> bool:
+        """Whether the last request is out and the limit is not reached."""
+        queue = self._queues.get(node_id)
+        return not queue or (queue[-1].send.completed and len(queue) < self._max_per_connection)
+
+    def count(self, node_id: str | None = None) -> int:
+        if node_id is None:
+            return self._count
+        queue = self._queues.get(node_id)
+        return len(queue) if queue else 0
+
+    def clear_all(self, node_id: str) -> list[InFlightRequest]:
+        """Take all requests to a node, oldest first."""
+        cleared = self._queues.pop(node_id, None)
+        if not cleared:
+            return []
+        self._count -= len(cleared)
+        return list(cleared)
+
+    def nodes_with_timed_out_requests(self, now_ms: int) -> list[str]:
+        if not self._count:
+            return []
+        return [
+            node_id
+            for node_id, queue in self._queues.items()
+            if queue and any(in_flight.is_expired(now_ms) for in_flight in queue)
+        ]
+
+    def increment_throttle_time(self, node_id: str, throttle_ms: int) -> None:
+        for in_flight in self._queues.get(node_id, ()):
+            in_flight.throttle_ms += throttle_ms
+
+    def _queue(self, node_id: str) -> deque[InFlightRequest]:
+        queue = self._queues.get(node_id)
+        if not queue:
+            raise IllegalStateError(f"no request to node {node_id} is waiting for an answer")
+        return queue

@@ -1,0 +1,265 @@
+"""One connection: a transport, who is at its end, a frame going out and frames coming in (Java: KafkaChannel)."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+from typing import Final, Protocol
+
+from pykclient.errors import AuthenticationError, IllegalStateError
+from pykclient.network import channel_state
+from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
+from pykclient.network.channel_state import ChannelState
+from pykclient.network.memory_pool import MemoryPool
+from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, Frame, FrameReader
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+
+#: Bytes that one channel may read in one poll before the others get their turn.
+_READ_LIMIT: Final = 8 * 1024 * 1024
+
+_NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
+
+
+class KafkaChannel:
+    """States and steps of one connection; the selector says when. Thread: io."""
+
+    __slots__ = (
+        "_auth_frames",
+        "_auth_send",
+        "_authenticator",
+        "_reader",
+        "_remote_address",
+        "_transport",
+        "id",
+        "muted",
+        "ready",
+        "registered",
+        "send",
+        "state",
+    )
+
+    def __init__(self, id: str, transport: TransportLayer, authenticator: Authenticator, reader: FrameReader) -> None:
+        self.id = id
+        self.state = _NOT_CONNECTED
+        self.ready = False  # connected and authenticated; kept here because it is asked for each request
+        self.muted = False
+        self.registered = 0  # the events that the selector watches for; its own note
+        self.send: NetworkSend | None = None
+        self._transport = transport
+        self._authenticator = authenticator
+        self._reader = reader
+        self._remote_address: str | None = None
+        self._auth_send: NetworkSend | None = None
+        self._auth_frames: deque[Frame] = deque()
+
+    # --- what the selector asks ------------------------------------------------------------------------------------
+
+    @property
+    def sock(self) -> socket.socket:
+        return self._transport.sock
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport.is_connected
+
+    @property
+    def has_bytes_buffered(self) -> bool:
+        """Whether a read can make progress although the socket is not readable."""
+        return self._transport.has_bytes_buffered or self._reader.has_frame
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a whole frame has come and was not taken."""
+        return self._reader.has_frame
+
+    @property
+    def waits_for_memory(self) -> bool:
+        return self._reader.waits_for_memory
+
+    def interest(self) -> int:
+        """The events that this channel waits for, as a mask of ``selectors``."""
+        if not self._transport.is_connected:
+            return selectors.EVENT_WRITE
+        events = 0 if self.muted else selectors.EVENT_READ
+        if self._transport.wants_write or self._auth_send is not None or (self.ready and self.send is not None):
+            events |= selectors.EVENT_WRITE
+        return events
+
+    def describe(self) -> str:
+        """The peer's address for messages."""
+        return self._remote_address or self.id
+
+    # --- connecting ------------------------------------------------------------------------------------------------
+
+    def set_remote_address(self, host: str, port: int) -> None:
+        self._remote_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.state = self.state.with_details(self._remote_address)
+
+    def finish_connect(self) -> bool:
+        """Whether the connection now stands; raises OSError where it failed."""
+        if not self._transport.finish_connect():
+            return False
+        self._connected()
+        return True
+
+    def prepare(self, now_ms: int) -> None:
+        """Go on with handshake and authentication as far as possible; raises AuthenticationError or OSError."""
+        if self.state.state == channel_state.NOT_CONNECTED:
+            self._connected()
+            if self.ready:
+                return
+        try:
+            if not self._transport.ready:
+                self._transport.handshake()
+            if self._transport.ready and not self._authenticator.complete:
+                self._authenticate(now_ms)
+        except AuthenticationError as error:
+            self.state = self.state.move_to(channel_state.AUTHENTICATION_FAILED, error)
+            raise
+        self._maybe_ready()
+
+    def _connected(self) -> None:
+        self._maybe_ready()
+        if not self.ready:
+            self.state = self.state.move_to(channel_state.AUTHENTICATE)
+
+    def _maybe_ready(self) -> None:
+        if self._transport.ready and self._authenticator.complete and self._auth_send is None:
+            self.ready = True
+            self.state = self.state.move_to(channel_state.READY)
+
+    def _authenticate(self, now_ms: int) -> None:
+        authenticator = self._authenticator
+        while True:
+            if not self.send_authentication_frames(now_ms) or authenticator.complete:
+                return
+            if not self._auth_frames:
+                frames: list[Frame] = []
+                self.read(frames, one=True)
+                self._auth_frames.extend(frames)
+            if not self._auth_frames:
+                return
+            authenticator.receive(self._auth_frames.popleft(), now_ms)
+
+    def send_authentication_frames(self, now_ms: int) -> bool:
+        """Send what the authenticator has to say; whether all of it is out."""
+        while True:
+            if self._auth_send is None:
+                buffers = self._authenticator.next_frame(now_ms)
+                if buffers is None:
+                    return True
+                self._auth_send = NetworkSend(self.id, buffers)
+            sent = self._transport.write(self._auth_send.pending())
+            if sent is None:
+                return False
+            self._auth_send.advance(sent)
+            if not self._auth_send.completed:
+                return False
+            self._auth_send = None
+
+    # --- frames ----------------------------------------------------------------------------------------------------
+
+    def set_send(self, send: NetworkSend) -> None:
+        """Take a frame to send; there can be one at a time."""
+        if self.send is not None:
+            raise IllegalStateError(f"connection {self.id} is still sending the frame before this one")
+        self.send = send
+
+    def write(self) -> int:
+        """Write what the socket takes of the frame; the number of bytes that it took."""
+        send = self.send
+        if send is None:
+            return 0
+        written = 0
+        while not send.completed:
+            buffers = send.pending()
+            sent = self._transport.write(buffers)
+            if sent is None:
+                break
+            written += sent
+            wanted = send.remaining
+            send.advance(sent)
+            if sent < wanted and sent < sum(map(len, buffers)):
+                break
+        return written
+
+    def maybe_complete_send(self) -> NetworkSend | None:
+        """The frame, if it is out."""
+        send = self.send
+        if send is None or not send.completed:
+            return None
+        self.send = None
+        return send
+
+    def read(self, frames: list[Frame], one: bool) -> int:
+        """Append the frames that came, only the next if ``one``; the number of bytes that were read.
+
+        Frames that came before an error are in ``frames`` when it is raised: ConnectionResetError at the end of the
+        stream, InvalidReceiveError for a size that cannot be, another OSError for what the socket said.
+        """
+        reader = self._reader
+        if not reader.retry_allocation():
+            return 0
+        received = 0
+        if one:
+            frame = reader.next_frame()
+            if frame is not None:
+                frames.append(frame)
+                return 0
+        read_into = self._transport.read_into
+        while received < _READ_LIMIT:
+            target = reader.writable()
+            count = read_into(target)
+            if count is None:
+                break
+            if not count:
+                where = " in the middle of a frame" if reader.mid_frame else ""
+                raise ConnectionResetError(f"the connection was closed by the other side{where}")
+            received += count
+            reader.advance(count)
+            while (frame := reader.next_frame()) is not None:
+                frames.append(frame)
+                if one:
+                    return received
+            if count < len(target) or reader.waits_for_memory:
+                break
+        return received
+
+    def close(self) -> None:
+        self.ready = False
+        self._reader.close()
+        self._authenticator.close()
+        self._transport.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaChannel({self.id}, {self.state.state})"
+
+
+class ChannelBuilder(Protocol):
+    """Makes channels over sockets: here is where TLS and SASL come in (Java: ChannelBuilder). Thread: io."""
+
+    def build_channel(
+        self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
+    ) -> KafkaChannel:
+        """A channel over ``sock``: connecting to ``host`` as a client, or accepted by a server where that is None."""
+
+    def close(self) -> None: ...
+
+
+class PlaintextChannelBuilder:
+    """Neither encryption nor authentication (security.protocol=PLAINTEXT). Thread: io."""
+
+    __slots__ = ()
+
+    def build_channel(
+        self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
+    ) -> KafkaChannel:
+        is_server = host is None
+        reader = FrameReader(max_receive_size, memory_pool, first_limit=None if is_server else FIRST_RESPONSE_LIMIT)
+        transport = PlaintextTransportLayer(sock, is_connected=is_server)
+        return KafkaChannel(id, transport, PlaintextAuthenticator(), reader)
+
+    def close(self) -> None:
+        """Holds nothing."""

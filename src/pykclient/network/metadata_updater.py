@@ -1,0 +1,251 @@
+"""Keeps metadata fresh through the network client (Java: MetadataUpdater, NetworkClient.DefaultMetadataUpdater)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import AuthenticationError, KafkaError
+from pykclient.log_context import LogContext
+from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Metadata, MetadataRequestAndVersion
+from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.network.network_client import NetworkClient
+    from pykclient.protocol.messages.metadata import MetadataResponse
+
+_LISTENER_NOT_FOUND = errors.ListenerNotFoundError.code
+_REBOOTSTRAP_REQUIRED = errors.RebootstrapRequiredError.code
+
+#: First version whose leader epochs can be relied on; before it, they lagged during reassignments (Kafka 2.4).
+_RELIABLE_EPOCHS_FROM = 9
+
+
+class MetadataUpdater(Protocol):
+    """Where the network client's nodes come from. Thread: owner."""
+
+    def fetch_nodes(self) -> Sequence[Node]: ...
+
+    def fetch_cluster(self) -> Cluster: ...
+
+    @property
+    def bootstrap_addresses(self) -> Sequence[tuple[str, int]]: ...
+
+    def is_update_due(self, now_ms: int) -> bool:
+        """Whether a metadata request must go before all others."""
+
+    def maybe_update(self, now_ms: int) -> int:
+        """Send a request if one is due; milliseconds until the next look."""
+
+    def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None: ...
+
+    def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None: ...
+
+    def handle_successful_response(
+        self, correlation_id: int, version: int, now_ms: int, response: MetadataResponse
+    ) -> None: ...
+
+    def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
+        """Whether there was no metadata for ``trigger_ms``, or a broker asked to start again (KIP-1102)."""
+
+    def rebootstrap(self, now_ms: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ManualMetadataUpdater:
+    """Nodes that somebody else keeps up to date. Thread: owner."""
+
+    __slots__ = ("_cluster",)
+
+    bootstrap_addresses: Sequence[tuple[str, int]] = ()
+
+    def __init__(self, nodes: Sequence[Node] = ()) -> None:
+        self.set_nodes(nodes)
+
+    def set_nodes(self, nodes: Sequence[Node]) -> None:
+        self._cluster = Cluster(None, nodes)
+
+    def fetch_nodes(self) -> Sequence[Node]:
+        return self._cluster.nodes
+
+    def fetch_cluster(self) -> Cluster:
+        return self._cluster
+
+    def is_update_due(self, now_ms: int) -> bool:  # noqa: ARG002 - the seam's signature, here and below
+        return False
+
+    def maybe_update(self, now_ms: int) -> int:  # noqa: ARG002
+        return FOREVER_MS
+
+    def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None:
+        """Whoever sets the nodes sees it in the responses."""
+
+    def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
+        """No request is ever sent."""
+
+    def handle_successful_response(
+        self, correlation_id: int, version: int, now_ms: int, response: MetadataResponse
+    ) -> None:
+        """No request is ever sent."""
+
+    def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:  # noqa: ARG002
+        return False
+
+    def rebootstrap(self, now_ms: int) -> None:
+        """There is nothing to start from."""
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class DefaultMetadataUpdater:
+    """Asks the least loaded node whenever ``Metadata`` says that it is time. Thread: owner."""
+
+    __slots__ = (
+        "_attempt_start_ms",
+        "_client",
+        "_in_progress",
+        "_log",
+        "_metadata",
+        "_rebootstrap",
+        "_request_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        client: NetworkClient,
+        request_timeout_ms: int,
+        rebootstrap: bool,
+        log_context: LogContext,
+    ) -> None:
+        self._metadata = metadata
+        self._client = client
+        self._request_timeout_ms = request_timeout_ms
+        self._rebootstrap = rebootstrap  # metadata.recovery.strategy=rebootstrap
+        self._log = log_context.logger(__name__)
+        self._in_progress: MetadataRequestAndVersion | None = None
+        self._attempt_start_ms: int | None = None  # since when metadata is wanted and does not come
+
+    def fetch_nodes(self) -> Sequence[Node]:
+        return self._metadata.fetch().nodes
+
+    def fetch_cluster(self) -> Cluster:
+        return self._metadata.fetch()
+
+    @property
+    def bootstrap_addresses(self) -> Sequence[tuple[str, int]]:
+        return self._metadata.bootstrap_addresses
+
+    def is_update_due(self, now_ms: int) -> bool:
+        return self._in_progress is None and self._metadata.time_to_next_update(now_ms) == 0
+
+    def maybe_update(self, now_ms: int) -> int:
+        wait_ms = self._metadata.time_to_next_update(now_ms)
+        if self._in_progress is not None:
+            wait_ms = max(wait_ms, self._request_timeout_ms)
+        if wait_ms > 0:
+            return wait_ms
+        if self._attempt_start_ms is None:
+            self._attempt_start_ms = now_ms
+        # The timeouts below and the choice of the node depend on each other: whatever makes least_loaded_node choose
+        # another node must end the poll.
+        candidate = self._client.least_loaded_node(now_ms)
+        if self._rebootstrap and not candidate.has_node_available_or_connection_ready:
+            self.rebootstrap(now_ms)
+            candidate = self._client.least_loaded_node(now_ms)
+        if candidate.node is None:
+            self._log.debug("No node is available for a metadata request")
+            return self._client.reconnect_backoff_ms
+        return self._maybe_update_from(candidate.node, now_ms)
+
+    def _maybe_update_from(self, node: Node, now_ms: int) -> int:
+        client = self._client
+        if client.can_send_request(node.id_string, now_ms):
+            request = self._metadata.new_metadata_request_and_version(now_ms)
+            self._log.debug("Sending metadata request to %s", node)
+            self._in_progress = request
+            client.send_internal_metadata_request(request.request_builder, node.id_string, now_ms)
+            return self._request_timeout_ms
+        # While any connection is being made, wait for it rather than connect to one node after the other.
+        if client.is_any_node_connecting():
+            return client.reconnect_backoff_ms
+        if client.can_connect(node, now_ms):
+            self._log.debug("Connecting to %s for a metadata request", node)
+            client.initiate_connect(node, now_ms)
+            return client.reconnect_backoff_ms
+        # Connected, but it cannot take more, or is being asked for its versions: an event will end the wait.
+        return FOREVER_MS
+
+    def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None:
+        cluster = self._metadata.fetch()
+        if cluster.is_bootstrap_configured:
+            node = cluster.node_by_id(int(node_id))
+            if node is not None:
+                self._log.debug("Bootstrap server %s disconnected before it gave metadata", node)
+        if self.is_update_due(now_ms):
+            # It would be asked for now and cannot be; so back off as after a request that failed.
+            self.handle_failed_request(now_ms, None)
+        if error is not None:
+            self._metadata.fatal_error(error)
+        self._metadata.request_update(False)  # the node may be gone for good
+
+    def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
+        if error is not None:
+            self._metadata.fatal_error(error)
+        self._metadata.failed_update(now_ms)
+        self._in_progress = None
+
+    def handle_successful_response(
+        self, correlation_id: int, version: int, now_ms: int, response: MetadataResponse
+    ) -> None:
+        in_progress, self._in_progress = self._in_progress, None
+        self._log_problems(correlation_id, response)
+        if self._rebootstrap and response.error_code == _REBOOTSTRAP_REQUIRED:
+            self._log.info("A broker asks to start again from the bootstrap servers")
+            self._attempt_start_ms = -FOREVER_MS
+        elif not response.brokers or in_progress is None:
+            # A broker that is starting up knows of no brokers yet.
+            self._metadata.failed_update(now_ms)
+        else:
+            if version < _RELIABLE_EPOCHS_FROM:
+                for topic in response.topics:
+                    for partition in topic.partitions:
+                        partition.leader_epoch = -1
+            self._attempt_start_ms = None
+            self._metadata.update(in_progress.request_version, response, in_progress.is_partial_update, now_ms)
+
+    def _log_problems(self, correlation_id: int, response: MetadataResponse) -> None:
+        missing = [
+            f"{topic.name}-{partition.partition_index}"
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code == _LISTENER_NOT_FOUND
+        ]
+        if missing:
+            self._log.warning(
+                "The leaders of %d partitions have no listener of this kind, such as those of %s",
+                len(missing),
+                missing[:10],
+            )
+        topic_errors = {
+            topic.name or str(topic.topic_id): type(errors.for_code(topic.error_code)).__name__
+            for topic in response.topics
+            if topic.error_code
+        }
+        if topic_errors:
+            self._log.warning("Metadata response %d has errors that may pass: %s", correlation_id, topic_errors)
+
+    def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
+        return self._attempt_start_ms is not None and now_ms - self._attempt_start_ms > trigger_ms
+
+    def rebootstrap(self, now_ms: int) -> None:
+        self._metadata.rebootstrap()
+        self._attempt_start_ms = now_ms
+
+    def close(self) -> None:
+        self._metadata.close()

@@ -1,0 +1,634 @@
+"""Requests to nodes and their responses, over connections that it makes itself (Java: NetworkClient)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS, Clock
+from pykclient.errors import (
+    AuthenticationError,
+    DisconnectError,
+    IllegalStateError,
+    KafkaError,
+    ProtocolError,
+    RemoteProtocolError,
+    UnsupportedVersionError,
+)
+from pykclient.log_context import LogContext
+from pykclient.metrics import Sensor
+from pykclient.network import channel_state
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.api_versions_exchange import (
+    api_versions_request,
+    fallback_version,
+    node_api_versions,
+    parse_api_versions_response,
+)
+from pykclient.network.channel_state import ChannelState
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
+from pykclient.network.connection_failures import ConnectionFailure, ConnectionFailures, reason_of
+from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
+from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
+from pykclient.network.kafka_client import LeastLoadedNode
+from pykclient.network.metadata import Metadata
+from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
+from pykclient.network.network_receive import Frame
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, Selectable, SocketAddress
+from pykclient.network.throttling import should_client_throttle, throttle_time_ms
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import encode_request, parse_response
+from pykclient.protocol.message import Response
+from pykclient.protocol.messages.api_versions import ApiVersionsResponse
+from pykclient.protocol.messages.metadata import MetadataResponse
+from pykclient.types import Node
+
+_ACTIVE, _CLOSING, _CLOSED = "ACTIVE", "CLOSING", "CLOSED"
+
+_UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
+
+#: SASL exchanges use the ids above, so that their answers are never taken for others (Java: SaslClientAuthenticator).
+_MAX_CORRELATION_ID: Final = (1 << 31) - 1 - 8
+
+
+class NetworkClientConfig:
+    """What a network client is made with; times in milliseconds.
+
+    ``rebootstrap_trigger_ms`` None: metadata.recovery.strategy is none. ``throttle_time_sensor`` is recorded with the
+    throttle time of each response.
+    """
+
+    __slots__ = (
+        "backoff",
+        "client_id",
+        "discover_broker_versions",
+        "host_resolver",
+        "max_in_flight_requests_per_connection",
+        "rebootstrap_trigger_ms",
+        "request_timeout_ms",
+        "rng",
+        "socket_receive_buffer",
+        "socket_send_buffer",
+        "throttle_time_sensor",
+    )
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        max_in_flight_requests_per_connection: int = 100,
+        request_timeout_ms: int = 30_000,
+        backoff: BackoffConfig | None = None,
+        socket_send_buffer: int = USE_DEFAULT_BUFFER_SIZE,
+        socket_receive_buffer: int = USE_DEFAULT_BUFFER_SIZE,
+        discover_broker_versions: bool = True,
+        rebootstrap_trigger_ms: int | None = 300_000,
+        host_resolver: HostResolver | None = None,
+        throttle_time_sensor: Sensor | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.client_id = client_id
+        self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
+        self.request_timeout_ms = request_timeout_ms
+        self.backoff = backoff or BackoffConfig(50, 1_000, 10_000, 30_000)
+        self.socket_send_buffer = socket_send_buffer
+        self.socket_receive_buffer = socket_receive_buffer
+        self.discover_broker_versions = discover_broker_versions
+        self.rebootstrap_trigger_ms = rebootstrap_trigger_ms
+        self.host_resolver = host_resolver or DefaultHostResolver()
+        self.throttle_time_sensor = throttle_time_sensor
+        self.rng = rng or random.Random()
+
+
+class NetworkClient:
+    """Implements ``KafkaClient`` over a ``Selectable``; holds no socket and reads no clock but the one it is given.
+
+    What a node sends is not trusted: a frame that cannot be the answer to the oldest request closes the connection.
+    Thread: owner, but for ``wakeup``, ``initiate_close``, ``active`` and ``connection_report``.
+    """
+
+    def __init__(
+        self,
+        config: NetworkClientConfig,
+        selector: Selectable,
+        metadata: Metadata | MetadataUpdater,
+        api_versions: ApiVersions,
+        clock: Clock,
+        log_context: LogContext,
+    ) -> None:
+        self._config = config
+        self._selector = selector
+        self._api_versions = api_versions
+        self._clock = clock
+        self._log = log_context.logger(__name__)
+        self._request_timeout_ms = config.request_timeout_ms
+        self.reconnect_backoff_ms = config.backoff.reconnect_ms
+        self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
+        self._connection_states = ClusterConnectionStates(config.backoff, log_context, config.host_resolver, config.rng)
+        self._failures = ConnectionFailures()
+        self._nodes: dict[str, tuple[Node, str]] = {}  # id -> node and the address last tried
+        self._nodes_needing_api_versions: dict[str, RequestBuilder] = {}
+        self._aborted_sends: list[ClientResponse] = []
+        self._correlation_id = 0
+        self._state = _ACTIVE
+        self._updater: MetadataUpdater
+        if isinstance(metadata, Metadata):
+            self._updater = DefaultMetadataUpdater(
+                metadata, self, config.request_timeout_ms, config.rebootstrap_trigger_ms is not None, log_context
+            )
+        else:
+            self._updater = metadata
+
+    # --- readiness -------------------------------------------------------------------------------------------------
+
+    def is_ready(self, node: Node, now_ms: int) -> bool:
+        """Whether a request can go to ``node`` now; never while metadata is due, as that goes first."""
+        return not self._updater.is_update_due(now_ms) and self.can_send_request(node.id_string, now_ms)
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        if node.port < 0 or not node.host:
+            raise errors.IllegalArgumentError(f"{node} has no address to connect to")
+        if self.is_ready(node, now_ms):
+            return True
+        if self.can_connect(node, now_ms):
+            self.initiate_connect(node, now_ms)
+        return False
+
+    def can_send_request(self, node_id: str, now_ms: int) -> bool:
+        """Whether the connection stands, is not throttled, and has room for another request."""
+        return (
+            self._connection_states.is_ready(node_id, now_ms)
+            and self._selector.is_channel_ready(node_id)
+            and self._in_flight.can_send_more(node_id)
+        )
+
+    def can_connect(self, node: Node, now_ms: int) -> bool:
+        return self._connection_states.can_connect(node.id_string, now_ms)
+
+    def is_any_node_connecting(self) -> bool:
+        return any(self._connection_states.is_connecting(node.id_string) for node in self._updater.fetch_nodes())
+
+    def connection_delay_ms(self, node: Node, now_ms: int) -> int:
+        return self._connection_states.connection_delay_ms(node.id_string, now_ms)
+
+    def poll_delay_ms(self, node: Node, now_ms: int) -> int:
+        return self._connection_states.poll_delay_ms(node.id_string, now_ms)
+
+    def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
+        """How long the connection is still throttled."""
+        return self._connection_states.throttle_delay_ms(node.id_string, now_ms)
+
+    def connection_failed(self, node: Node) -> bool:
+        return self._connection_states.is_disconnected(node.id_string)
+
+    def authentication_error(self, node: Node) -> AuthenticationError | None:
+        return self._connection_states.authentication_error(node.id_string)
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        return self._connection_states.has_ready_nodes(now_ms)
+
+    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+        """The connected node with the fewest requests in flight; else one that is connecting, else one to connect to.
+
+        Of the last, the one that was tried longest ago.
+        """
+        nodes = self._updater.fetch_nodes()
+        if not nodes:
+            raise IllegalStateError("there are no nodes in the Kafka cluster")
+        states = self._connection_states
+        least = FOREVER_MS
+        ready: Node | None = None
+        connecting: Node | None = None
+        connectable: Node | None = None
+        any_ready = False
+        offset = self._config.rng.randrange(len(nodes))
+        for index in range(len(nodes)):
+            node = nodes[(offset + index) % len(nodes)]
+            id = node.id_string
+            if not any_ready:
+                any_ready = states.is_ready(id, now_ms) and self._selector.is_channel_ready(id)
+            if self.can_send_request(id, now_ms):
+                in_flight = self._in_flight.count(id)
+                if not in_flight:
+                    return LeastLoadedNode(node, True)
+                if in_flight < least:
+                    least, ready = in_flight, node
+            elif states.is_preparing_connection(id):
+                connecting = node
+            elif states.can_connect(id, now_ms) and (
+                connectable is None
+                or states.last_connect_attempt_ms(connectable.id_string) > states.last_connect_attempt_ms(id)
+            ):
+                connectable = node
+        return LeastLoadedNode(ready or connecting or connectable, any_ready)
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    def new_client_request(
+        self,
+        node_id: str,
+        request_builder: RequestBuilder,
+        created_ms: int,
+        expect_response: bool,
+        request_timeout_ms: int | None = None,
+        callback: Callable[[ClientResponse], None] | None = None,
+    ) -> ClientRequest:
+        timeout_ms = self._request_timeout_ms if request_timeout_ms is None else request_timeout_ms
+        return ClientRequest(
+            node_id,
+            request_builder,
+            self._next_correlation_id(),
+            self._config.client_id,
+            created_ms,
+            expect_response,
+            timeout_ms,
+            callback,
+        )
+
+    def _next_correlation_id(self) -> int:
+        correlation_id = self._correlation_id
+        self._correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
+        return correlation_id
+
+    def send(self, request: ClientRequest, now_ms: int) -> None:
+        if not self.can_send_request(request.destination, now_ms):
+            raise IllegalStateError(f"a request was sent to node {request.destination}, which is not ready")
+        self._do_send(request, False, now_ms)
+
+    def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> None:
+        """For the metadata updater, which gets the response."""
+        self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
+
+    def _do_send(self, request: ClientRequest, is_internal: bool, now_ms: int) -> None:
+        self._ensure_active()
+        node_id = request.destination
+        builder = request.request_builder
+        version = builder.latest_allowed_version
+        try:
+            versions = self._api_versions.get(node_id)
+            if versions is not None:  # None: versions are not discovered, or this is the request that discovers them
+                version = versions.latest_usable_version(builder.api_key, builder.oldest_allowed_version, version)
+            message = builder.build(version)
+            writer = encode_request(message, version, request.correlation_id, request.client_id)
+        except UnsupportedVersionError as error:
+            # Not sent at all; the next poll answers it.
+            self._log.debug("Node %s has no version for %r: %s", node_id, request, error)
+            if not is_internal:
+                self._aborted_sends.append(self._version_mismatch(request, version, now_ms, error))
+            elif request.api_key == ApiKeys.METADATA:
+                self._updater.handle_failed_request(now_ms, error)
+            return
+        if self._log.isEnabledFor(logging.DEBUG):
+            name = ApiKeys.name_of(builder.api_key)
+            self._log.debug("Sending %s v%d, id %d, to node %s", name, version, request.correlation_id, node_id)
+        send = NetworkSend(node_id, writer.buffers(), request.expect_response)
+        self._in_flight.add(InFlightRequest(request, version, is_internal, send, now_ms))
+        self._selector.send(send)
+
+    @staticmethod
+    def _version_mismatch(
+        request: ClientRequest, version: int, now_ms: int, error: UnsupportedVersionError
+    ) -> ClientResponse:
+        return ClientResponse(
+            request.api_key,
+            version,
+            request.correlation_id,
+            request.callback,
+            request.destination,
+            now_ms,
+            now_ms,
+            version_mismatch=error,
+        )
+
+    # --- polling ---------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        self._ensure_active()
+        responses: list[ClientResponse]
+        if self._aborted_sends:
+            responses, self._aborted_sends = self._aborted_sends, []
+            self._complete(responses)
+            return responses
+        metadata_timeout_ms = self._updater.maybe_update(now_ms)
+        selector = self._selector
+        selector.poll(min(timeout_ms, metadata_timeout_ms, self._request_timeout_ms))
+        now_ms = self._clock.now_ms()
+        responses = []
+        if selector.completed_sends:
+            self._handle_completed_sends(responses, now_ms)
+        if selector.completed_receives:
+            self._handle_completed_receives(responses, now_ms)
+        if selector.disconnected:
+            self._handle_disconnections(responses, now_ms)
+        if selector.connected:
+            self._handle_connections()
+        if self._nodes_needing_api_versions:
+            self._handle_initiate_api_version_requests(now_ms)
+        self._handle_timed_out_connections(responses, now_ms)
+        self._handle_timed_out_requests(responses, now_ms)
+        self._handle_rebootstrap(responses, now_ms)
+        self._complete(responses)
+        return responses
+
+    def _complete(self, responses: list[ClientResponse]) -> None:
+        for response in responses:
+            try:
+                response.on_complete()
+            except Exception:  # noqa: BLE001 - one request's callback must not take down those of the others
+                self._log.error("The callback of %r failed", response, exc_info=True)
+
+    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
+        responses += [
+            self._in_flight.complete_sent(send).response(now_ms)
+            for send in self._selector.completed_sends
+            if not send.expect_response
+        ]
+
+    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
+        rejected: set[str] = set()
+        for node_id, frame in self._selector.completed_receives:
+            if node_id in rejected:
+                continue
+            in_flight = self._in_flight.peek_next(node_id)
+            try:
+                if in_flight is None:
+                    raise RemoteProtocolError("it sent a response that nobody had asked for")
+                body = self._parse(in_flight, frame)
+            except ProtocolError as error:
+                rejected.add(node_id)
+                self._log.warning("Closing the connection to %s: %s", self._name(node_id), error)
+                self._drop(responses, node_id, now_ms, error)
+                continue
+            self._in_flight.complete_next(node_id)
+            self._throttle(in_flight, body, now_ms)
+            if not in_flight.is_internal:
+                responses.append(in_flight.response(now_ms, body))
+            elif isinstance(body, MetadataResponse):
+                self._updater.handle_successful_response(
+                    in_flight.request.correlation_id, in_flight.api_version, now_ms, body
+                )
+            elif isinstance(body, ApiVersionsResponse):
+                self._handle_api_versions_response(responses, in_flight, body, now_ms)
+
+    @staticmethod
+    def _parse(in_flight: InFlightRequest, frame: Frame) -> Response:
+        request = in_flight.request
+        api_key, version = request.request_builder.api_key, in_flight.api_version
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id != request.correlation_id:
+            raise RemoteProtocolError(
+                f"it answered request {correlation_id} where the answer to {request.correlation_id} "
+                f"({ApiKeys.name_of(api_key)} v{version}) was due"
+            )
+        try:
+            if api_key == ApiKeys.API_VERSIONS:
+                return parse_api_versions_response(frame, version)[1]
+            return parse_response(frame, api_key, version)[1]
+        except ProtocolError as error:
+            name = ApiKeys.name_of(api_key)
+            raise RemoteProtocolError(f"its {name} v{version} response is unreadable: {error}") from error
+
+    def _throttle(self, in_flight: InFlightRequest, body: Response, now_ms: int) -> None:
+        """Hold back further requests where the response asks for that (KIP-219)."""
+        throttle_ms = throttle_time_ms(body)
+        sensor = self._config.throttle_time_sensor
+        if sensor is not None:
+            sensor.record(throttle_ms, now_ms)
+        if throttle_ms > 0 and should_client_throttle(in_flight.request.api_key, in_flight.api_version):
+            node_id = in_flight.request.destination
+            self._in_flight.increment_throttle_time(node_id, throttle_ms)
+            self._connection_states.throttle(node_id, now_ms + throttle_ms)
+            self._log.debug("Node %s throttles this client for %d ms", node_id, throttle_ms)
+
+    def _handle_api_versions_response(
+        self, responses: list[ClientResponse], in_flight: InFlightRequest, body: ApiVersionsResponse, now_ms: int
+    ) -> None:
+        node_id = in_flight.request.destination
+        if body.error_code == 0:
+            self._api_versions.update(node_id, node_api_versions(body))
+            self._became_ready(node_id)
+        elif body.error_code == _UNSUPPORTED_VERSION and in_flight.api_version > 0:
+            version = min(fallback_version(body), in_flight.api_version - 1)
+            self._log.debug("Node %s wants to be asked for its versions in version %d", node_id, version)
+            self._nodes_needing_api_versions[node_id] = api_versions_request(version)
+        else:
+            error = errors.for_code(body.error_code)
+            self._log.warning("%s refused to tell its API versions: %s", self._name(node_id), error)
+            self._drop(responses, node_id, now_ms, KafkaError(f"it refused to tell its API versions: {error}"))
+
+    def _became_ready(self, node_id: str) -> None:
+        self._connection_states.ready(node_id)
+        known = self._nodes.get(node_id)
+        if known is not None:
+            self._failures.clear(known[0])
+        self._log.debug("Connection to %s is ready", self._name(node_id))
+
+    def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, state in self._selector.disconnected.items():
+            if not self._connection_states.is_disconnected(node_id):
+                self._process_disconnection(responses, node_id, now_ms, state)
+
+    def _handle_connections(self) -> None:
+        for node_id in self._selector.connected:
+            if self._config.discover_broker_versions:
+                # Sent when the channel is ready: a handshake may come first.
+                self._nodes_needing_api_versions[node_id] = api_versions_request()
+            else:
+                self._became_ready(node_id)
+
+    def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
+        for node_id, builder in list(self._nodes_needing_api_versions.items()):
+            if self._selector.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
+                # Only now, so that the state does not outlast a handshake that never ends: connecting has a timeout.
+                self._connection_states.checking_api_versions(node_id)
+                del self._nodes_needing_api_versions[node_id]
+                self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
+
+    def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id in self._connection_states.nodes_with_connection_setup_timeout(now_ms):
+            timeout_ms = self._connection_states.connection_setup_timeout_ms(node_id)
+            reason = TimeoutError(f"no connection within {timeout_ms} ms")
+            self._drop(responses, node_id, now_ms, reason, timed_out=True)
+
+    def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
+            in_flight = self._in_flight.peek_next(node_id)
+            assert in_flight is not None
+            name = ApiKeys.name_of(in_flight.request.api_key)
+            reason = TimeoutError(f"no answer to {name} within {in_flight.request.request_timeout_ms} ms")
+            self._log.info("Disconnecting from %s: %s", self._name(node_id), reason)
+            self._drop(responses, node_id, now_ms, reason, timed_out=True)
+
+    def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
+        trigger_ms = self._config.rebootstrap_trigger_ms
+        if trigger_ms is None or not self._updater.needs_rebootstrap(now_ms, trigger_ms):
+            return
+        for node in self._updater.fetch_nodes():
+            node_id = node.id_string
+            self._selector.close_channel(node_id)
+            if self._connection_states.is_connecting(node_id) or self._connection_states.is_connected(node_id):
+                state = ChannelState(
+                    channel_state.LOCAL_CLOSE, cause=KafkaError("starting again from bootstrap servers")
+                )
+                self._process_disconnection(responses, node_id, now_ms, state)
+        self._updater.rebootstrap(now_ms)
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    def initiate_connect(self, node: Node, now_ms: int) -> None:
+        """Start to connect; a failure shows in the connection's state, and the next try waits."""
+        node_id = node.id_string
+        ip = node.host
+        try:
+            self._connection_states.connecting(node_id, now_ms, node.host)
+            self._nodes[node_id] = node, ip
+            ip = self._connection_states.current_address(node_id)
+            self._nodes[node_id] = node, ip
+            self._log.debug("Connecting to %s at %s", node, ip)
+            address = SocketAddress(ip, node.port, node.host)
+            self._selector.connect(
+                node_id, address, self._config.socket_send_buffer, self._config.socket_receive_buffer
+            )
+        except (OSError, OverflowError) as error:  # OverflowError: a port that is none
+            self._note_failure(node_id, reason_of(error))
+            self._connection_states.disconnected(node_id, now_ms)
+            self._updater.handle_server_disconnect(now_ms, node_id, None)
+
+    def disconnect(self, node_id: str) -> None:
+        if self._connection_states.is_disconnected(node_id):
+            return
+        self._log.info("Disconnecting from %s, as asked to", self._name(node_id))
+        self._selector.close_channel(node_id)
+        now_ms = self._clock.now_ms()
+        self._cancel_in_flight_requests(self._aborted_sends, node_id, now_ms, timed_out=False)
+        self._connection_states.disconnected(node_id, now_ms)
+        self._api_versions.remove(node_id)
+        self._nodes_needing_api_versions.pop(node_id, None)
+
+    def close_node(self, node_id: str) -> None:
+        self._log.info("Closing the connection to %s, as asked to", self._name(node_id))
+        self._selector.close_channel(node_id)
+        self._cancel_in_flight_requests(None, node_id, self._clock.now_ms(), timed_out=False)
+        self._connection_states.remove(node_id)
+        self._api_versions.remove(node_id)
+        self._nodes_needing_api_versions.pop(node_id, None)
+
+    def _drop(
+        self, responses: list[ClientResponse], node_id: str, now_ms: int, cause: Exception, *, timed_out: bool = False
+    ) -> None:
+        """Close a connection from this side."""
+        self._selector.close_channel(node_id)
+        state = ChannelState(channel_state.LOCAL_CLOSE, cause=cause)
+        self._process_disconnection(responses, node_id, now_ms, state, timed_out=timed_out)
+
+    def _process_disconnection(
+        self,
+        responses: list[ClientResponse],
+        node_id: str,
+        now_ms: int,
+        state: ChannelState,
+        *,
+        timed_out: bool = False,
+    ) -> None:
+        was_ready = self._connection_states.is_ready(node_id, FOREVER_MS)
+        self._connection_states.disconnected(node_id, now_ms)
+        self._api_versions.remove(node_id)
+        self._nodes_needing_api_versions.pop(node_id, None)
+        if state.state == channel_state.AUTHENTICATION_FAILED and state.exception is not None:
+            self._connection_states.authentication_failed(node_id, now_ms, state.exception)
+            self._note_failure(node_id, f"authentication failed: {state.exception}")
+        elif state.state == channel_state.EXPIRED:
+            self._log.debug("Idle connection to %s was closed", self._name(node_id))
+        elif was_ready and not timed_out:
+            cause = reason_of(state.cause) if state.cause is not None else "connection lost"
+            self._log.info("Disconnected from %s: %s", self._name(node_id), cause)
+        else:
+            self._note_failure(node_id, self._reason(state))
+        self._cancel_in_flight_requests(responses, node_id, now_ms, timed_out=timed_out)
+        self._updater.handle_server_disconnect(now_ms, node_id, state.exception)
+
+    @staticmethod
+    def _reason(state: ChannelState) -> str:
+        """Why a connection did not come to carry requests."""
+        cause = reason_of(state.cause) if state.cause is not None else "connection lost"
+        if state.state == channel_state.AUTHENTICATE:
+            return f"{cause} during authentication (wrong security.protocol, or a firewall that blocks Kafka)"
+        if state.state == channel_state.READY and isinstance(state.cause, ConnectionResetError):
+            return f"{cause} before it answered anything (does the listener expect TLS or SASL? see security.protocol)"
+        return cause
+
+    def _note_failure(self, node_id: str, reason: str) -> None:
+        known = self._nodes.get(node_id)
+        if known is None:
+            return
+        node, ip = known
+        is_new = self._failures.record(node, reason, ip)
+        level = logging.WARNING if is_new else logging.DEBUG
+        self._log.log(level, "Connection to %s failed: %s", self._name(node_id), reason)
+
+    def _cancel_in_flight_requests(
+        self, responses: list[ClientResponse] | None, node_id: str, now_ms: int, *, timed_out: bool
+    ) -> None:
+        """Answer all requests to a node as disconnected; ``responses`` None leaves them without an answer."""
+        for in_flight in self._in_flight.clear_all(node_id):
+            request = in_flight.request
+            self._log.debug(
+                "Cancelled %s, id %d, to node %s, created %d ms and sent %d ms ago",
+                ApiKeys.name_of(request.api_key),
+                request.correlation_id,
+                node_id,
+                now_ms - request.created_ms,
+                now_ms - in_flight.send_ms,
+            )
+            if not in_flight.is_internal:
+                if responses is not None:
+                    responses.append(in_flight.response(now_ms, disconnected=True, timed_out=timed_out))
+            elif request.api_key == ApiKeys.METADATA:
+                self._updater.handle_failed_request(now_ms, None)
+
+    def _name(self, node_id: str) -> str:
+        known = self._nodes.get(node_id)
+        return f"node {node_id}" if known is None else f"node {node_id} ({known[0].host}:{known[0].port})"
+
+    # --- state -----------------------------------------------------------------------------------------------------
+
+    def in_flight_request_count(self, node_id: str | None = None) -> int:
+        return self._in_flight.count(node_id)
+
+    def has_in_flight_requests(self, node_id: str | None = None) -> bool:
+        return self._in_flight.count(node_id) > 0
+
+    def connection_report(self) -> str:
+        return self._failures.report(self._updater.fetch_cluster(), self._updater.bootstrap_addresses)
+
+    @property
+    def unreachable(self) -> list[ConnectionFailure]:
+        """Each address that could not be reached when it was last tried, and why."""
+        return self._failures.unreachable()
+
+    def wakeup(self) -> None:
+        self._selector.wakeup()
+
+    def initiate_close(self) -> None:
+        if self._state == _ACTIVE:
+            self._state = _CLOSING
+            self.wakeup()
+
+    @property
+    def active(self) -> bool:
+        return self._state == _ACTIVE
+
+    def _ensure_active(self) -> None:
+        if self._state != _ACTIVE:
+            raise DisconnectError(f"the network client is {self._state.lower()}")
+
+    def close(self) -> None:
+        if self._state != _CLOSED:
+            self._state = _CLOSED
+            self._selector.close()
+            self._updater.close()

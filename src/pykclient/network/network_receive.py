@@ -1,0 +1,216 @@
+"""Frames out of a stream of bytes, without I/O (Java: NetworkReceive)."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from pykclient.errors import RemoteProtocolError
+from pykclient.network.memory_pool import UNLIMITED, MemoryPool
+
+#: ``max_size`` for no limit but that of the size field itself.
+UNLIMITED_SIZE = -1
+
+#: A client's first response answers ApiVersions and is a few hundred bytes; anything like this is no Kafka.
+FIRST_RESPONSE_LIMIT = 16 * 1024 * 1024
+
+#: Bytes that one read takes at most, unless a larger frame is under way.
+BUFFER_SIZE = 64 * 1024
+
+_SIZE = struct.Struct(">i")
+
+Frame = bytes | bytearray
+
+
+class InvalidReceiveError(RemoteProtocolError):
+    """The size of a frame cannot be right."""
+
+
+class NetworkReceive(NamedTuple):
+    """A whole frame, without its size prefix, and the connection it came from."""
+
+    source: str
+    payload: Frame
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return len(self.payload) + 4
+
+
+class FrameReader:
+    """Slices a stream into frames: fill ``writable()``, tell ``advance`` how much came, take frames until None.
+
+    Frames that fit into the buffer are copied out of it as bytes, many per read. A larger frame gets a buffer of its
+    own, into which the rest of it is then received directly, so its bytes are copied at most once, and mostly never.
+
+    With a bounded ``memory_pool`` nothing is read ahead: first a size, then that many bytes into a buffer of the pool.
+    While the pool is out of memory ``waits_for_memory`` is true, and ``writable`` empty.
+
+    ``first_limit`` bounds the first frame of all, for a client that may have reached something that is no Kafka.
+    Thread: owner.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_first",
+        "_large",
+        "_large_end",
+        "_max_size",
+        "_pool",
+        "_start",
+        "_view",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        max_size: int = UNLIMITED_SIZE,
+        memory_pool: MemoryPool = UNLIMITED,
+        first_limit: int | None = None,
+        buffer_size: int = BUFFER_SIZE,
+    ) -> None:
+        self._max_size = max_size
+        self._first = first_limit
+        self._pool = None if memory_pool.size is None else memory_pool
+        self._buffer = bytearray(4 if self._pool else buffer_size)
+        self._view = memoryview(self._buffer)
+        self._start = 0  # first byte that is not taken
+        self._end = 0  # first byte that is not filled
+        self._large: bytearray | None = None  # a frame with a buffer of its own, filled up to _large_end
+        self._large_end = 0
+        self._wanted = 0  # size of a frame that the pool has no memory for
+
+    @property
+    def waits_for_memory(self) -> bool:
+        return self._wanted > 0 and self._large is None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that came and are not taken yet, of whole frames or not."""
+        return self._end - self._start
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether the stream, if it ended now, would end inside a frame."""
+        return self._large is not None or self._end > self._start or self._wanted > 0
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether ``next_frame`` gives a frame without more bytes."""
+        if self._large is not None:
+            return self._large_end == len(self._large)
+        available = self._end - self._start
+        return available >= 4 and not self._pool and available - 4 >= _SIZE.unpack_from(self._buffer, self._start)[0]
+
+    def writable(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_end :]
+        if self._wanted:
+            return self._view[:0]
+        return self._view[self._end :] if self._end else self._view
+
+    def advance(self, count: int) -> None:
+        """Note that ``count`` bytes of ``writable()`` were filled."""
+        if self._large is not None:
+            self._large_end += count
+        else:
+            self._end += count
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame; InvalidReceiveError for a size that cannot be."""
+        large = self._large
+        if large is not None:
+            if self._large_end < len(large):
+                return None
+            self._large = None
+            return large
+        start, end = self._start, self._end
+        available = end - start
+        if available < 4:
+            if not available:
+                self._start = self._end = 0
+            elif len(self._buffer) - end < 4:
+                self._compact()
+            return None
+        size: int = _SIZE.unpack_from(self._buffer, start)[0]
+        if self._first is not None or size <= 0 or size > self._max_size >= 0:
+            self._check_size(size)
+        if self._pool is not None:
+            return self._allocate_from_pool(size)
+        stop = start + 4 + size
+        if stop <= end:
+            frame = bytes(self._view[start + 4 : stop])
+            if stop == end:
+                self._start = self._end = 0
+            else:
+                self._start = stop
+            return frame
+        if size + 4 > len(self._buffer):
+            self._start_large(size)
+        elif stop > len(self._buffer):
+            self._compact()
+        return None
+
+    def retry_allocation(self) -> bool:
+        """Try again to get memory for the frame under way; whether it worked or none was needed."""
+        if self.waits_for_memory:
+            self._large = self._pool.try_allocate(self._wanted) if self._pool else None
+            if self._large is None:
+                return False
+            self._wanted = self._large_end = 0
+        return True
+
+    def close(self) -> None:
+        """Give memory of an unfinished frame back to the pool."""
+        if self._pool is not None and self._large is not None:
+            self._pool.release(len(self._large))
+        self._large = None
+
+    def _allocate_from_pool(self, size: int) -> Frame | None:
+        self._start = self._end = 0
+        if size == 0:
+            return b""
+        self._wanted = size
+        self.retry_allocation()
+        return None
+
+    def _start_large(self, size: int) -> None:
+        """Give the frame at ``_start`` its own buffer, with what came of it already."""
+        have = self._end - self._start - 4
+        try:
+            large = bytearray(size)
+        except MemoryError:
+            raise InvalidReceiveError(f"there is no memory for a frame of {size} bytes") from None
+        large[:have] = self._view[self._start + 4 : self._end]
+        self._large, self._large_end = large, have
+        self._start = self._end = 0
+
+    def _compact(self) -> None:
+        """Move what is left to the front."""
+        count = self._end - self._start
+        self._view[:count] = bytes(self._view[self._start : self._end])
+        self._start, self._end = 0, count
+
+    def _check_size(self, size: int) -> None:
+        start = bytes(self._buffer[self._start : self._start + 4])
+        if self._first is not None:
+            if start == b"HTTP":
+                raise InvalidReceiveError(
+                    "the answer looks like HTTP: the address is that of a web server, not of Kafka"
+                )
+            if start[0] in (0x15, 0x16) and start[1] == 3:
+                raise InvalidReceiveError(
+                    "the answer looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
+                )
+            if size > self._first:
+                raise InvalidReceiveError(
+                    f"the first answer claims to have {size} bytes: the address is probably not that of a Kafka broker"
+                )
+            self._first = None
+        if size < 0:
+            raise InvalidReceiveError(f"a frame has the size {size}")
+        if 0 <= self._max_size < size:
+            raise InvalidReceiveError(f"a frame of {size} bytes exceeds the limit of {self._max_size} bytes")

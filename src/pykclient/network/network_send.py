@@ -1,0 +1,55 @@
+"""One frame on its way out (Java: NetworkSend, ByteBufferSend)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BytesLike = bytes | bytearray | memoryview
+
+#: Buffers per sendmsg. POSIX promises 16, Linux and macOS take 1024; a produce request has a few hundred at most.
+IOV_MAX = 1024
+
+
+class NetworkSend:
+    """A frame, size prefix included, as the list of buffers that ``sendmsg`` gathers; nothing is copied.
+
+    ``expect_response`` false makes the selector's poll return as soon as the frame is out, as nothing else will end
+    the wait. The buffers must not change until ``completed``. Thread: owner.
+    """
+
+    __slots__ = ("_buffers", "_next", "destination_id", "expect_response", "remaining", "size")
+
+    def __init__(self, destination_id: str, buffers: Sequence[BytesLike], expect_response: bool = True) -> None:
+        self.destination_id = destination_id
+        self.expect_response = expect_response
+        self._buffers: list[BytesLike] = list(buffers)
+        self._next = 0  # index of the first buffer that is not sent
+        self.size = self.remaining = sum(map(len, buffers))
+
+    @property
+    def completed(self) -> bool:
+        return not self.remaining
+
+    def pending(self) -> list[BytesLike]:
+        """What is left to send, at most as many buffers as one ``sendmsg`` takes."""
+        if self._next or len(self._buffers) > IOV_MAX:
+            return self._buffers[self._next : self._next + IOV_MAX]
+        return self._buffers
+
+    def advance(self, sent_bytes: int) -> None:
+        """Note that the first ``sent_bytes`` of what is pending are out."""
+        self.remaining -= sent_bytes
+        if not self.remaining:
+            self._buffers = []
+            return
+        index = self._next
+        buffers = self._buffers
+        while sent_bytes >= len(buffers[index]):
+            sent_bytes -= len(buffers[index])
+            index += 1
+        if sent_bytes:
+            buffers[index] = memoryview(buffers[index])[sent_bytes:]
+        self._next = index
+
+    def __repr__(self) -> str:
+        return f"NetworkSend(to={self.destination_id}, {self.remaining} of {self.size} bytes left)"

@@ -1,0 +1,576 @@
+"""Many non-blocking connections and one wait (Java: Selector). Clients and servers use the same."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import selectors
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from pykclient.clock import Clock
+from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalStateError, ProtocolError
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network import channel_state
+from pykclient.network.channel_state import ChannelState
+from pykclient.network.idle_expiry import IdleExpiryManager
+from pykclient.network.kafka_channel import ChannelBuilder, KafkaChannel, PlaintextChannelBuilder
+from pykclient.network.memory_pool import UNLIMITED, MemoryPool
+from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
+from pykclient.network.selector_metrics import FLUSH_INTERVAL_MS, SelectorMetrics
+
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+
+#: The longest single wait; polls without a bound begin anew after it.
+_MAX_WAIT_MS: Final = 3_600_000
+
+_IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
+
+
+class SelectorConfig:
+    """What a selector is made with.
+
+    ``connections_max_idle_ms`` negative: idle connections are never closed. ``one_receive_per_poll`` gives at most one
+    frame per connection and poll, as a server needs that answers in order. ``failed_authentication_delay_ms`` keeps
+    connections that failed to authenticate open for that long (KIP-306), so that whoever guesses passwords is slow.
+    """
+
+    __slots__ = (
+        "connections_max_idle_ms",
+        "failed_authentication_delay_ms",
+        "max_receive_size",
+        "metrics_group_prefix",
+        "metrics_per_connection",
+        "metrics_tags",
+        "one_receive_per_poll",
+    )
+
+    def __init__(
+        self,
+        *,
+        max_receive_size: int = UNLIMITED_SIZE,
+        connections_max_idle_ms: int = -1,
+        failed_authentication_delay_ms: int = 0,
+        one_receive_per_poll: bool = False,
+        metrics_group_prefix: str = "selector",
+        metrics_tags: Mapping[str, str] | None = None,
+        metrics_per_connection: bool = True,
+    ) -> None:
+        self.max_receive_size = max_receive_size
+        self.connections_max_idle_ms = connections_max_idle_ms
+        self.failed_authentication_delay_ms = failed_authentication_delay_ms
+        self.one_receive_per_poll = one_receive_per_poll
+        self.metrics_group_prefix = metrics_group_prefix
+        self.metrics_tags = dict(metrics_tags or {})
+        self.metrics_per_connection = metrics_per_connection
+
+
+class Selector:
+    """Implements ``Selectable`` with sockets.
+
+    A frame is written when it is handed in, as the socket nearly always takes it; only what is left over waits for the
+    socket to become writable. So a request and its response cost three system calls: send, wait, receive.
+
+    Thread: io, but for ``wakeup``.
+    """
+
+    def __init__(
+        self,
+        config: SelectorConfig,
+        metrics: Metrics,
+        clock: Clock,
+        log_context: LogContext,
+        channel_builder: ChannelBuilder | None = None,
+        memory_pool: MemoryPool = UNLIMITED,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._log = log_context.logger(__name__)
+        self._channel_builder = channel_builder or PlaintextChannelBuilder()
+        self._memory_pool = memory_pool
+        self._low_memory_bytes = (memory_pool.size or 0) // 10
+        self._out_of_memory = False
+        self._rng = rng or random.Random()
+        self._one_receive = config.one_receive_per_poll
+        self._channels: dict[str, KafkaChannel] = {}
+        self._closing_channels: dict[str, KafkaChannel] = {}  # lost, but with frames that nobody took yet
+        self._delayed_closes: dict[str, int] = {}  # connection id -> when to close it, oldest first
+        self._explicitly_muted: set[str] = set()
+        self._immediately_connected: set[str] = set()
+        self._buffered: set[str] = set()  # channels that can be read although their sockets have nothing
+        self._made_read_progress = True
+        self._failed_sends: dict[str, ChannelState] = {}
+        self._early_sends: list[NetworkSend] = []  # completed between polls
+        self.completed_sends: list[NetworkSend] = []
+        self.completed_receives: list[NetworkReceive] = []
+        self.connected: list[str] = []
+        self.disconnected: dict[str, ChannelState] = {}
+        max_idle_ms = config.connections_max_idle_ms
+        self._idle_expiry = None if max_idle_ms < 0 else IdleExpiryManager(max_idle_ms, clock.now_ms())
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, _READ, None)
+        self._woken = False
+        self._closed = False
+        self.metrics = SelectorMetrics(
+            metrics,
+            config.metrics_group_prefix,
+            config.metrics_tags,
+            config.metrics_per_connection,
+            lambda: len(self._channels),
+        )
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    def connect(self, id: str, address: SocketAddress, send_buffer: int, receive_buffer: int) -> None:
+        """Start to connect; raises OSError where that fails at once."""
+        self._ensure_not_registered(id)
+        sock = socket.socket(socket.AF_INET6 if ":" in address.ip else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            self._configure(sock, send_buffer, receive_buffer)
+            code = sock.connect_ex((address.ip, address.port))
+            if code and code not in _IN_PROGRESS:
+                raise OSError(code, os.strerror(code))
+            channel = self._build_channel(id, sock, address.host)
+        except BaseException:
+            sock.close()
+            raise
+        channel.set_remote_address(address.ip, address.port)
+        self._add(channel)
+        if not code:
+            self._immediately_connected.add(id)
+
+    def register(self, id: str, sock: socket.socket) -> None:
+        """Take over a socket that a server has accepted."""
+        self._ensure_not_registered(id)
+        sock.setblocking(False)
+        self._configure(sock, USE_DEFAULT_BUFFER_SIZE, USE_DEFAULT_BUFFER_SIZE)
+        channel = self._build_channel(id, sock, None)
+        host, port = sock.getpeername()[:2]
+        channel.set_remote_address(host, port)
+        channel.prepare(self._clock.now_ms())
+        self._add(channel)
+        self.metrics.connection_created.record()
+
+    def _ensure_not_registered(self, id: str) -> None:
+        if id in self._channels:
+            raise IllegalStateError(f"there is a connection {id} already")
+        if id in self._closing_channels:
+            raise IllegalStateError(f"there is a connection {id} already, which is still being closed")
+
+    @staticmethod
+    def _configure(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if send_buffer != USE_DEFAULT_BUFFER_SIZE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        if receive_buffer != USE_DEFAULT_BUFFER_SIZE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+
+    def _build_channel(self, id: str, sock: socket.socket, host: str | None) -> KafkaChannel:
+        max_size = self._config.max_receive_size
+        return self._channel_builder.build_channel(id, sock, host, max_size, self._memory_pool)
+
+    def _add(self, channel: KafkaChannel) -> None:
+        self._channels[channel.id] = channel
+        self._sync_interest(channel)
+        if self._idle_expiry is not None:
+            self._idle_expiry.update(channel.id, self._clock.now_ms())
+
+    def _sync_interest(self, channel: KafkaChannel) -> None:
+        """Let the operating system watch for what the channel waits for."""
+        wanted = channel.interest()
+        registered = channel.registered
+        if wanted == registered:
+            return
+        if not registered:
+            self._selector.register(channel.sock, wanted, channel)
+        elif not wanted:
+            self._selector.unregister(channel.sock)
+        else:
+            self._selector.modify(channel.sock, wanted, channel)
+        channel.registered = wanted
+
+    def is_channel_ready(self, id: str) -> bool:
+        channel = self._channels.get(id)
+        return channel is not None and channel.ready
+
+    def channel(self, id: str) -> KafkaChannel | None:
+        return self._channels.get(id)
+
+    def channels(self) -> list[KafkaChannel]:
+        return list(self._channels.values())
+
+    def closing_channel(self, id: str) -> KafkaChannel | None:
+        return self._closing_channels.get(id)
+
+    def lowest_priority_channel(self) -> KafkaChannel | None:
+        """The channel to close where there are too many: one that is closing, or the one idle for longest (KIP-612)."""
+        for channel in self._closing_channels.values():
+            return channel
+        oldest = None if self._idle_expiry is None else self._idle_expiry.oldest()
+        if oldest is not None and oldest in self._channels:
+            return self._channels[oldest]
+        return next(iter(self._channels.values()), None)
+
+    # --- muting ----------------------------------------------------------------------------------------------------
+
+    def mute(self, id: str) -> None:
+        """Stop reading, until ``unmute``; memory that becomes free does not end it."""
+        channel = self._open_or_closing(id)
+        channel.muted = True
+        self._explicitly_muted.add(id)
+        self._buffered.discard(id)
+        if id in self._channels:
+            self._sync_interest(channel)
+
+    def unmute(self, id: str) -> None:
+        channel = self._open_or_closing(id)
+        channel.muted = False
+        self._explicitly_muted.discard(id)
+        if id in self._channels:
+            self._sync_interest(channel)
+            if channel.has_bytes_buffered:
+                self._buffered.add(id)
+                self._made_read_progress = True
+
+    def mute_all(self) -> None:
+        for id in self._channels:
+            self.mute(id)
+
+    def unmute_all(self) -> None:
+        for id in self._channels:
+            self.unmute(id)
+
+    def _open_or_closing(self, id: str) -> KafkaChannel:
+        channel = self._channels.get(id) or self._closing_channels.get(id)
+        if channel is None:
+            raise IllegalStateError(f"there is no connection {id}")
+        return channel
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, send: NetworkSend) -> None:
+        """Send on a channel that has nothing else to send; writes as much as the socket takes now."""
+        id = send.destination_id
+        channel = self._channels.get(id)
+        if channel is None:
+            channel = self._open_or_closing(id)
+            self._failed_sends[id] = channel.state
+            return
+        channel.set_send(send)
+        if not channel.ready:
+            return
+        try:
+            self._write(channel, self._early_sends)
+        except OSError as error:
+            # The next poll tells of it, so that callers see connections come and go in one place.
+            self._log.debug("Sending to %s (%s) failed: %s", id, channel.describe(), error)
+            state = channel.state.with_details(channel.describe(), error)
+            self._close(channel, notify=False)
+            self._failed_sends[id] = state
+        else:
+            if channel.send is not None:
+                self._sync_interest(channel)
+
+    def _write(self, channel: KafkaChannel, completed: list[NetworkSend]) -> None:
+        written = channel.write()
+        send = channel.maybe_complete_send()
+        if written:
+            traffic = self.metrics.traffic(channel.id)
+            traffic.bytes_sent += written
+            traffic.io_count += 1
+            if send is not None:
+                traffic.requests += 1
+                traffic.request_bytes += send.size
+                traffic.request_max = max(traffic.request_max, send.size)
+        if send is not None:
+            completed.append(send)
+
+    # --- polling ---------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        if self._woken or self._closed:
+            return
+        self._woken = True
+        # If the pipe is full there is more than enough to wake up by; if it is closed nobody is left to wake.
+        with contextlib.suppress(OSError):
+            self._wake_writer.send(b"\0")
+
+    def poll(self, timeout_ms: int) -> None:
+        if timeout_ms < 0:
+            raise IllegalArgumentError(f"the timeout must not be negative, but is {timeout_ms}")
+        buffered_progress = self._made_read_progress and bool(self._buffered)
+        self._clear()
+        silent_sends = self.completed_sends and not all(send.expect_response for send in self.completed_sends)
+        news = silent_sends or self.disconnected or self.completed_receives
+        if news or self._immediately_connected or buffered_progress:
+            timeout_ms = 0
+        if self._out_of_memory and not self._memory_pool.is_out_of_memory:
+            self._unmute_after_memory_pressure()
+
+        start_ms = self._clock.now_ms()
+        events = self._select(timeout_ms, start_ms)
+        now_ms = self._clock.now_ms()
+        if events or self._immediately_connected or self._buffered:
+            self._handle(events, now_ms)
+        else:
+            self._made_read_progress = True  # nothing to do counts as well
+        metrics = self.metrics
+        metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms)
+        metrics.maybe_flush(now_ms)
+        if self._delayed_closes:
+            self._complete_delayed_closes(now_ms)
+        if self._idle_expiry is not None:
+            self._maybe_close_oldest(self._idle_expiry, now_ms)
+
+    def _select(self, timeout_ms: int, start_ms: int) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout_ms <= 0:
+            return self._selector.select(0)
+        timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
+        if timeout_ms > FLUSH_INTERVAL_MS and self.metrics.dirty:
+            # Before a long wait, so that the metrics of what went before do not stay stale during it.
+            events = self._selector.select(FLUSH_INTERVAL_MS / 1000)
+            if events:
+                return events
+            self.metrics.flush(start_ms + FLUSH_INTERVAL_MS)
+            timeout_ms -= FLUSH_INTERVAL_MS
+        return self._selector.select(timeout_ms / 1000)
+
+    def _clear(self) -> None:
+        """Forget what the last poll found; tell of what happened since."""
+        self.completed_sends = self._early_sends
+        self._early_sends = []
+        self.completed_receives = []
+        self.connected = []
+        self.disconnected = {}
+        if self._closing_channels:
+            self._read_closing_channels()
+        if self._failed_sends:
+            self.disconnected.update(self._failed_sends)
+            self._failed_sends.clear()
+        self._made_read_progress = False
+
+    def _handle(self, events: list[tuple[selectors.SelectorKey, int]], now_ms: int) -> None:
+        buffered = self._buffered
+        if buffered:
+            self._buffered = set()
+            ready = {key.data.id for key, _ in events if key.data is not None}
+            for id in buffered - ready:
+                if id in self._channels:
+                    self._handle_channel(self._channels[id], 0, now_ms)
+        if self._memory_pool.available_memory < self._low_memory_bytes:
+            # With memory for a few only, the first in the list would get it each time.
+            self._rng.shuffle(events)
+        for key, mask in events:
+            channel = key.data
+            if channel is None:
+                self._drain_wakeups()
+            elif channel.id in self._channels:
+                self._handle_channel(channel, mask, now_ms)
+        if self._immediately_connected:
+            connected, self._immediately_connected = self._immediately_connected, set()
+            for id in connected:
+                if id in self._channels:
+                    self._handle_channel(self._channels[id], _WRITE, now_ms)
+
+    def _drain_wakeups(self) -> None:
+        # In this order: a wakeup in between writes a byte that is taken here, but then this poll ends anyway and
+        # whatever the caller of wakeup wants noticed is noticed after it.
+        self._woken = False
+        with contextlib.suppress(BlockingIOError):
+            self._wake_reader.recv(4096)
+
+    def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
+        """One channel's turn."""
+        id = channel.id
+        if self._idle_expiry is not None:
+            self._idle_expiry.update(id, now_ms)
+        writing = False
+        try:
+            if not channel.ready and not self._make_ready(channel, now_ms):
+                return
+            if not channel.muted and (mask & _READ or channel.has_bytes_buffered):
+                self._read(channel)
+            if channel.send is not None and mask & _WRITE:
+                writing = True
+                self._write(channel, self.completed_sends)
+        except AuthenticationError as error:
+            self.metrics.authentication_failed.record(1.0, now_ms)
+            self._log.info("Authentication with %s (%s) failed: %s", id, channel.describe(), error)
+            self._close_after_failed_authentication(channel, now_ms)
+        except (OSError, ProtocolError) as error:
+            channel.state = channel.state.with_details(channel.describe(), error)
+            if isinstance(error, OSError):
+                self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
+            else:
+                self._log.warning("Closing connection %s (%s): %s", id, channel.describe(), error)
+            self._close(channel, notify=True, graceful=not writing)
+        else:
+            if channel.registered != channel.interest():
+                self._sync_interest(channel)
+
+    def _make_ready(self, channel: KafkaChannel, now_ms: int) -> bool:
+        """Go on with connecting and authenticating; whether the channel can carry requests now."""
+        if not channel.is_connected:
+            if not channel.finish_connect():
+                return False
+            self.connected.append(channel.id)
+            self.metrics.connection_created.record(1.0, now_ms)
+        if not channel.ready:
+            channel.prepare(now_ms)
+        self._sync_interest(channel)
+        if channel.ready:
+            self.metrics.authentication_succeeded.record(1.0, now_ms)
+            self._log.debug("Connection %s (%s) is ready", channel.id, channel.describe())
+        return channel.ready
+
+    def _read(self, channel: KafkaChannel) -> None:
+        frames: list[Frame] = []
+        try:
+            received = channel.read(frames, self._one_receive)
+            if received:
+                traffic = self.metrics.traffic(channel.id)
+                traffic.bytes_received += received
+                traffic.io_count += 1
+                traffic.responses += len(frames)
+                self._made_read_progress = True
+        finally:
+            if frames:
+                id = channel.id
+                self._made_read_progress = True
+                for frame in frames:
+                    self.completed_receives.append(NetworkReceive(id, frame))
+        if channel.waits_for_memory:
+            channel.muted = True
+            self._out_of_memory = True
+        elif channel.has_bytes_buffered:
+            self._buffered.add(channel.id)
+
+    def _unmute_after_memory_pressure(self) -> None:
+        self._out_of_memory = False
+        for id, channel in self._channels.items():
+            if channel.waits_for_memory and id not in self._explicitly_muted:
+                channel.muted = False
+                self._sync_interest(channel)
+
+    # --- closing ---------------------------------------------------------------------------------------------------
+
+    def close_channel(self, id: str) -> None:
+        """Close a connection, if there is one; it will not show in ``disconnected``."""
+        self._failed_sends.pop(id, None)
+        channel = self._channels.get(id)
+        if channel is not None:
+            channel.state = channel.state.move_to(channel_state.LOCAL_CLOSE)
+            self._close(channel, notify=False)
+        else:
+            channel = self._closing_channels.pop(id, None)
+            if channel is not None:
+                self._do_close(channel, notify=False)
+
+    def _close(self, channel: KafkaChannel, *, notify: bool, graceful: bool = False) -> None:
+        """Stop watching a channel and close it.
+
+        A graceful close keeps it while it has frames that were received and not taken: a producer with acks=0 may send
+        and leave.
+        """
+        id = channel.id
+        if channel.registered:
+            self._selector.unregister(channel.sock)
+            channel.registered = 0
+        if id in self.connected:
+            self.connected.remove(id)  # it failed in the same poll that connected it
+        del self._channels[id]
+        self._delayed_closes.pop(id, None)
+        if self._idle_expiry is not None:
+            self._idle_expiry.remove(id)
+        if graceful and channel.state.state == channel_state.READY and channel.has_frame:
+            self._closing_channels[id] = channel
+        else:
+            self._do_close(channel, notify=notify)
+
+    def _do_close(self, channel: KafkaChannel, *, notify: bool) -> None:
+        id = channel.id
+        self._immediately_connected.discard(id)
+        self._buffered.discard(id)
+        self._explicitly_muted.discard(id)
+        channel.close()
+        self.metrics.connection_closed.record()
+        if notify:
+            self.disconnected[id] = channel.state
+
+    def _read_closing_channels(self) -> None:
+        """Take a frame from each channel that is closing, and close those that have no more or failed to send."""
+        for id, channel in list(self._closing_channels.items()):
+            failed = self._failed_sends.pop(id, None) is not None
+            if not failed and id in self._explicitly_muted:
+                continue
+            if not failed and channel.has_frame:
+                self._take_buffered_frame(channel)
+            else:
+                del self._closing_channels[id]
+                self._do_close(channel, notify=True)
+
+    def _take_buffered_frame(self, channel: KafkaChannel) -> None:
+        frames: list[Frame] = []
+        channel.read(frames, one=True)  # gives a frame that is there without touching the socket
+        self.completed_receives += [NetworkReceive(channel.id, frame) for frame in frames]
+
+    def _close_after_failed_authentication(self, channel: KafkaChannel, now_ms: int) -> None:
+        delay_ms = self._config.failed_authentication_delay_ms
+        if delay_ms <= 0:
+            self._finish_failed_authentication(channel, now_ms)
+            return
+        self._delayed_closes[channel.id] = now_ms + delay_ms
+        if channel.registered:
+            self._selector.unregister(channel.sock)
+            channel.registered = 0
+
+    def _finish_failed_authentication(self, channel: KafkaChannel, now_ms: int) -> None:
+        try:
+            channel.send_authentication_frames(now_ms)
+        except OSError as error:
+            self._log.debug("Connection %s left before it was told of its failed authentication: %s", channel.id, error)
+        self._close(channel, notify=True)
+
+    def _complete_delayed_closes(self, now_ms: int) -> None:
+        for id, due_ms in list(self._delayed_closes.items()):
+            if due_ms > now_ms:
+                break
+            self._finish_failed_authentication(self._channels[id], now_ms)
+
+    def _maybe_close_oldest(self, idle_expiry: IdleExpiryManager, now_ms: int) -> None:
+        expired = idle_expiry.poll_expired(now_ms)
+        if expired is None:
+            return
+        id, idle_ms = expired
+        channel = self._channels.get(id)
+        if channel is not None:
+            self._log.debug("Closing connection %s, idle for %d ms", id, idle_ms)
+            if channel.state.state != channel_state.AUTHENTICATION_FAILED:
+                channel.state = channel.state.move_to(channel_state.EXPIRED)
+            self._close(channel, notify=True)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for id in [*self._channels, *self._closing_channels]:
+            self.close_channel(id)
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+        self.metrics.close()
+        self._channel_builder.close()

@@ -1,0 +1,242 @@
+"""Metrics of connections and traffic (Java: Selector.SelectorMetrics), counted cheaply and published once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, WindowedSum
+
+#: How long counts may wait before they are published.
+FLUSH_INTERVAL_MS: Final = 1_000
+
+_NAN: Final = float("nan")
+
+
+class Traffic:
+    """What went over one connection since the last publication: plain integers for the hot path. Thread: io."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "request_max", "requests", "responses")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.bytes_sent = self.bytes_received = self.io_count = 0
+        self.requests = self.request_bytes = self.request_max = self.responses = 0
+
+    def add(self, other: Traffic) -> None:
+        self.bytes_sent += other.bytes_sent
+        self.bytes_received += other.bytes_received
+        self.io_count += other.io_count
+        self.requests += other.requests
+        self.request_bytes += other.request_bytes
+        self.request_max = max(self.request_max, other.request_max)
+        self.responses += other.responses
+
+
+class _RequestSizeAvg:
+    """Mean request size over the metric windows, from sums published together. Thread: owner."""
+
+    __slots__ = ("_bytes", "_requests", "_traffic")
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._bytes = WindowedSum()
+        self._requests = WindowedSum()
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002 - both sums are in _traffic
+        self._bytes.record(config, self._traffic.request_bytes, now_ms)
+        self._requests.record(config, self._traffic.requests, now_ms)
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        requests = self._requests.measure(config, now_ms)
+        return self._bytes.measure(config, now_ms) / requests if requests else _NAN
+
+
+class _TotalNs(CumulativeSum):
+    """The sum of milliseconds, in nanoseconds. Thread: owner."""
+
+    __slots__ = ()
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
+        super().record(config, value * 1e6, now_ms)
+
+
+class _TrafficSensors:
+    """The sensors of one connection, or of all together."""
+
+    __slots__ = ("_bytes_received", "_bytes_sent", "_io", "_request_size", "_requests", "_responses")
+
+    def __init__(self, owner: SelectorMetrics, prefix: str, suffix: str, group: str, tags: Mapping[str, str]) -> None:
+        def meter(sensor: str, base: str, what: str) -> Sensor:
+            return owner.meter(f"{prefix}{sensor}{suffix}", base, what, group, tags)
+
+        self._requests = meter("requests-sent", "request", "requests sent")
+        self._bytes_sent = meter("bytes-sent", "outgoing-byte", "bytes sent")
+        self._responses = meter("responses-received", "response", "responses received")
+        self._bytes_received = meter("bytes-received", "incoming-byte", "bytes received")
+        self._io = None
+        if not prefix:
+            self._io = meter("bytes-sent-received", "network-io", "reads and writes on all connections")
+        self._request_size = owner.sensor(f"{prefix}request-size{suffix}")
+
+    def add_request_size(self, traffic: Traffic, metrics: Metrics, group: str, tags: Mapping[str, str]) -> None:
+        average = metrics.metric_name("request-size-avg", group, "Mean size of the requests sent, in bytes", tags)
+        largest = metrics.metric_name("request-size-max", group, "Size of the largest request sent, in bytes", tags)
+        self._request_size.add(average, _RequestSizeAvg(traffic))
+        self._request_size.add(largest, Max())
+
+    def publish(self, traffic: Traffic, now_ms: int) -> None:
+        if traffic.requests:
+            self._requests.record(traffic.requests, now_ms)
+            self._request_size.record(traffic.request_max, now_ms)
+        if traffic.bytes_sent:
+            self._bytes_sent.record(traffic.bytes_sent, now_ms)
+        if traffic.responses:
+            self._responses.record(traffic.responses, now_ms)
+        if traffic.bytes_received:
+            self._bytes_received.record(traffic.bytes_received, now_ms)
+        if traffic.io_count and self._io is not None:
+            self._io.record(traffic.io_count, now_ms)
+
+
+class SelectorMetrics:
+    """Java's metric names in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics`` (tag ``node-id``).
+
+    A request costs a few additions; ``maybe_flush`` carries them to the sensors, once a second at most. Thread: io.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        group_prefix: str,
+        tags: Mapping[str, str],
+        per_connection: bool,
+        connection_count: Callable[[], int],
+    ) -> None:
+        self._metrics = metrics
+        self._tags = dict(tags)
+        self._group = f"{group_prefix}-metrics"
+        self._node_group = f"{group_prefix}-node-metrics"
+        self._per_connection = per_connection
+        self._sensor_names: list[str] = []
+        self._suffix = ":" + "".join(f"{key}-{value}" for key, value in tags.items())
+        self._traffic: dict[str, Traffic] = {}
+        self._node_sensors: dict[str, _TrafficSensors] = {}
+        self._total = Traffic()
+        self._total_sensors = _TrafficSensors(self, "", self._suffix, self._group, self._tags)
+        self._total_sensors.add_request_size(self._total, metrics, self._group, self._tags)
+        self._next_flush_ms = 0
+        self.dirty = False  # whether something waits for publication
+        self._polls = self._wait_ms = self._io_ms = 0
+
+        self.connection_created = self._meter("connections-created", "connection-creation", "connections established")
+        self.connection_closed = self._meter("connections-closed", "connection-close", "connections closed")
+        self.authentication_succeeded = self._meter(
+            "successful-authentication", "successful-authentication", "connections that authenticated"
+        )
+        self.authentication_failed = self._meter(
+            "failed-authentication", "failed-authentication", "connections that failed to authenticate"
+        )
+        self._select = self._meter("select-time", "select", "times that the I/O layer looked for something to do")
+        self._io_wait, self._io_wait_total = self._time_sensors("io-wait", "waiting for sockets")
+        self._io, self._io_total = self._time_sensors("io", "reading and writing")
+        self._connection_count = metrics.metric_name("connection-count", self._group, "Open connections", self._tags)
+        metrics.add_metric(self._connection_count, lambda _config, _now_ms: connection_count())
+
+    # --- counting --------------------------------------------------------------------------------------------------
+
+    def traffic(self, connection_id: str) -> Traffic:
+        """The counters of a connection; they outlive it, as the connection may come back."""
+        traffic = self._traffic.get(connection_id)
+        if traffic is None:
+            traffic = self._traffic[connection_id] = Traffic()
+            if self._per_connection:
+                self._register_connection(connection_id, traffic)
+        return traffic
+
+    def polled(self, wait_ms: int, io_ms: int) -> None:
+        """Count a poll and what it spent its time on."""
+        self._polls += 1
+        self._wait_ms += wait_ms
+        self._io_ms += io_ms
+        self.dirty = True
+
+    def maybe_flush(self, now_ms: int) -> None:
+        """Publish if something waits and the last time is a second ago."""
+        if now_ms >= self._next_flush_ms and self.dirty:
+            self.flush(now_ms)
+
+    def flush(self, now_ms: int) -> None:
+        self._next_flush_ms = now_ms + FLUSH_INTERVAL_MS
+        self.dirty = False
+        total = self._total
+        total.reset()
+        for connection_id, traffic in self._traffic.items():
+            if traffic.io_count or traffic.requests or traffic.responses:
+                total.add(traffic)
+                sensors = self._node_sensors.get(connection_id)
+                if sensors is not None:
+                    sensors.publish(traffic, now_ms)
+                traffic.reset()
+        self._total_sensors.publish(total, now_ms)
+        if self._polls:
+            self._select.record(self._polls, now_ms)
+            self._io_wait.record(self._wait_ms * 1e6 / self._polls, now_ms)
+            self._io_wait_total.record(self._wait_ms, now_ms)
+            self._io.record(self._io_ms * 1e6 / self._polls, now_ms)
+            self._io_total.record(self._io_ms, now_ms)
+            self._polls = self._wait_ms = self._io_ms = 0
+
+    # --- sensors ---------------------------------------------------------------------------------------------------
+
+    def sensor(self, name: str) -> Sensor:
+        self._sensor_names.append(name)
+        return self._metrics.sensor(name)
+
+    def meter(self, sensor_name: str, base: str, what: str, group: str, tags: Mapping[str, str]) -> Sensor:
+        """A sensor with ``<base>-rate`` and ``<base>-total``, which is recorded with counts."""
+        sensor = self.sensor(sensor_name)
+        rate = self._metrics.metric_name(f"{base}-rate", group, f"{what.capitalize()} per second", tags)
+        total = self._metrics.metric_name(f"{base}-total", group, f"{what.capitalize()} in all", tags)
+        sensor.add(Meter(rate, total))
+        return sensor
+
+    def _meter(self, sensor_name: str, base: str, what: str) -> Sensor:
+        return self.meter(f"{sensor_name}{self._suffix}", base, what, self._group, self._tags)
+
+    def _time_sensors(self, base: str, what: str) -> tuple[Sensor, Sensor]:
+        """One for nanoseconds per poll, one for milliseconds in all."""
+
+        def name(metric: str, description: str) -> MetricName:
+            return self._metrics.metric_name(f"{base}-{metric}", self._group, description, self._tags)
+
+        average = self.sensor(f"{base}-time{self._suffix}")
+        average.add(name("time-ns-avg", f"Mean nanoseconds per poll spent {what}"), Avg())
+        total = self.sensor(f"{base}-time-total{self._suffix}")
+        total.add(name("ratio", f"Fraction of the time spent {what}"), Rate(unit_ms=1))
+        total.add(name("time-ns-total", f"Nanoseconds spent {what}"), _TotalNs())
+        return average, total
+
+    def _register_connection(self, connection_id: str, traffic: Traffic) -> None:
+        tags = {**self._tags, "node-id": f"node-{connection_id}"}
+        prefix = f"node-{connection_id}."
+        sensors = _TrafficSensors(self, prefix, "", self._node_group, tags)
+        sensors.add_request_size(traffic, self._metrics, self._node_group, tags)
+        self._node_sensors[connection_id] = sensors
+        latency = self.sensor(f"{prefix}latency")  # who sends requests records here
+        stats: tuple[tuple[str, str, SampledStat], ...] = (("avg", "Mean", Avg()), ("max", "Largest", Max()))
+        for name, word, stat in stats:
+            what = f"{word} time from sending a request to its response, in milliseconds"
+            latency.add(self._metric_name(f"request-latency-{name}", what, tags), stat)
+
+    def _metric_name(self, name: str, description: str, tags: Mapping[str, str]) -> MetricName:
+        return self._metrics.metric_name(name, self._node_group, description, tags)
+
+    def close(self) -> None:
+        """Remove all metrics."""
+        self._metrics.remove_metric(self._connection_count)
+        for name in self._sensor_names:
+            self._metrics.remove_sensor(name)
