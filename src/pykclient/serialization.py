@@ -125,11 +125,18 @@ class StringSerde(Serde[str]):
         return str(data, self._encoding)
 
 
-class DefaultSerializer(StringSerde):
-    """Text, or bytes as they are (kafka-python: DefaultSerializer)."""
+class DefaultSerializer(Serde[Any]):
+    """Text, or bytes as they are; text when reading (kafka-python: DefaultSerializer)."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self._text = StringSerde(encoding)
+        self.what = self._text.what
 
     def _encode(self, data: Any) -> Buffer:
-        return data if isinstance(data, (bytes, bytearray, memoryview)) else super()._encode(data)
+        return data if isinstance(data, (bytes, bytearray, memoryview)) else self._text._encode(data)
+
+    def _decode(self, data: bytes) -> str:
+        return self._text._decode(data)
 
 
 class _NumberSerde(Serde[T]):

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.errors import IllegalArgumentError
+from pykclient.metrics import (
+    KafkaMetric,
+    MetricConfig,
+    MetricName,
+    Metrics,
+    MetricsReporter,
+    RecordingLevel,
+)
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Value
+from tests.support.mock_clock import MockClock
+
+
+class Reporter(MetricsReporter):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def init(self, metrics: Sequence[KafkaMetric]) -> None:
+        self.events += [("init", metric.metric_name.name) for metric in metrics]
+
+    def metric_change(self, metric: KafkaMetric) -> None:
+        self.events.append(("change", metric.metric_name.name))
+
+    def metric_removal(self, metric: KafkaMetric) -> None:
+        self.events.append(("removal", metric.metric_name.name))
+
+    def close(self) -> None:
+        self.events.append(("close", ""))
+
+
+class Failing(MetricsReporter):
+    def metric_change(self, metric: KafkaMetric) -> None:
+        raise RuntimeError("no")
+
+    metric_removal = metric_change
+
+    def close(self) -> None:
+        raise RuntimeError("no")
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock()
+
+
+@pytest.fixture
+def metrics(clock: MockClock) -> Metrics:
+    return Metrics(MetricConfig(tags={"client-id": "c"}), clock=clock)
+
+
+def value(metrics: Metrics, name: MetricName) -> object:
+    metric = metrics.metric(name)
+    assert metric is not None
+    return metric.metric_value()
+
+
+def test_names_are_equal_by_name_group_and_tags() -> None:
+    name = MetricName("rate", "g", "what it is", {"a": "1", "b": "2"})
+    assert name == MetricName("rate", "g", "said otherwise", {"b": "2", "a": "1"})
+    assert hash(name) == hash(MetricName("rate", "g", tags={"b": "2", "a": "1"}))
+    assert name != MetricName("rate", "g", tags={"a": "1"})
+    assert name != "rate"
+    assert "rate" in repr(name)
+
+
+def test_a_sensor_computes_several_metrics(metrics: Metrics) -> None:
+    sensor = metrics.sensor("requests")
+    average, rate, total = (metrics.metric_name(name, "g") for name in ("avg", "rate", "total"))
+    assert sensor.add(average, Avg())
+    assert sensor.add(Meter(rate, total))
+    for size in (1.0, 3.0):
+        sensor.record(size)
+    sensor.record()
+    assert value(metrics, average) == pytest.approx(5 / 3)
+    assert value(metrics, total) == 5.0
+    assert sensor.has_metrics()
+    assert {metric.metric_name for metric in sensor.metrics} == {average, rate, total}
+
+
+def test_adding_again_changes_nothing(metrics: Metrics) -> None:
+    sensor = metrics.sensor("s")
+    assert metrics.sensor("s") is sensor
+    total = metrics.metric_name("total", "g")
+    assert sensor.add(total, CumulativeSum())
+    assert sensor.add(total, CumulativeSum())
+    sensor.record(2.0)
+    assert value(metrics, total) == 2.0
+
+
+def test_a_metric_has_one_sensor(metrics: Metrics) -> None:
+    rate, total = metrics.metric_name("rate", "g"), metrics.metric_name("total", "g")
+    metrics.sensor("a").add(total, CumulativeSum())
+    other = metrics.sensor("b")
+    with pytest.raises(IllegalArgumentError, match="by another sensor"):
+        other.add(Meter(rate, total))
+    assert not other.has_metrics()
+    assert metrics.metric(rate) is None
+    assert metrics.metric(total) is not None
+    with pytest.raises(IllegalArgumentError, match="needs a stat"):
+        other.add(rate, None)  # type: ignore[call-overload]
+
+
+def test_gauges(metrics: Metrics, clock: MockClock) -> None:
+    name = metrics.metric_name("age", "g")
+    metric = metrics.add_metric(name, lambda config, now_ms: (config.samples, now_ms))
+    assert metric.metric_value() == metric.value() == (2, clock.now_ms())
+    with pytest.raises(IllegalArgumentError, match="registered already"):
+        metrics.add_metric(name, lambda _config, _now_ms: 0)
+    assert metrics.add_metric_if_absent(name, lambda _config, _now_ms: 0) is metric
+    assert metrics.remove_metric(name) is metric
+    assert metrics.remove_metric(name) is None
+
+
+def test_parents_get_every_value(metrics: Metrics) -> None:
+    parent = metrics.sensor("parent")
+    child = metrics.sensor("child", parent)
+    total = metrics.metric_name("total", "g")
+    parent.add(total, CumulativeSum())
+    child.record(2.0)
+    parent.record(1.0)
+    assert value(metrics, total) == 3.0
+    with pytest.raises(IllegalArgumentError, match="twice"):
+        metrics.sensor("both", parent, child)
+
+
+def test_removing_a_parent_removes_its_children(metrics: Metrics) -> None:
+    parent = metrics.sensor("parent")
+    child = metrics.sensor("child", parent)
+    child.add(metrics.metric_name("total", "g"), CumulativeSum())
+    metrics.remove_sensor("parent")
+    assert metrics.get_sensor("child") is None
+    assert [name.group for name in metrics.metrics] == ["kafka-metrics-count"]
+    metrics.remove_sensor("parent")
+
+
+def test_removing_a_child_leaves_its_parent(metrics: Metrics) -> None:
+    parent = metrics.sensor("parent")
+    metrics.sensor("child", parent)
+    metrics.remove_sensor("child")
+    assert metrics.get_sensor("parent") is parent
+
+
+def test_recording_levels(clock: MockClock) -> None:
+    for level, expected in ((RecordingLevel.INFO, 0.0), (RecordingLevel.DEBUG, 1.0), (RecordingLevel.TRACE, 1.0)):
+        metrics = Metrics(MetricConfig(record_level=level), clock=clock)
+        sensor = metrics.sensor("fine", recording_level=RecordingLevel.DEBUG)
+        assert sensor.should_record() == bool(expected)
+        total = metrics.metric_name("total", "g")
+        sensor.add(total, CumulativeSum())
+        sensor.record()
+        assert value(metrics, total) == expected
+
+
+def test_idle_sensors_expire(metrics: Metrics, clock: MockClock) -> None:
+    idle = metrics.sensor("idle", inactive_expiration_ms=60_000)
+    busy = metrics.sensor("busy", inactive_expiration_ms=60_000)
+    idle.add(metrics.metric_name("total", "g"), CumulativeSum())
+    for _ in range(3):
+        clock.advance(30_000)
+        busy.record()
+        metrics.sensor("any")
+    assert idle.has_expired()
+    assert not idle.add(metrics.metric_name("late", "g"), CumulativeSum())
+    assert metrics.get_sensor("idle") is None
+    assert metrics.get_sensor("busy") is busy
+    assert metrics.get_sensor("any") is not None, "no limit, no expiry"
+
+
+def test_reporters_are_told(metrics: Metrics) -> None:
+    reporter = Reporter()
+    metrics.add_reporter(reporter)
+    sensor = metrics.sensor("s")
+    name = metrics.metric_name("total", "g")
+    sensor.add(name, CumulativeSum())
+    sensor.add(name, CumulativeSum())
+    metrics.remove_sensor("s")
+    metrics.close()
+    metrics.close()
+    assert reporter.events == [("init", "count"), ("change", "total"), ("removal", "total"), ("close", "")]
+    assert metrics.reporters == []
+
+
+def test_a_failing_reporter_is_logged_and_survived(clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter()
+    metrics = Metrics(reporters=[Failing(), reporter], clock=clock)
+    name = metrics.metric_name("total", "g")
+    metrics.sensor("s").add(name, CumulativeSum())
+    metrics.remove_metric(name)
+    metrics.close()
+    assert reporter.events == [("change", "count"), ("change", "total"), ("removal", "total"), ("close", "")]
+    assert "metrics reporter Failing failed in metric_change" in caplog.text
+
+
+def test_values_by_group_as_in_kafka_python(metrics: Metrics) -> None:
+    for topic in ("a", "b"):
+        sensor = metrics.sensor(topic)
+        sensor.add(metrics.metric_name("size", "topic-metrics", tags={"topic": topic}), Max())
+        sensor.record(5.0)
+    metrics.sensor("all").add(metrics.metric_name("last", "client-metrics"), Value())
+    assert metrics.by_group() == {
+        "kafka-metrics-count": {"count": 4},
+        "topic-metrics.a": {"size": 5.0},
+        "topic-metrics.b": {"size": 5.0},
+        "client-metrics": {"last": 0.0},
+    }
+
+
+def test_the_mapping_is_a_copy(metrics: Metrics) -> None:
+    metrics.metrics.clear()
+    assert len(metrics.metrics) == 1
+
+
+def test_configuration_of_a_client() -> None:
+    config = ConsumerConfig(
+        bootstrap_servers="a", metrics_num_samples=3, metrics_sample_window_ms=5, metrics_recording_level="DEBUG"
+    )
+    metric_config = MetricConfig.of(config, "me")
+    assert (metric_config.samples, metric_config.time_window_ms) == (3, 5)
+    assert metric_config.record_level == RecordingLevel.DEBUG
+    assert metric_config.tags == {"client-id": "me"}
+    with pytest.raises(IllegalArgumentError):
+        MetricConfig(samples=0)
+
+
+def test_threads_may_record_read_and_register_at_once(metrics: Metrics) -> None:
+    """Nothing is lost and nothing raises while four threads use one registry."""
+    total = metrics.metric_name("total", "g")
+    shared = metrics.sensor("shared")
+    shared.add(total, CumulativeSum())
+    start = threading.Barrier(4)
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            start.wait(10)
+            for turn in range(500):
+                shared.record()
+                shared.add(metrics.metric_name(f"max-{turn % 7}", "g"), Max())
+                metrics.sensor(f"own-{number}-{turn % 5}").record()
+                metrics.by_group()
+                metrics.remove_sensor(f"own-{number}-{turn % 3}")
+        except BaseException as error:  # noqa: BLE001 - a thread's errors are the test's result
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert value(metrics, total) == 2_000.0

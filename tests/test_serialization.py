@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import contextlib
+import math
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient import serialization
+from pykclient.errors import ConfigError, SerializationError
+from pykclient.serialization import (
+    BYTES,
+    BooleanSerde,
+    BytesSerde,
+    DefaultSerializer,
+    DoubleSerde,
+    FloatSerde,
+    IntegerSerde,
+    JsonSerde,
+    LongSerde,
+    Serde,
+    ShortSerde,
+    StringSerde,
+    UUIDSerde,
+    VoidSerde,
+    deserializer_for,
+    serializer_for,
+)
+from tests.support.java import run_java
+
+ROUND_TRIPS: list[tuple[Serde[Any], st.SearchStrategy[Any]]] = [
+    (BytesSerde(), st.binary()),
+    (StringSerde(), st.text()),
+    (StringSerde("utf-16"), st.text()),
+    (DefaultSerializer(), st.text()),
+    (ShortSerde(), st.integers(-(2**15), 2**15 - 1)),
+    (IntegerSerde(), st.integers(-(2**31), 2**31 - 1)),
+    (LongSerde(), st.integers(-(2**63), 2**63 - 1)),
+    (FloatSerde(), st.floats(width=32, allow_nan=False)),
+    (DoubleSerde(), st.floats(allow_nan=False)),
+    (BooleanSerde(), st.booleans()),
+    (UUIDSerde(), st.uuids()),
+    (JsonSerde(), st.recursive(st.integers() | st.text() | st.booleans(), st.lists)),
+]
+ALL: list[Serde[Any]] = [*(serde for serde, _ in ROUND_TRIPS), VoidSerde()]
+BINARY = [
+    ShortSerde(),
+    IntegerSerde(),
+    LongSerde(),
+    FloatSerde(),
+    DoubleSerde(),
+    BooleanSerde(),
+    UUIDSerde(),
+    JsonSerde(),
+]
+
+
+@pytest.mark.parametrize(("serde", "values"), ROUND_TRIPS)
+@given(data=st.data())
+def test_round_trip(serde: Serde[Any], values: st.SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(values)
+    assert serde.deserialize("t", (), bytes(serde.serialize("t", (), value) or b"")) == value
+
+
+@pytest.mark.parametrize("serde", ALL)
+def test_null_stays_null(serde: Serde[Any]) -> None:
+    assert serde.serialize("t", (), None) is None
+    assert serde.deserialize("t", (), None) is None
+
+
+@pytest.mark.parametrize("serde", ALL)
+@given(data=st.binary())
+def test_whatever_comes_is_read_or_refused(serde: Serde[Any], data: bytes) -> None:
+    with contextlib.suppress(SerializationError):
+        serde.deserialize("t", (), data)
+
+
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [
+        (ShortSerde(), 2**15),
+        (IntegerSerde(), 2**31),
+        (IntegerSerde(), "5"),
+        (IntegerSerde(), True),
+        (IntegerSerde(), 1.0),
+        (LongSerde(), -(2**63) - 1),
+        (FloatSerde(), 1e300),
+        (DoubleSerde(), "x"),
+        (DoubleSerde(), 10**400),
+        (BooleanSerde(), 1),
+        (UUIDSerde(), "no"),
+        (StringSerde(), b"bytes"),
+        (StringSerde("ascii"), "ä"),
+        (StringSerde(), "\ud800"),
+        (BytesSerde(), 5),
+        (JsonSerde(), object()),
+        (VoidSerde(), 0),
+    ],
+)
+def test_what_does_not_fit_is_refused(serde: Serde[Any], value: Any) -> None:
+    with pytest.raises(SerializationError, match="cannot be serialized as") as caught:
+        serde.serialize("t", (), value)
+    assert caught.value.__cause__ is not None
+
+
+def test_refused_bytes_do_not_show_up_in_the_text() -> None:
+    with pytest.raises(SerializationError) as caught:
+        UUIDSerde().deserialize("t", (), b"geheim")
+    assert str(caught.value) == "6 bytes are not a UUID"
+    with pytest.raises(SerializationError, match="3 bytes are not utf-8 text"):
+        StringSerde().deserialize("t", (), b"\xff\xfe\xfd")
+    with pytest.raises(SerializationError, match="0 bytes are not null"):
+        VoidSerde().deserialize("t", (), b"")
+
+
+@pytest.mark.parametrize("data", [b"x", bytearray(b"x"), memoryview(b"x")])
+def test_bytes_pass_through_untouched(data: Any) -> None:
+    assert BYTES.serialize("t", (), data) is data
+    assert DefaultSerializer().serialize("t", (), data) is data
+
+
+def test_text_without_a_serializer_is_told_what_to_set() -> None:
+    default: Serde[Any] = BYTES
+    with pytest.raises(SerializationError, match=r"set key_serializer or value_serializer, .*StringSerializer"):
+        default.serialize("t", (), "text")
+
+
+class Upper:
+    """Not a subclass: having the method is enough."""
+
+    def serialize(self, topic: str, headers: Any, data: str) -> bytes:
+        return f"{topic}:{data}".upper().encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (StringSerde, b"a"),
+        (StringSerde(), b"a"),
+        (str.encode, b"a"),
+        (Upper, b"T:A"),
+        (Upper(), b"T:A"),
+    ],
+)
+def test_what_can_be_a_serializer(value: Any, expected: bytes) -> None:
+    assert serializer_for(value).serialize("t", (), "a") == expected
+    serializer_for(StringSerde).close()
+
+
+@pytest.mark.parametrize("value", [StringSerde, StringSerde(), bytes.decode])
+def test_what_can_be_a_deserializer(value: Any) -> None:
+    assert deserializer_for(value).deserialize("t", (), b"a") == "a"
+    deserializer_for(StringSerde).close()
+
+
+@pytest.mark.parametrize("resolve", [serializer_for, deserializer_for])
+def test_what_cannot(resolve: Callable[[Any], object]) -> None:
+    assert resolve(None) is BYTES
+    with pytest.raises(ConfigError, match="is not callable"):
+        resolve(5)
+
+
+@pytest.mark.java
+def test_bytes_equal_javas() -> None:
+    parse: dict[str, Callable[[str], Any]] = {
+        "Float": float,
+        "Double": float,
+        "Boolean": lambda text: text == "true",
+        "String": str,
+        "UUID": uuid.UUID,
+    }
+    lines = run_java(Path(__file__).with_name("SerializersOracle.java")).decode().split("\n")[:-1]
+    assert len(lines) > 30
+    for line in lines:
+        kind, text, expected = line.split("\t")
+        value = parse.get(kind, int)(text)
+        serde: Serde[Any] = getattr(serialization, f"{kind}Serializer")()
+        assert bytes(serde.serialize("t", (), value) or b"").hex() == expected, line
+        back: Any = serde.deserialize("t", (), bytes.fromhex(expected))
+        assert back == value or (math.isnan(back) and math.isnan(value))
