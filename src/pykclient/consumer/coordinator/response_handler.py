@@ -33,6 +33,11 @@ def handled(
             if future.is_done:
                 raise
             future.raise_error(error)
+        except BaseException:
+            # Ctrl-C in the middle: this answer is spent, so whoever waits for the future would wait for ever.
+            if not future.is_done:
+                future.raise_error(DisconnectError("the handling of an answer was interrupted"))
+            raise
 
     def on_failure(error: Exception, future: RequestFuture[T]) -> None:
         if isinstance(error, DisconnectError):

@@ -1,0 +1,465 @@
+"""A consumer's side of its group (Java: ConsumerCoordinator)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+
+from pykclient.clock import Clock, Timer
+from pykclient.consumer.assignors.consumer_partition_assignor import (
+    COOPERATIVE,
+    EAGER,
+    Assignment,
+    ConsumerPartitionAssignor,
+    Subscription,
+)
+from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, METRIC_PREFIX, AbstractCoordinator
+from pykclient.consumer.coordinator.committed_offsets import CommittedOffsets, CommittedOffsetsFetcher
+from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
+from pykclient.consumer.coordinator.offset_committer import OffsetCommitCallback, OffsetCommitter
+from pykclient.consumer.coordinator.partition_snapshot import PartitionSnapshot
+from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker, names
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import (
+    ConfigError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    RemoteProtocolError,
+)
+from pykclient.log_context import LogContext
+from pykclient.metrics.metrics import Metrics
+from pykclient.network.cluster import Cluster
+from pykclient.protocol.messages.join_group import JoinGroupResponse
+from pykclient.types import ConsumerGroupMetadata, TopicPartition
+
+#: Assignors that only ever give out subscribed topics.
+_ASSIGN_FROM_SUBSCRIBED = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
+#: Has its own way to keep partitions from having two owners.
+_COOPERATIVE_STICKY = "cooperative-sticky"
+
+
+class ConsumerCoordinator(AbstractCoordinator):
+    """Subscribes to the group's topics, assigns as leader, takes assignments, and commits.
+
+    Thread: application.
+    """
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        metrics: Metrics,
+        clock: Clock,
+        parts: ConsumerParts,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__(config, log_context, client, metrics, clock, rng)
+        self._assignors = parts.assignors
+        self._metadata = parts.metadata
+        self._subscriptions = parts.subscriptions
+        self._protocol = _common_protocol(parts.assignors)
+        self.is_leader = False
+        self._joined_subscription: frozenset[str] | None = None
+        self._metadata_snapshot = PartitionSnapshot(
+            config.rack_id, self._subscriptions.metadata_topics(), self._metadata.fetch(), self._metadata.update_version
+        )
+        self._assignment_snapshot: PartitionSnapshot | None = None
+        self._group_metadata = ConsumerGroupMetadata(config.group_id, group_instance_id=config.group_instance_id)
+        self._auto_commit_future: RequestFuture[None] | None = None
+        self._join_prepare_timer: Timer | None = None
+        sensors = ConsumerCoordinatorMetrics(metrics, METRIC_PREFIX, self._subscriptions.num_assigned_partitions)
+        self._commits = OffsetCommitter(self, parts, sensors.commit)
+        self._committed = CommittedOffsetsFetcher(self, parts)
+        self._listeners = RebalanceListenerInvoker(
+            log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics, METRIC_PREFIX)
+        )
+        self._metadata.request_update(True)
+
+    # --- each poll ---------------------------------------------------------------------------------------------------
+
+    def poll(self, timer: Timer, wait_for_join_group: bool = True) -> bool:
+        """Be a member, commit automatically, call back; False when time ran out before that was done.
+
+        Without ``wait_for_join_group`` a rebalance is only pushed on, not waited for. Raises what no retry helps
+        against, and KafkaError from what the rebalance listener raised.
+        """
+        self.maybe_update_subscription_metadata()
+        self._commits.invoke_completed_offset_commit_callbacks()
+        if self._subscriptions.has_auto_assigned_partitions():
+            if not self._poll_group(timer, wait_for_join_group):
+                return False
+        else:
+            # Assigned by hand: the coordinator is only looked for when it is needed. If no node is ready, a fetch
+            # cannot block either, and the caller would spin.
+            if self._metadata.update_requested and not self.client.has_ready_nodes(timer.now_ms):
+                self.client.await_metadata_update(timer)
+            self.client.poll_no_wakeup()
+        self._commits.maybe_auto_commit_offsets_async(timer.now_ms)
+        return True
+
+    def _poll_group(self, timer: Timer, wait_for_join_group: bool) -> bool:
+        if self._protocol is None:
+            raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
+        # Whatever becomes of the rest: the application is alive.
+        self.poll_heartbeat(timer.now_ms)
+        if self.coordinator_unknown and not self.ensure_coordinator_ready(timer):
+            return False
+        if not self.rejoin_needed_or_pending():
+            return True
+        if self._subscriptions.has_pattern_subscription():
+            # A new topic is seen by the members at different times, and each would rebalance the group: look at the
+            # metadata first, so that one rebalance is enough. It must have been matched once before joining anyway.
+            if self._metadata.time_to_allow_update(timer.now_ms) == 0:
+                self._metadata.request_update(True)
+            if not self.client.ensure_fresh_metadata(timer):
+                return False
+            self.maybe_update_subscription_metadata()
+        joined = self.ensure_active_group(timer if wait_for_join_group else Timer(self.clock, 0))
+        timer.update()
+        return joined
+
+    def time_to_next_poll(self, now_ms: int) -> int:
+        """Milliseconds that a wait for records may take, for what else has to be done."""
+        heartbeat_ms = self.time_to_next_heartbeat(now_ms)
+        if not self._commits.auto_commit_enabled:
+            return heartbeat_ms
+        return min(self._commits.time_to_next_auto_commit(), heartbeat_ms)
+
+    # --- metadata ----------------------------------------------------------------------------------------------------
+
+    def maybe_update_subscription_metadata(self) -> None:
+        """Take in metadata that came since the last look."""
+        version = self._metadata.update_version
+        if version <= self._metadata_snapshot.version:
+            return
+        cluster = self._metadata.fetch()
+        if self._subscriptions.has_pattern_subscription():
+            self.update_pattern_subscription(cluster)
+        self._metadata_snapshot = PartitionSnapshot(
+            self.config.rack_id, self._subscriptions.metadata_topics(), cluster, version
+        )
+
+    def update_pattern_subscription(self, cluster: Cluster) -> None:
+        """Subscribe to the topics that match the pattern now."""
+        matches = [topic for topic in cluster.topics if self._subscriptions.matches_subscribed_pattern(topic)]
+        if self._subscriptions.subscribe_from_pattern(matches):
+            self._metadata.request_update_for_new_topics()
+
+    def rejoin_needed_or_pending(self) -> bool:
+        if not self._subscriptions.has_auto_assigned_partitions():
+            return False
+        snapshot = self._assignment_snapshot
+        if snapshot is not None and not snapshot.matches(self._metadata_snapshot):
+            self.membership.request_rejoin_if_necessary(
+                "cached metadata has changed",
+                f"the assignment was made from {snapshot}, there is {self._metadata_snapshot} now",
+            )
+            return True
+        joined, subscription = self._joined_subscription, self._subscriptions.subscription()
+        if joined is not None and joined != subscription:
+            self.membership.request_rejoin_if_necessary(
+                "subscription has changed", f"the subscription was {sorted(joined)}, it is {sorted(subscription)} now"
+            )
+            return True
+        return super().rejoin_needed_or_pending()
+
+    # --- the group protocol ------------------------------------------------------------------------------------------
+
+    @property
+    def protocol_type(self) -> str:
+        return consumer_protocol.PROTOCOL_TYPE
+
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        topics = self._joined_subscription = self._subscriptions.subscription()
+        owned = self._subscriptions.assigned_partitions_list()
+        generation_id = self.membership.generation.generation_id
+        offers = []
+        for assignor in self._assignors:
+            user_data = assignor.subscription_user_data(topics)
+            subscription = Subscription(sorted(topics), user_data, owned, generation_id, self.config.rack_id)
+            offers.append((assignor.name, consumer_protocol.serialize_subscription(subscription)))
+        return offers
+
+    def _assignor(self, name: str) -> ConsumerPartitionAssignor:
+        for assignor in self._assignors:
+            if assignor.name == name:
+                return assignor
+        raise self.illegal_protocol(name)
+
+    def on_leader_elected(
+        self, protocol_name: str, members: Sequence[JoinGroupResponse.JoinGroupResponseMember], skip_assignment: bool
+    ) -> Mapping[str, bytes]:
+        assignor = self._assignor(protocol_name)
+        subscriptions: dict[str, Subscription] = {}
+        topics: set[str] = set()
+        for member in members:
+            subscription = consumer_protocol.deserialize_subscription(member.metadata)
+            subscription.group_instance_id = member.group_instance_id
+            subscriptions[member.member_id] = subscription
+            topics.update(subscription.topics)
+        # The leader watches the topics of all: a change in any of them is its cue to rebalance.
+        self._update_group_subscription(topics)
+        self.is_leader = True
+        if skip_assignment:
+            self._log.info("As a static leader that has returned, going on with the present assignment")
+            self._assignment_snapshot = self._metadata_snapshot
+            return {}
+        assignments = assignor.assign(self._metadata.fetch(), subscriptions)
+        if self._protocol == COOPERATIVE and assignor.name != _COOPERATIVE_STICKY:
+            _validate_cooperative_assignment(subscriptions, assignments)
+        if assignor.name not in _ASSIGN_FROM_SUBSCRIBED:
+            self._take_note_of_other_topics(topics, assignments)
+        # After the metadata that may have been fetched for it.
+        self._assignment_snapshot = self._metadata_snapshot
+        self._log.info(
+            "Assigned as leader by %s: %s",
+            assignor.name,
+            "; ".join(f"{member_id}: {names(given.partitions)}" for member_id, given in sorted(assignments.items())),
+        )
+        return {
+            member_id: consumer_protocol.serialize_assignment(assignment)
+            for member_id, assignment in assignments.items()
+        }
+
+    def _update_group_subscription(self, topics: Collection[str]) -> None:
+        if self._subscriptions.group_subscribe(topics):
+            self._metadata.request_update_for_new_topics()
+        timer = Timer(self.clock, self.config.rebalance_timeout_ms)
+        if not self.client.ensure_fresh_metadata(timer):
+            raise KafkaTimeoutError(
+                f"as leader of group {self.config.group_id!r}, no metadata of its topics within {timer.timeout_ms} ms: "
+                f"{self.client.connection_report() or 'no broker answered'}"
+            )
+        self.maybe_update_subscription_metadata()
+
+    def _take_note_of_other_topics(self, topics: set[str], assignments: Mapping[str, Assignment]) -> None:
+        """An assignor of the application's may give out topics that nobody has subscribed to: watch them as well."""
+        assigned = {tp.topic for assignment in assignments.values() for tp in assignment.partitions}
+        if left_out := topics - assigned:
+            self._log.warning("Subscribed topics that nobody was given anything of: %s", ", ".join(sorted(left_out)))
+        if added := assigned - topics:
+            self._log.info("Topics that were given out without a subscription: %s", ", ".join(sorted(added)))
+            self._update_group_subscription(topics | added)
+
+    def on_join_complete(self, generation: Generation, assignment: bytes) -> None:
+        if not self.is_leader:  # only the leader watches the metadata
+            self._assignment_snapshot = None
+        assignor = self._assignor(generation.protocol_name or "")
+        self._group_metadata = ConsumerGroupMetadata(
+            self.config.group_id, generation.generation_id, generation.member_id, self.config.group_instance_id
+        )
+        if len(assignment) < 2:
+            raise IllegalStateError(
+                f"the leader sent {len(assignment)} bytes as the assignment of member {generation.member_id}: its "
+                f"assignor {assignor.name!r} has probably left this member out"
+            )
+        try:
+            given = consumer_protocol.deserialize_assignment(assignment)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"the leader sent an assignment that cannot be read: {error}") from error
+        assigned = sorted(given.partitions)
+        if not self._subscriptions.check_assignment_matched_subscription(assigned):
+            self.request_rejoin(
+                "received assignment does not match the current subscription",
+                f"the assignment ({names(assigned)}) is for an older subscription than {self._subscriptions}",
+            )
+            return
+        self._take_assignment(assignor, Assignment(assigned, given.user_data))
+
+    def _take_assignment(self, assignor: ConsumerPartitionAssignor, assignment: Assignment) -> None:
+        owned = self._subscriptions.assigned_partitions()
+        added = [tp for tp in assignment.partitions if tp not in owned]
+        failures: list[Exception | None] = []
+        if self._protocol == COOPERATIVE:
+            revoked = owned.difference(assignment.partitions)
+            if revoked:
+                # The state changes after the application was told.
+                failures.append(self._listeners.invoke_partitions_revoked(revoked))
+                self.request_rejoin("need to revoke partitions and re-join", f"given back: {names(revoked)}")
+        self._maybe_update_joined_subscription(assignment.partitions)
+        try:
+            assignor.on_assignment(assignment, self._group_metadata)
+        except Exception as error:  # noqa: BLE001 - the application's code; raised below, when the state is right
+            failures.append(error)
+        self._commits.reschedule_auto_commit()
+        self._subscriptions.assign_from_subscribed(assignment.partitions)
+        failures.append(self._listeners.invoke_partitions_assigned(added))
+        _raise_first(failures)
+
+    def _maybe_update_joined_subscription(self, partitions: Collection[TopicPartition]) -> None:
+        """The leader may know more topics that match the pattern than this member did when it joined."""
+        joined = self._joined_subscription
+        if joined is None or not self._subscriptions.has_pattern_subscription():
+            return
+        added = {tp.topic for tp in partitions} - joined
+        if added:
+            if self._subscriptions.subscribe_from_pattern(self._subscriptions.subscription() | added):
+                self._metadata.request_update_for_new_topics()
+            self._joined_subscription = joined | added
+
+    # --- giving partitions back --------------------------------------------------------------------------------------
+
+    def on_join_prepare(self, timer: Timer, generation: Generation) -> bool:
+        if self._join_prepare_timer is None:
+            # The member must join within the rebalance timeout, whatever becomes of the commit.
+            self._join_prepare_timer = Timer(self.clock, self.config.rebalance_timeout_ms)
+        self._join_prepare_timer.update()
+        if not self._commit_before_joining(timer, self._join_prepare_timer):
+            return False
+        owned = self._subscriptions.assigned_partitions()
+        failure: Exception | None = None
+        if generation.generation_id == NO_GENERATION.generation_id or not generation.has_member_id:
+            if owned:
+                self._log.info("The membership has ended, so others may have these partitions by now")
+                failure = self._listeners.invoke_partitions_lost(owned)
+                self._subscriptions.assign_from_subscribed(())
+        elif self._protocol == EAGER:
+            failure = self._listeners.invoke_partitions_revoked(owned)
+            self._subscriptions.assign_from_subscribed(())
+        else:
+            subscription = self._subscriptions.subscription()
+            revoked = {tp for tp in owned if tp.topic not in subscription}
+            if revoked:
+                failure = self._listeners.invoke_partitions_revoked(revoked)
+                self._subscriptions.assign_from_subscribed(owned - revoked)
+        self.is_leader = False
+        self._subscriptions.reset_group_subscription()
+        self._join_prepare_timer = None
+        self._auto_commit_future = None
+        timer.update()
+        _raise_first([failure])
+        return True
+
+    def _commit_before_joining(self, timer: Timer, limit: Timer) -> bool:
+        """Commit automatically what is about to be given back; False while that is under way or to be repeated."""
+        if self._auto_commit_future is None:
+            if not self._commits.auto_commit_enabled:
+                return True
+            if self._protocol == EAGER:
+                # Nothing more is handed out from here on: it would lie behind the committed position.
+                self._subscriptions.mark_pending_revocation(self._subscriptions.assigned_partitions())
+            self._auto_commit_future = self._commits.auto_commit_offsets_async()
+        future = self._auto_commit_future
+        wait = timer if timer.remaining_ms < limit.remaining_ms else limit
+        self.client.poll_future(future, wait)
+        limit.update()
+        again = not future.is_done or (future.failed and future.is_retriable)
+        if future.is_done:
+            self._auto_commit_future = None
+        if limit.expired:
+            self._log.error("Joining without having committed: that took longer than max.poll.interval.ms")
+            return True
+        if again:
+            wait.sleep_ms(min(wait.remaining_ms, self.config.retry_backoff_ms))
+            timer.update()
+            return False
+        if future.failed:
+            self._log.error("Joining without having committed: %s", future.exception)
+        return True
+
+    def on_leave_prepare(self) -> None:
+        """Give everything back, as this member is about to leave. Raises what the listener raised, as KafkaError."""
+        generation = self.membership.generation  # the heartbeat thread may change it at any time
+        owned = self._subscriptions.assigned_partitions()
+        if not owned or not self._subscriptions.has_auto_assigned_partitions():
+            return
+        if (
+            generation.generation_id == NO_GENERATION.generation_id
+            or not generation.has_member_id
+            or self.membership.rebalance_in_progress
+        ):
+            failure = self._listeners.invoke_partitions_lost(owned)
+        else:
+            failure = self._listeners.invoke_partitions_revoked(owned)
+        self._subscriptions.assign_from_subscribed(())
+        _raise_first([failure])
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member's place in the group, as of the last completed join."""
+        return self._group_metadata
+
+    @property
+    def last_error(self) -> Exception | None:
+        """Why the last commit, look-up of offsets or search for the coordinator did not succeed."""
+        return self._commits.last_error or self._committed.last_error or self.finder.last_error
+
+    def commit_offsets_sync(self, offsets: Offsets, timer: Timer) -> bool:
+        """Commit and wait; False when time ran out."""
+        return self._commits.commit_offsets_sync(offsets, timer)
+
+    def commit_offsets_async(
+        self, offsets: Offsets, callback: OffsetCommitCallback | None = None
+    ) -> RequestFuture[None]:
+        """Commit without waiting."""
+        return self._commits.commit_offsets_async(offsets, callback)
+
+    def maybe_auto_commit_offsets_async(self, now_ms: int) -> None:
+        """Commit automatically, if that is due."""
+        self._commits.maybe_auto_commit_offsets_async(now_ms)
+
+    def fetch_committed_offsets(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets | None:
+        """The group's committed offsets; None when time ran out."""
+        return self._committed.fetch_committed_offsets(partitions, timer)
+
+    def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
+        """Start new partitions at their committed offsets; False when time ran out."""
+        return self._committed.init_with_committed_offsets_if_needed(timer)
+
+    # --- closing -----------------------------------------------------------------------------------------------------
+
+    def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> None:
+        """Commit a last time, if that is automatic and ``auto_commit``; then leave."""
+        self.client.disable_wakeups()
+        try:
+            if auto_commit:
+                self._commits.maybe_auto_commit_offsets_sync(timer)
+            self._commits.await_pending_async_commits(timer)
+        finally:
+            super().close(timer, operation)
+        self._commits.invoke_completed_offset_commit_callbacks()
+
+
+def _common_protocol(assignors: Sequence[ConsumerPartitionAssignor]) -> int | None:
+    """The highest rebalance protocol that all have; None without assignors."""
+    if not assignors:
+        return None
+    common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
+    if not common:
+        offered = ", ".join(assignor.name for assignor in assignors)
+        raise ConfigError(f"partition.assignment.strategy: {offered} have no rebalance protocol in common")
+    return max(common)
+
+
+def _validate_cooperative_assignment(
+    subscriptions: Mapping[str, Subscription], assignments: Mapping[str, Assignment]
+) -> None:
+    """Nothing may go from one member to another at once: its owner still reads it (KIP-429)."""
+    added: set[TopicPartition] = set()
+    revoked: set[TopicPartition] = set()
+    for member_id, assignment in assignments.items():
+        owned = set(subscriptions[member_id].owned_partitions)
+        added |= set(assignment.partitions) - owned
+        revoked |= owned.difference(assignment.partitions)
+    if added & revoked:
+        raise IllegalStateError(
+            f"the assignor supports COOPERATIVE but gives partitions away that still have an owner: "
+            f"{names(added & revoked)}"
+        )
+
+
+def _raise_first(failures: Sequence[Exception | None]) -> None:
+    for failure in failures:
+        if isinstance(failure, KafkaError):
+            raise failure
+        if failure is not None:
+            raise KafkaError(f"the rebalance listener or assignor failed: {failure!r}") from failure

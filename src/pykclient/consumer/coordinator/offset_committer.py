@@ -1,0 +1,394 @@
+"""Commits: synchronous, asynchronous and automatic (Java: the commit half of ConsumerCoordinator)."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.clock import Timer
+from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.coordinator_finder import group_authorization_error
+from pykclient.consumer.coordinator.group_joiner import fenced_error
+from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
+from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    RetriableError,
+    WakeupError,
+)
+from pykclient.metrics.sensor import Sensor
+from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
+
+_AS_THEY_ARE = (
+    errors.OffsetMetadataTooLargeError,
+    errors.InvalidCommitOffsetSizeError,
+    errors.CoordinatorLoadInProgressError,
+)
+
+#: Called with the offsets and None, or with the offsets and the error.
+OffsetCommitCallback = Callable[[Offsets, Exception | None], object]
+
+
+class OffsetCommitter:
+    """Sends commits in the order they were asked for, and calls back in the order they were answered.
+
+    Callbacks run on the application thread, in the next call of ``poll``, of a commit or of ``close``.
+    Thread: application.
+    """
+
+    def __init__(self, coordinator: AbstractCoordinator, parts: ConsumerParts, commit_sensor: Sensor) -> None:
+        self._coordinator = coordinator
+        self._client = coordinator.client
+        self._membership = coordinator.membership
+        self._config = coordinator.config
+        self._log = coordinator.log_context.logger(__name__)
+        self._parts = parts
+        self._commit_sensor = commit_sensor
+        self._next_auto_commit = Timer(coordinator.clock, parts.auto_commit_interval_ms)
+        self._completed: deque[tuple[OffsetCommitCallback, Offsets, Exception | None]] = deque()
+        self._fenced = False
+        self.in_flight_async_commits = 0
+        #: Asynchronous commits that wait for the coordinator to be found.
+        self.pending_async_commits = 0
+        #: Why the last attempt of a synchronous commit failed, for the error when time runs out.
+        self.last_error: Exception | None = None
+
+    # --- callbacks -------------------------------------------------------------------------------------------------
+
+    def invoke_completed_offset_commit_callbacks(self) -> None:
+        """Call back for what is done. Raises FencedInstanceIdError if an asynchronous commit was fenced."""
+        if self._fenced:
+            raise fenced_error(self._config)
+        while self._completed:
+            callback, offsets, error = self._completed.popleft()
+            callback(offsets, error)
+
+    def _default_callback(self, offsets: Offsets, error: Exception | None) -> None:
+        if error is not None:
+            self._log.error("Commit of %s failed: %s", shown(offsets), error)
+
+    # --- asynchronous ----------------------------------------------------------------------------------------------
+
+    def commit_offsets_async(
+        self, offsets: Offsets, callback: OffsetCommitCallback | None = None
+    ) -> RequestFuture[None]:
+        """Commit without waiting and without retries, which could overtake a later commit."""
+        self.invoke_completed_offset_commit_callbacks()
+        if (
+            not offsets
+            or not self._coordinator.coordinator_unknown
+            or self._coordinator.ensure_coordinator_ready_async()
+        ):
+            future = self._do_commit_offsets_async(offsets, callback)
+        else:
+            future = self._commit_when_coordinator_is_found(offsets, callback)
+        # Give it a chance to go out: the application may not poll for a while.
+        self._client.poll_no_wakeup()
+        return future
+
+    def _commit_when_coordinator_is_found(
+        self, offsets: Offsets, callback: OffsetCommitCallback | None
+    ) -> RequestFuture[None]:
+        # Several commits may wait for one look-up. Its listeners run in the order they were added.
+        future: RequestFuture[None] = RequestFuture()
+        self.pending_async_commits += 1
+
+        def on_found(_: None) -> None:
+            self.pending_async_commits -= 1
+            self._do_commit_offsets_async(offsets, callback).chain(future)
+            self._client.poll_no_wakeup()
+
+        def on_failure(error: Exception) -> None:
+            self.pending_async_commits -= 1
+            failure = _retriable(error)
+            self._completed.append((callback or self._default_callback, offsets, failure))
+            future.raise_error(failure)
+
+        self._coordinator.finder.lookup().add_listener(on_found, on_failure)
+        return future
+
+    def _do_commit_offsets_async(self, offsets: Offsets, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
+        future = self.send_offset_commit_request(offsets)
+        chosen = callback or self._default_callback
+        self.in_flight_async_commits += 1
+
+        def on_success(_: None) -> None:
+            self.in_flight_async_commits -= 1
+            self._intercept(offsets)
+            self._completed.append((chosen, offsets, None))
+
+        def on_failure(error: Exception) -> None:
+            self.in_flight_async_commits -= 1
+            failure = _retriable(error) if isinstance(error, RetriableError) else error
+            self._completed.append((chosen, offsets, failure))
+            if isinstance(error, FencedInstanceIdError):
+                self._fenced = True
+
+        future.add_listener(on_success, on_failure)
+        return future
+
+    def _intercept(self, offsets: Offsets) -> None:
+        if self._parts.interceptors is not None:
+            self._parts.interceptors.on_commit(offsets)
+
+    # --- synchronous -----------------------------------------------------------------------------------------------
+
+    def commit_offsets_sync(self, offsets: Offsets, timer: Timer) -> bool:
+        """Commit, trying again while that may help; False when time ran out. Raises other errors.
+
+        Callbacks of earlier asynchronous commits have run when this returns.
+        """
+        self.invoke_completed_offset_commit_callbacks()
+        if not offsets:
+            return self._invoke_pending_async_commits(timer)
+        attempts = 0
+        self.last_error = None
+        while True:
+            if self._coordinator.coordinator_unknown and not self._coordinator.ensure_coordinator_ready(timer):
+                self.last_error = self._coordinator.finder.last_error or self.last_error
+                return False
+            future = self.send_offset_commit_request(offsets)
+            self._client.poll_future(future, timer)
+            # What was committed before is told before.
+            self.invoke_completed_offset_commit_callbacks()
+            if future.succeeded:
+                self._intercept(offsets)
+                return True
+            if future.failed:
+                self.last_error = future.exception
+                if not future.is_retriable:
+                    raise future.exception
+            timer.sleep_ms(self._coordinator.retry_backoff.backoff(attempts))
+            attempts += 1
+            if timer.expired:
+                return False
+
+    def _invoke_pending_async_commits(self, timer: Timer) -> bool:
+        attempts = 0
+        while self.in_flight_async_commits:
+            self._coordinator.ensure_coordinator_ready(timer)
+            self._client.poll(timer)
+            self.invoke_completed_offset_commit_callbacks()
+            if not self.in_flight_async_commits:
+                break
+            timer.sleep_ms(self._coordinator.retry_backoff.backoff(attempts))
+            attempts += 1
+            if timer.expired:
+                return False
+        return True
+
+    def await_pending_async_commits(self, timer: Timer) -> None:
+        """Before closing: let the commits that wait for the coordinator go out."""
+        while self.pending_async_commits and timer.not_expired:
+            self._coordinator.ensure_coordinator_ready(timer)
+            self._client.poll(timer)
+            self.invoke_completed_offset_commit_callbacks()
+
+    # --- automatic -------------------------------------------------------------------------------------------------
+
+    @property
+    def auto_commit_enabled(self) -> bool:
+        return self._parts.auto_commit_enabled
+
+    def time_to_next_auto_commit(self) -> int:
+        return self._next_auto_commit.remaining_ms
+
+    def reschedule_auto_commit(self) -> None:
+        """Count the interval from now."""
+        self._next_auto_commit.update_and_reset(self._parts.auto_commit_interval_ms)
+
+    def maybe_auto_commit_offsets_async(self, now_ms: int) -> None:
+        """Commit what was consumed, if the interval has passed."""
+        if self.auto_commit_enabled:
+            self._next_auto_commit.update(now_ms)
+            if self._next_auto_commit.expired:
+                self._next_auto_commit.reset(self._parts.auto_commit_interval_ms)
+                self.auto_commit_offsets_async()
+
+    def auto_commit_offsets_async(self) -> RequestFuture[None]:
+        """Commit what was consumed, now."""
+        return self.commit_offsets_async(self._parts.consumed(), self._auto_committed)
+
+    def _auto_committed(self, offsets: Offsets, error: Exception | None) -> None:
+        if error is None:
+            self._log.debug("Committed automatically: %s", shown(offsets))
+        elif isinstance(error, RetriableCommitFailedError):
+            self._log.debug("Automatic commit failed for now: %s", error)
+            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)
+        else:
+            self._log.warning("Automatic commit of %s failed: %s", shown(offsets), error)
+
+    def maybe_auto_commit_offsets_sync(self, timer: Timer) -> None:
+        """Commit what was consumed and wait for it; for closing. Only wakeups are raised."""
+        if not self.auto_commit_enabled:
+            return
+        offsets = self._parts.consumed()
+        try:
+            if not self.commit_offsets_sync(offsets, timer):
+                self._log.warning(
+                    "Not committed in the time there was: %s (%s)", shown(offsets), self.last_error or "no answer"
+                )
+        except WakeupError:
+            raise
+        except KafkaError as error:
+            self._log.warning("Last automatic commit of %s failed: %s", shown(offsets), error)
+
+    # --- the request -----------------------------------------------------------------------------------------------
+
+    def send_offset_commit_request(self, offsets: Offsets) -> RequestFuture[None]:
+        """One attempt. The future fails with CommitFailedError when the group has gone on without this member."""
+        if not offsets:
+            return RequestFuture.success(None)
+        node = self._coordinator.check_and_get_coordinator()
+        if node is None:
+            return RequestFuture.failure(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
+        for tp, offset in offsets.items():
+            if offset.offset < 0:
+                return RequestFuture.failure(
+                    errors.IllegalArgumentError(f"offset {offset.offset} of {tp} cannot be committed: it is negative")
+                )
+        sent = NO_GENERATION
+        instance_id: str | None = None
+        if self._parts.subscriptions.has_auto_assigned_partitions():
+            generation = self._membership.generation_if_stable()
+            if generation is None:
+                return RequestFuture.failure(self._not_a_member())
+            sent = generation
+            instance_id = self._config.group_instance_id
+        topic_ids = self._parts.metadata.topic_ids
+        builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids)
+        topic_names = {topic_ids[tp.topic]: tp.topic for tp in offsets if tp.topic in topic_ids}
+        return handled(
+            self._coordinator.finder,
+            self._client.send(node, builder),
+            lambda response, future: self._handle(response, future, sent, topic_names),
+            self._commit_sensor.record,
+        )
+
+    def _not_a_member(self) -> KafkaError:
+        if self._membership.rebalance_in_progress:
+            return RebalanceInProgressError(
+                f"offsets cannot be committed while group {self._config.group_id!r} rebalances; call poll() to "
+                f"complete the rebalance, then commit again what is still assigned"
+            )
+        return self.commit_failed_error()
+
+    def commit_failed_error(self, cause: str | None = None) -> CommitFailedError:
+        """Says why the membership ended and which settings have to do with it."""
+        config = self._config
+        idle_s = (self._coordinator.clock.now_ms() - self._membership.heartbeat.last_poll_ms) / 1000
+        why = self._membership.lost_because or cause or "it has not joined yet, or the application has left the group"
+        return CommitFailedError(
+            f"offsets were not committed: this consumer is not a member of group {config.group_id!r} any more, and its "
+            f"partitions may belong to others. Why: {why}. The last poll() was {idle_s:.1f} s ago. What to do: call "
+            f"poll() to join again; records since the last commit come again, here or elsewhere. If this repeats, "
+            f"process less per poll() (max.poll.records, now {config.max_poll_records}) or allow more time for it "
+            f"(max.poll.interval.ms, now {config.rebalance_timeout_ms}); for pauses of the whole process raise "
+            f"session.timeout.ms (now {config.session_timeout_ms})"
+        )
+
+    def _handle(
+        self,
+        response: OffsetCommitResponse,
+        future: RequestFuture[None],
+        sent: Generation,
+        topic_names: Mapping[uuid.UUID, str],
+    ) -> None:
+        unauthorized: set[str] = set()
+        for topic in response.topics:
+            name = topic.name or topic_names.get(topic.topic_id) or str(topic.topic_id)
+            for partition in topic.partitions:
+                error = errors.for_code(partition.error_code)
+                if error is None:
+                    continue
+                tp = TopicPartition(name, partition.partition_index)
+                if isinstance(error, errors.TopicAuthorizationError):
+                    unauthorized.add(name)
+                    continue
+                self._log.info("Commit of %s failed: %s", tp, error)
+                future.raise_error(self._translate(error, tp, sent))
+                return
+        if unauthorized:
+            names = ", ".join(sorted(unauthorized))
+            future.raise_error(errors.TopicAuthorizationError(f"not authorized to commit offsets of topics: {names}"))
+        else:
+            future.complete(None)
+
+    def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> KafkaError:
+        """The error for the application, after what the broker's means for the membership was done."""
+        membership = self._membership
+        if isinstance(error, errors.GroupAuthorizationError):
+            return group_authorization_error(self._config.group_id)
+        if isinstance(
+            error,
+            (
+                errors.OffsetMetadataTooLargeError,
+                errors.InvalidCommitOffsetSizeError,
+                errors.CoordinatorLoadInProgressError,
+            ),
+        ):
+            return error
+        if isinstance(error, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
+            self._parts.metadata.request_update(False)
+            return error
+        if isinstance(
+            error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError, errors.RequestTimedOutError)
+        ):
+            self._coordinator.finder.mark_unknown(f"OffsetCommit: {error}")
+            return error
+        if isinstance(error, FencedInstanceIdError):
+            generation, state = membership.snapshot()
+            if generation == sent:
+                return fenced_error(self._config)
+            if state is PREPARING_REBALANCE:
+                return self._stale(sent)
+            return self.commit_failed_error(f"{error}")
+        if isinstance(error, RebalanceInProgressError):
+            # Between JoinGroup and SyncGroup nobody commits; the generation stands, poll() completes the rebalance.
+            membership.request_rejoin("offset commit failed since group is already rebalancing")
+            return RebalanceInProgressError(
+                f"group {self._config.group_id!r} is rebalancing; call poll() to complete the rebalance, then commit "
+                f"again what is still assigned"
+            )
+        if isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
+            # After ILLEGAL_GENERATION the member id may still be known to the coordinator.
+            reset_member_id = isinstance(error, errors.UnknownMemberIdError)
+            cause = f"the coordinator answered a commit of {sent} with {error}"
+            if not membership.reset_unless_rebalancing_anew(
+                sent, cause, reset_member_id=reset_member_id, lost_because=cause
+            ):
+                return self._stale(sent)
+            return self.commit_failed_error(cause)
+        wrapped = KafkaError(f"unexpected error in the commit of {tp}: {error}")
+        wrapped.__cause__ = error
+        return wrapped
+
+    def _stale(self, sent: Generation) -> RebalanceInProgressError:
+        return RebalanceInProgressError(
+            f"offsets were not committed: they were sent in {sent}, and a rebalance has begun since; call poll() to "
+            f"complete it, then commit again what is still assigned"
+        )
+
+
+def _retriable(error: Exception) -> RetriableCommitFailedError:
+    failure = RetriableCommitFailedError(f"the commit failed, but may be tried again: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def shown(offsets: Offsets) -> str:
+    """For the log."""
+    return ", ".join(f"{tp}: {offset.offset}" for tp, offset in sorted(offsets.items())) or "nothing"
