@@ -211,6 +211,11 @@ def test_javas_serializers_stand_for_ours() -> None:
     assert ProducerConfig({"bootstrap.servers": "a", "key.serializer": java})["key.serializer"] is StringSerializer
 
 
+@pytest.mark.parametrize("name", ["murmur2_random", "org.apache.kafka.clients.producer.RoundRobinPartitioner"])
+def test_partitioners_may_be_named(name: str) -> None:
+    assert producer(partitioner=f" {name} ")["partitioner.class"] == name, "the producer knows what it stands for"
+
+
 @pytest.mark.parametrize("config", TABLES.values())
 def test_bootstrap_servers_must_be_set(config: type[AbstractConfig]) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):

@@ -79,7 +79,8 @@ class ConfigKey:
 
     ``unsupported`` is the reason why only the default can be used for now; ``no_effect`` says why the key does nothing.
     ``aliases`` are other names that it goes by. ``convert`` turns Python's way of saying a value into Kafka's before
-    the value is parsed. ``extension`` marks keys that Java does not have.
+    the value is parsed. ``extension`` marks keys that Java does not have. With ``named`` strings stay as they are: the
+    client has short names for its own classes besides dotted ones, and loads them.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class ConfigKey:
         "extension",
         "importance",
         "name",
+        "named",
         "no_effect",
         "type",
         "unsupported",
@@ -110,8 +112,10 @@ class ConfigKey:
         aliases: tuple[str, ...] = (),
         convert: Callable[[Any], Any] | None = None,
         extension: bool = False,
+        named: bool = False,
     ) -> None:
         self.name = name
+        self.named = named
         self.type = type
         self.default = default
         self.validator = validator
@@ -153,7 +157,7 @@ class ConfigKey:
             return self.default_value()
         value = given if self.convert is None else self.convert(given)
         try:
-            value = parse_type(value, self.type)
+            value = parse_type(value, Type.STRING if self.named and isinstance(value, str) else self.type)
         except (ValueError, TypeError) as error:
             raise self.error(given, f"must be {_EXPECTED[self.type]}") from error
         except (ImportError, AttributeError) as error:

@@ -339,7 +339,6 @@ _FOREIGN = (
     ForeignKey(
         "default.offset.commit.callback",
         "pass a callback to commit_async(); automatic commits that fail are in the log",
-        ignored=True,
     ),
     ForeignKey(
         "metric.group.prefix", "metrics have Kafka's own group names", harmless=(None, "consumer"), ignored=True

@@ -193,9 +193,12 @@ _KEYS = (
         None,
         MEDIUM,
         "What chooses the partition of a record that names none: a partitioner, its class, a callable (key, all "
-        "partitions, available partitions), or the dotted name of one. None is Kafka's: by the murmur2 hash of the "
-        "key, or without a key one partition per batch, brokers that answer faster more often (KIP-794).",
+        "partitions, available partitions), the dotted name of one, or a name: RoundRobinPartitioner, "
+        "UniformStickyPartitioner, Murmur3Partitioner, or librdkafka's random, consistent, consistent_random, murmur2, "
+        "murmur2_random, fnv1a, fnv1a_random. None is Kafka's: by the murmur2 hash of the key, or without a key one "
+        "partition per batch, brokers that answer faster more often (KIP-794).",
         aliases=("partitioner",),
+        named=True,
     ),
     ConfigKey(
         "partitioner.adaptive.partitioning.enable",
