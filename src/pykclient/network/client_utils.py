@@ -112,7 +112,6 @@ def create_network_client(
         SelectorConfig(
             connections_max_idle_ms=config["connections.max.idle.ms"],
             metrics_group_prefix=metrics_group_prefix,
-            metrics_tags={"client-id": client_id},
         ),
         metrics,
         clock,

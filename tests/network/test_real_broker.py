@@ -1,0 +1,125 @@
+"""The network client on a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+from pykclient.network.cluster import ZERO_UUID
+from pykclient.network.metadata import Metadata
+from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.network_client import NetworkClient
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest
+from pykclient.types import TopicPartition
+from tests.kafka.cluster import KafkaCluster
+
+
+class Client:
+    """A network client with what it is made of."""
+
+    def __init__(self, bootstrap_servers: str, **config: object) -> None:
+        settings = ProducerConfig({"bootstrap.servers": bootstrap_servers, **config})
+        self.metrics = Metrics()
+        self.api_versions = ApiVersions()
+        self.metadata = Metadata(100, 1_000, 300_000, LogContext())
+        self.metadata.bootstrap(parse_and_validate_addresses(settings.get_list("bootstrap.servers")))
+        self.network: NetworkClient = create_network_client(
+            settings, "test", self.metrics, "test", LogContext(), self.api_versions, self.metadata, SYSTEM_CLOCK, 5
+        )
+
+    def poll_until(self, condition: Callable[[], bool], timeout_ms: int = 10_000) -> list[ClientResponse]:
+        deadline_ms = SYSTEM_CLOCK.now_ms() + timeout_ms
+        responses: list[ClientResponse] = []
+        while not condition():
+            now_ms = SYSTEM_CLOCK.now_ms()
+            assert now_ms < deadline_ms, self.network.connection_report()
+            responses += self.network.poll(100, now_ms)
+        return responses
+
+    def bootstrap(self) -> None:
+        self.poll_until(lambda: not self.metadata.fetch().is_bootstrap_configured)
+
+
+@contextmanager
+def client(bootstrap_servers: str, **config: object) -> Iterator[Client]:
+    made = Client(bootstrap_servers, **config)
+    try:
+        yield made
+    finally:
+        made.network.close()
+
+
+@pytest.mark.kafka
+def test_bootstrap_learns_the_cluster(kafka: KafkaCluster, topic: str) -> None:
+    kafka.create_topic(topic, partitions=3)
+    with client(kafka.bootstrap_servers) as c:
+        c.bootstrap()
+        c.poll_until(lambda: topic in c.metadata.fetch().topics)
+        cluster = c.metadata.fetch()
+        assert cluster.cluster_resource.cluster_id
+        assert cluster.partition_count_for_topic(topic) == 3
+        assert cluster.topic_id(topic) != ZERO_UUID
+        leader = c.metadata.current_leader(TopicPartition(topic, 0))
+        assert leader.leader in cluster.nodes
+        assert leader.epoch is not None
+        assert c.api_versions.max_usable_produce_magic == 2
+
+
+@pytest.mark.kafka
+def test_requests_are_pipelined_and_answered_in_order(kafka: KafkaCluster) -> None:
+    with client(kafka.bootstrap_servers) as c:
+        c.bootstrap()
+        node = c.metadata.fetch().nodes[0]
+        c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))
+        answered: list[int] = []
+        sent: list[int] = []
+        for _ in range(5):
+            now_ms = SYSTEM_CLOCK.now_ms()
+            builder = RequestBuilder(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+            request = c.network.new_client_request(
+                node.id_string, builder, now_ms, True, callback=lambda r: answered.append(r.correlation_id)
+            )
+            sent.append(request.correlation_id)
+            c.network.send(request, now_ms)
+        assert not c.network.is_ready(node, SYSTEM_CLOCK.now_ms())  # five in flight is the limit
+        responses = c.poll_until(lambda: len(answered) == 5)
+        assert answered == sent
+        assert all(response.response_body.error_code == 0 for response in responses)
+        versions = {api.api_key for api in responses[0].response_body.api_keys}
+        assert {ApiKeys.PRODUCE, ApiKeys.FETCH, ApiKeys.METADATA} <= versions
+        values = c.metrics.by_group()
+        assert values["test-metrics"]["connection-count"] >= 1
+
+
+@pytest.mark.kafka
+def test_metadata_by_topic_id(kafka: KafkaCluster, topic: str) -> None:
+    kafka.create_topic(topic, partitions=1)
+    with client(kafka.bootstrap_servers) as c:
+        c.bootstrap()
+        c.poll_until(lambda: topic in c.metadata.fetch().topics)
+        topic_id = c.metadata.topic_ids[topic]
+        node = c.metadata.fetch().nodes[0]
+        c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))
+        got: list[ClientResponse] = []
+        now_ms = SYSTEM_CLOCK.now_ms()
+        builder = MetadataRequestBuilder.for_topic_ids([topic_id])
+        c.network.send(c.network.new_client_request(node.id_string, builder, now_ms, True, callback=got.append), now_ms)
+        c.poll_until(lambda: bool(got))
+        assert [found.name for found in got[0].response_body.topics] == [topic]
+
+
+@pytest.mark.kafka
+def test_one_dead_bootstrap_server_does_not_matter(kafka: KafkaCluster) -> None:
+    with client(f"127.0.0.1:1,{kafka.bootstrap_servers}") as c:
+        c.bootstrap()
+        assert c.metadata.fetch().nodes
