@@ -1,0 +1,173 @@
+"""Bounded memory for records that are not yet sent (Java: BufferPool)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pykclient.clock import Clock
+from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
+
+if TYPE_CHECKING:
+    from pykclient.producer.producer_metrics import BufferPoolMetrics
+
+
+class BufferPool:
+    """``total_memory`` bytes, lent out in buffers. Threads that find too little wait in line, first come, first served.
+
+    Buffers of ``poolable_size`` (``batch.size``) are kept for the next batch, as most batches have that size. A waiter
+    gathers what is given back bit by bit until it has its size, and only the first in line takes anything, so a large
+    request cannot starve behind small ones.
+
+    Thread: any.
+    """
+
+    __slots__ = (
+        "_available",
+        "_clock",
+        "_closed",
+        "_free",
+        "_lock",
+        "_metrics",
+        "_waiters",
+        "poolable_size",
+        "total_memory",
+    )
+
+    def __init__(self, memory: int, poolable_size: int, clock: Clock, metrics: BufferPoolMetrics | None = None) -> None:
+        self.total_memory = memory
+        self.poolable_size = poolable_size
+        self._clock = clock
+        self._metrics = metrics
+        self._lock = threading.Lock()  # guards: _available, _closed, _free, _waiters
+        self._available = memory  # without the buffers in _free
+        self._free: deque[bytearray] = deque()
+        self._waiters: deque[threading.Condition] = deque()
+        self._closed = False
+
+    def allocate(self, size: int, max_block_ms: int) -> bytearray:
+        """A buffer of ``size`` bytes with any content; waits at most ``max_block_ms`` for it.
+
+        Raises BufferExhaustedError when the time is up, IllegalArgumentError for a size that can never be had, and
+        KafkaError when the pool closes meanwhile.
+        """
+        if size > self.total_memory:
+            raise IllegalArgumentError(f"cannot lend {size} bytes: buffer.memory allows {self.total_memory} in all")
+        with self._lock:
+            self._raise_if_closed()
+            if self._waiters or not self._can_lend(size):
+                buffer = self._wait_for_memory(size, max_block_ms)
+            else:
+                buffer = self._take_free(size)
+                if buffer is None:
+                    self._free_up(size)
+                    self._available -= size
+        if buffer is not None:
+            return buffer
+        try:
+            return bytearray(size)
+        except MemoryError:
+            self._give_back(size)
+            raise
+
+    def deallocate(self, buffer: bytearray, size: int) -> None:
+        """Give ``buffer`` back, for which ``size`` bytes were lent: it may have grown since."""
+        with self._lock:
+            if size == self.poolable_size == len(buffer):
+                self._free.append(buffer)
+            else:
+                self._available += size
+            self._wake_first_waiter()
+
+    @property
+    def available_memory(self) -> int:
+        """Bytes that are not lent."""
+        with self._lock:
+            return self._available + len(self._free) * self.poolable_size
+
+    @property
+    def unallocated_memory(self) -> int:
+        """Bytes that are neither lent nor kept in free buffers."""
+        with self._lock:
+            return self._available
+
+    @property
+    def queued(self) -> int:
+        """How many threads wait for memory. Read without the lock: a count that is a moment old does no harm."""
+        return len(self._waiters)
+
+    def close(self) -> None:
+        """Refuse further allocations and end the waiting of all who wait; what is lent can still be given back."""
+        with self._lock:
+            self._closed = True
+            for waiter in self._waiters:
+                waiter.notify()
+
+    def _wait_for_memory(self, size: int, max_block_ms: int) -> bytearray | None:
+        """Wait in line; a free buffer, or None when ``size`` bytes are reserved. Needs the lock."""
+        accumulated = 0
+        condition = threading.Condition(self._lock)
+        clock = self._clock
+        start_ms = clock.now_ms()
+        deadline_ms = start_ms + max_block_ms
+        self._waiters.append(condition)
+        try:
+            while True:
+                if self._waiters[0] is condition:
+                    buffer = self._take_free(size) if accumulated == 0 else None
+                    if buffer is not None:
+                        return buffer
+                    self._free_up(size - accumulated)
+                    got = min(size - accumulated, self._available)
+                    self._available -= got
+                    accumulated += got
+                    if accumulated == size:
+                        accumulated = 0  # it is the caller's now
+                        return None
+                remaining_ms = deadline_ms - clock.now_ms()
+                if remaining_ms <= 0:
+                    raise self._exhausted(size, accumulated, max_block_ms)
+                clock.wait(condition, remaining_ms)
+                self._raise_if_closed()
+        finally:
+            # Reached by KeyboardInterrupt as well: what was gathered must not get lost, nor the turn.
+            self._available += accumulated
+            self._waiters.remove(condition)
+            self._wake_first_waiter()
+            if self._metrics is not None:
+                self._metrics.record_wait(clock.now_ms() - start_ms)
+
+    def _exhausted(self, size: int, accumulated: int, max_block_ms: int) -> BufferExhaustedError:
+        if self._metrics is not None:
+            self._metrics.record_exhausted()
+        free = self._available + accumulated + len(self._free) * self.poolable_size
+        return BufferExhaustedError(
+            f"no {size} bytes of buffer.memory became free within {max_block_ms / 1000} s (max.block.ms): "
+            f"{free} of {self.total_memory} bytes are free and {len(self._waiters)} thread(s) wait; "
+            "the brokers take less than is sent"
+        )
+
+    def _can_lend(self, size: int) -> bool:
+        return self._available + len(self._free) * self.poolable_size >= size
+
+    def _take_free(self, size: int) -> bytearray | None:
+        return self._free.popleft() if size == self.poolable_size and self._free else None
+
+    def _free_up(self, size: int) -> None:
+        """Turn free buffers into unallocated memory until there are ``size`` bytes of it, or none are left."""
+        while self._free and self._available < size:
+            self._available += len(self._free.pop())
+
+    def _give_back(self, size: int) -> None:
+        with self._lock:
+            self._available += size
+            self._wake_first_waiter()
+
+    def _wake_first_waiter(self) -> None:
+        if self._waiters and (self._available or self._free):
+            self._waiters[0].notify()
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise KafkaError("the producer was closed while a send waited for buffer.memory")

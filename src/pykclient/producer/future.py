@@ -1,0 +1,378 @@
+"""What ``send`` returns, and the result that the records of one batch share (Java: FutureRecordMetadata,
+ProduceRequestResult)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from pykclient.errors import IllegalStateError, KafkaTimeoutError, RetriableError
+from pykclient.types import RecordMetadata, TopicPartition
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+
+#: Called with the future once the record's fate is known.
+Listener = Callable[["FutureRecordMetadata"], object]
+
+#: The ``on_delivery`` of ``send``: called with the error or None, and the metadata, whose offset is -1 after an error.
+OnDelivery = Callable[[Exception | None, RecordMetadata], object]
+
+#: A future, whom to tell of its fate, and whether that is an OnDelivery rather than a Listener.
+Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
+
+
+class ProduceRequestResult:
+    """The fate of one batch. It is set once, by the sender, and then never changes.
+
+    A batch too large for the broker is split: then this result only names the results that its records moved to, in
+    order, and a future finds its own there. So nothing is kept per record.
+
+    Thread: any.
+    """
+
+    __slots__ = (
+        "_condition",
+        "_done",
+        "_lock",
+        "_settled",
+        "base_offset",
+        "error_for",
+        "listeners",
+        "log_append_time_ms",
+        "parts",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.base_offset = NO_OFFSET
+        self.log_append_time_ms = NO_TIMESTAMP
+        #: From a record's place in the batch to its error; None when the batch succeeded.
+        self.error_for: Callable[[int], Exception] | None = None
+        #: After a split: (place of the first record, result), in order.
+        self.parts: list[tuple[int, ProduceRequestResult]] | None = None
+        self._lock = threading.Lock()  # guards: _condition, _done, _settled, listeners
+        self._done = False  # futures know their fate
+        self._settled = False  # and the listeners have been called
+        self._condition: threading.Condition | None = None  # made by the first who waits
+        self.listeners: list[Entry] = []
+
+    @property
+    def completed(self) -> bool:
+        """Whether this result is set. After a split that says nothing of the parts."""
+        return self._done
+
+    def set(
+        self, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None = None
+    ) -> None:
+        """Write the fate down; nobody sees it before ``done``."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error_for = error_for
+
+    def done(self) -> None:
+        """Publish what was set, call the listeners, and then wake all who wait: a flush is over when callbacks are."""
+        with self._lock:
+            if self._done:
+                raise IllegalStateError(f"the result of a batch for {self.topic_partition} was already set")
+            self._done = True
+            listeners, self.listeners = self.listeners, []
+        if listeners:
+            run_listeners(listeners)
+        self._settle()
+
+    def _settle(self) -> None:
+        with self._lock:
+            self._settled = True
+            condition = self._condition
+        if condition is not None:
+            with condition:
+                condition.notify_all()
+
+    def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
+        """The records moved to ``parts``. Their listeners move along."""
+        with self._lock:
+            self.parts = parts
+            self._done = True
+            listeners, self.listeners = self.listeners, []
+        for entry in listeners:
+            entry[0].locate()[0].listeners.append(entry)
+        self._settle()
+
+    def locate(self, index: int) -> tuple[ProduceRequestResult, int]:
+        """Where the record at ``index`` is now: itself, or a part, or a part's part."""
+        result = self
+        while result.parts is not None:
+            for start, part in reversed(result.parts):
+                if index >= start:
+                    result, index = part, index - start
+                    break
+        return result, index
+
+    def await_(self, timeout_ms: int = FOREVER_MS, clock: Clock = SYSTEM_CLOCK) -> bool:
+        """Wait until this result is set (not its parts) and listeners were called; False when the time ran out."""
+        if self._settled:
+            return True
+        with self._lock:
+            if self._settled:
+                return True
+            condition = self._condition
+            if condition is None:
+                condition = self._condition = threading.Condition()
+        deadline_ms = clock.now_ms() + timeout_ms
+        with condition:
+            while not self._settled:
+                remaining_ms = deadline_ms - clock.now_ms()
+                if remaining_ms <= 0:
+                    return False
+                clock.wait(condition, remaining_ms)
+        return True
+
+    def await_all_dependents(self, timeout_ms: int = FOREVER_MS, clock: Clock = SYSTEM_CLOCK) -> bool:
+        """Wait for this result and, where it was split, for all parts."""
+        deadline_ms = clock.now_ms() + timeout_ms
+        waiting = [self]
+        while waiting:
+            result = waiting.pop()
+            if not result.await_(max(0, deadline_ms - clock.now_ms()), clock):
+                return False
+            waiting.extend(part for _, part in result.parts or ())
+        return True
+
+    def add_listener(self, future: FutureRecordMetadata, listener: Listener) -> bool:
+        """Remember ``listener``; False when it is too late for that, as the result is set."""
+        with self._lock:
+            if self._done:
+                return False
+            self.listeners.append((future, listener, False))
+            return True
+
+
+class FutureRecordMetadata:
+    """The fate of one record: its RecordMetadata, or the error that it failed with.
+
+    Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback. Callbacks run on the sender's thread,
+    outside all locks, in the order of the records of a partition; on the caller's own thread when the fate is already
+    known. What they raise is logged and goes no further. They must not block: nothing is sent meanwhile.
+
+    Thread: any.
+    """
+
+    __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
+
+    def __init__(
+        self, result: ProduceRequestResult, index: int, timestamp_ms: int, key_size: int, value_size: int
+    ) -> None:
+        self._result = result
+        self.index = index
+        self._timestamp_ms = timestamp_ms
+        self._key_size = key_size
+        self._value_size = value_size
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Whether the fate is known."""
+        return self.locate()[0].completed
+
+    @property
+    def is_done(self) -> bool:
+        """``done()`` under kafka-python's name."""
+        return self.done()
+
+    def succeeded(self) -> bool:
+        """Whether the record was written; with ``acks=0``, whether it was sent."""
+        return self.done() and self.exception is None
+
+    def failed(self) -> bool:
+        return self.done() and self.exception is not None
+
+    def retriable(self) -> bool:
+        """Whether it failed with an error after which the same record may be sent again."""
+        return isinstance(self.exception, RetriableError)
+
+    @property
+    def exception(self) -> Exception | None:
+        """The error, or None while the fate is unknown and after success."""
+        result, index = self.locate()
+        if not result.completed or result.error_for is None:
+            return None
+        return result.error_for(index)
+
+    @property
+    def value(self) -> RecordMetadata | None:
+        """The metadata, or None while the fate is unknown and after a failure."""
+        result, index = self.locate()
+        if not result.completed or result.error_for is not None:
+            return None
+        return self._metadata(result, index)
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait at most ``timeout`` seconds (None: without bound) for the metadata.
+
+        Raises the record's own error when it failed, KafkaTimeoutError when the time is up: the record may still be
+        delivered after that.
+        """
+        clock = SYSTEM_CLOCK
+        deadline_ms = FOREVER_MS if timeout is None else clock.now_ms() + int(timeout * 1000)
+        result, index = self.locate()
+        while not result.completed:
+            if not result.await_(max(0, deadline_ms - clock.now_ms()), clock):
+                raise KafkaTimeoutError(
+                    f"the record for {result.topic_partition} was not acknowledged within {timeout} s; "
+                    "it is still on its way (delivery.timeout.ms bounds that)"
+                )
+            result, index = self.locate()
+        if result.error_for is not None:
+            # The error is shared by the batch's records: without this, each raise would lengthen its traceback.
+            raise result.error_for(index).with_traceback(None)
+        return self._metadata(result, index)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """``get`` under the name of ``concurrent.futures``."""
+        return self.get(timeout)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done():
+            import asyncio  # a program that does not await does without it
+
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+
+            def wake(_future: FutureRecordMetadata) -> None:
+                try:
+                    loop.call_soon_threadsafe(_settle, waiter)
+                except RuntimeError:  # the loop closed, so nobody waits any more
+                    return
+
+            if self.add_listener(wake):
+                yield from waiter
+        return self.get(0)
+
+    # --- callbacks ---------------------------------------------------------------------------------------------
+
+    def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``function(*args, metadata, **kwargs)`` on success."""
+
+        def on_success(future: FutureRecordMetadata) -> None:
+            if future.exception is None:
+                function(*args, future.value, **kwargs)
+
+        return self.add_done_callback(on_success)
+
+    def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``function(*args, error, **kwargs)`` on failure."""
+
+        def on_failure(future: FutureRecordMetadata) -> None:
+            error = future.exception
+            if error is not None:
+                function(*args, error, **kwargs)
+
+        return self.add_done_callback(on_failure)
+
+    def add_both(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``function(*args, metadata_or_error, **kwargs)`` in either case."""
+
+        def on_either(future: FutureRecordMetadata) -> None:
+            function(*args, future.exception or future.value, **kwargs)
+
+        return self.add_done_callback(on_either)
+
+    def add_done_callback(self, function: Listener) -> FutureRecordMetadata:
+        """Call ``function(future)`` once the fate is known, at once if it is."""
+        if not self.add_listener(function):
+            run_listeners([(self, function, False)])
+        return self
+
+    def add_listener(self, listener: Listener) -> bool:
+        """Remember ``listener``; False when the fate is known and the caller has to act itself."""
+        while True:
+            result, _ = self.locate()
+            if result.add_listener(self, listener):
+                return True
+            if result.parts is None:  # set for good, not split while we looked
+                return False
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    def locate(self) -> tuple[ProduceRequestResult, int]:
+        """The batch result that the record belongs to now, and its place there."""
+        result = self._result
+        return (result, self.index) if result.parts is None else result.locate(self.index)
+
+    def deliver(self, on_delivery: OnDelivery) -> None:
+        """Call ``on_delivery`` with the fate, which must be known."""
+        result, index = self.locate()
+        error = None if result.error_for is None else result.error_for(index)
+        on_delivery(error, self._metadata(result, index))
+
+    def _metadata(self, result: ProduceRequestResult, index: int) -> RecordMetadata:
+        topic_partition = result.topic_partition
+        base_offset = result.base_offset
+        log_append_time_ms = result.log_append_time_ms
+        return RecordMetadata(
+            topic_partition.topic,
+            topic_partition.partition,
+            topic_partition,
+            base_offset if base_offset == NO_OFFSET else base_offset + index,
+            self._timestamp_ms if log_append_time_ms == NO_TIMESTAMP else log_append_time_ms,
+            self._key_size,
+            self._value_size,
+        )
+
+    def __repr__(self) -> str:
+        result, index = self.locate()
+        if not result.completed:
+            state = "pending"
+        else:
+            state = "succeeded" if result.error_for is None else f"failed with {result.error_for(index)!r}"
+        return f"<FutureRecordMetadata for {result.topic_partition}: {state}>"
+
+
+def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRecordMetadata:
+    """A future for a record that never got as far as a batch."""
+    result = ProduceRequestResult(topic_partition)
+    result.set(NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
+    result.done()
+    return FutureRecordMetadata(result, 0, NO_TIMESTAMP, -1, -1)
+
+
+def run_listeners(listeners: list[Entry]) -> None:
+    """Call them in the order of their records; the first that raises is logged with its traceback, the rest counted."""
+    failed = 0
+    for future, function, is_delivery in sorted(listeners, key=_place) if len(listeners) > 1 else listeners:
+        try:
+            if is_delivery:
+                future.deliver(function)
+            else:
+                function(future)
+        except Exception:  # noqa: BLE001 - a callback of the application must not end the sender
+            failed += 1
+            if failed == 1:
+                _log_failure(future)
+    if failed > 1:
+        _logger().error("%d callbacks of this batch raised; the first is logged above", failed)
+
+
+def _place(entry: Entry) -> int:
+    return entry[0].index
+
+
+def _log_failure(future: FutureRecordMetadata) -> None:
+    _logger().exception("a callback raised for a record of %s", future.locate()[0].topic_partition)
+
+
+def _logger() -> Any:
+    import logging
+
+    return logging.getLogger(__name__)
+
+
+def _settle(waiter: Any) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,96 @@
+"""Hooks that see every record before it is sent and after its fate is known (KIP-42; Java: ProducerInterceptor)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykclient.log_context import LogContext
+from pykclient.producer.future import OnDelivery
+from pykclient.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
+
+UNKNOWN_PARTITION = -1
+
+
+class ProducerInterceptor:
+    """Base of interceptors; override what you need.
+
+    What an interceptor raises is logged, once for each of its methods, and otherwise ignored. Thread: ``on_send`` on
+    the application's threads, ``on_acknowledgement`` on the sender's, which must not be held up.
+    """
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Called once with the producer's configuration, by its dotted keys, when the class was configured."""
+
+    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        """The record to send: ``record``, changed or not, or another. Keys and values are not serialized yet."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
+        """The record was written, or failed with ``error``; its offset is -1 then, as is a partition not yet chosen."""
+
+    def close(self) -> None:
+        """The producer has closed."""
+
+
+class ProducerInterceptors:
+    """A chain of interceptors, each given what the one before returned (Java: ProducerInterceptors). Thread: any."""
+
+    __slots__ = ("_failed", "_interceptors", "_log")
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor], log_context: LogContext) -> None:
+        self._interceptors = tuple(interceptors)
+        self._log = log_context.logger(__name__)
+        self._failed: set[tuple[int, str]] = set()
+
+    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:  # noqa: BLE001 - an interceptor must not stop the record
+                self._log_once(interceptor, "on_send")
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error, headers)
+            except Exception:  # noqa: BLE001 - nor the sender
+                self._log_once(interceptor, "on_acknowledgement")
+
+    def on_send_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
+        """The record failed before it reached a batch."""
+        self.on_acknowledgement(no_metadata(topic_partition), error, headers)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:  # noqa: BLE001 - nor the closing
+                self._log_once(interceptor, "close")
+
+    def _log_once(self, interceptor: ProducerInterceptor, method: str) -> None:
+        if (id(interceptor), method) not in self._failed:
+            self._failed.add((id(interceptor), method))
+            self._log.exception("%s.%s raised; further errors of it are not logged", type(interceptor).__name__, method)
+
+
+class InterceptedDelivery:
+    """The OnDelivery of a record that was intercepted: the interceptors' turn, then the application's."""
+
+    __slots__ = ("_headers", "_interceptors", "on_delivery")
+
+    def __init__(self, interceptors: ProducerInterceptors, headers: Headers, on_delivery: OnDelivery | None) -> None:
+        self._interceptors = interceptors
+        self._headers = headers
+        self.on_delivery = on_delivery
+
+    def __call__(self, error: Exception | None, metadata: RecordMetadata) -> None:
+        self._interceptors.on_acknowledgement(metadata, error, self._headers)
+        if self.on_delivery is not None:
+            self.on_delivery(error, metadata)
+
+
+def no_metadata(topic_partition: TopicPartition) -> RecordMetadata:
+    """What stands for the metadata of a record that was not written."""
+    return RecordMetadata(topic_partition.topic, topic_partition.partition, topic_partition, -1, -1, -1, -1)

@@ -1,0 +1,524 @@
+"""The producer that applications use (Java: KafkaProducer)."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Generic, TypeVar, cast
+
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.errors import (
+    AuthenticationError,
+    BrokerError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SerializationError,
+    UseAfterForkError,
+)
+from pykclient.network.cluster import Cluster
+from pykclient.producer import lifecycle
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future
+from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, no_metadata
+from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
+from pykclient.producer.producer_parts import ProducerParts
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
+from pykclient.serialization import BYTES, CallableSerializer, Serializer
+from pykclient.types import Headers, ProducerRecord, TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+THREAD_NAME_PREFIX = "kafka-producer-network-thread"
+
+#: More than a batch of one record without headers needs beside its key and value.
+_RECORD_OVERHEAD = 128
+#: Keys up to this long are looked up before they are hashed.
+_CACHED_KEY_SIZE = 64
+
+_CLOSED = "the producer is closed"
+_FORKED = "this producer was made before fork(): its thread is in the parent process. Make one in the child"
+
+#: How long ``with`` waits for records when it is left by KeyboardInterrupt or SystemExit.
+_ENDING_TIMEOUT_S = 0.5
+
+#: What needs no serializer where none is set. Whatever else is bytes-like takes the long way and is copied.
+_PLAIN: frozenset[type] = frozenset((bytes, type(None)))
+
+_NO_TRANSACTIONS = (
+    "transactions need transactional.id, and this version of pykclient does not support that yet; without it a "
+    "producer is idempotent, so that each record is written once and in order"
+)
+
+
+class KafkaProducer(Generic[K, V]):
+    """Sends records to Kafka, in batches, from a thread of its own.
+
+    ``config`` maps Kafka's dotted keys to values; keywords are the same keys with underscores, and win. Closing sends
+    what is left, so use it in a ``with`` statement or call ``close``::
+
+        with KafkaProducer(bootstrap_servers="localhost:9092", acks="all") as producer:
+            future = producer.send("flights", key=b"UA", value=b"1545")
+            print(future.get(timeout=10).offset)
+
+    Times are in seconds where kafka-python has seconds: ``flush``, ``close`` and futures. Settings end in ``_ms``.
+
+    A producer does not survive ``fork``: in the child every call raises UseAfterForkError. Make it after the fork.
+    At exit of the interpreter open producers are closed within 0.8 s; what is not sent by then is lost.
+
+    Thread: any; one producer shared by all threads is faster than one for each.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
+        settings = ProducerConfig(config, **kwargs)
+        self._begin(settings, ProducerParts(settings, SYSTEM_CLOCK))
+
+    @classmethod
+    def of_parts(cls, config: ProducerConfig, parts: ProducerParts) -> KafkaProducer[K, V]:
+        """A producer of parts that are made already: with another clock, or a client without sockets."""
+        producer = cls.__new__(cls)
+        producer._begin(config, parts)
+        return producer
+
+    def _begin(self, config: ProducerConfig, parts: ProducerParts) -> None:
+        self._config = config
+        self._parts = parts
+        self._log = parts.log_context.logger(__name__)
+        #: Why calls are refused; None while they are not. Read first by every call.
+        self._refusal: str | None = None
+        self._close_lock = threading.Lock()  # guards: _closed
+        self._closed = False
+        # What each record needs, one look-up away.
+        self._clock = parts.clock
+        self._metadata = parts.metadata
+        self._accumulator = parts.accumulator
+        self._sender = parts.sender
+        self._interceptors = parts.interceptors
+        self._partitioner = parts.partitioner
+        self._on_new_batch: Any = getattr(parts.partitioner, "on_new_batch", None)
+        self._ignore_keys: bool = config["partitioner.ignore.keys"]
+        self._max_block_ms: int = config["max.block.ms"]
+        self._max_record_size: int = min(config["max.request.size"], config["buffer.memory"])
+        self._transaction_manager = parts.transaction_manager
+        self._key_serializer = parts.key_serializer
+        self._value_serializer = parts.value_serializer
+        self._plain_key_types = _PLAIN if parts.key_serializer is BYTES else frozenset()
+        self._plain_value_types = _PLAIN if parts.value_serializer is BYTES else frozenset()
+        self._io_thread = threading.Thread(
+            target=parts.sender.run, name=f"{THREAD_NAME_PREFIX} | {parts.client_id}", daemon=True
+        )
+        lifecycle.opened(self)
+        self._io_thread.start()
+        self._log.debug("The producer has started")
+
+    # --- sending -----------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str | ProducerRecord[K, V],
+        value: V | None = None,
+        key: K | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> FutureRecordMetadata:
+        """Put a record into a batch; it is sent soon after. ``topic`` may be a whole ProducerRecord instead.
+
+        ``headers`` are pairs of a name and bytes or None. ``partition`` None lets the partitioner choose.
+        ``timestamp_ms`` is in milliseconds since the epoch, None means now. ``on_delivery(error, metadata)`` is called
+        when the record's fate is known; see FutureRecordMetadata for where and when.
+
+        Blocks while the topic's metadata is missing or ``buffer.memory`` is used up, at most ``max.block.ms``.
+
+        What a broker said of this record or its topic, a record that is too large, and failed authentication are the
+        returned future's error. Raised instead are: KafkaTimeoutError when there was no metadata in time,
+        BufferExhaustedError when there was no memory in time, SerializationError, IllegalArgumentError,
+        IllegalStateError after ``close``, and KafkaError when the producer cannot go on or is closed meanwhile.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        if isinstance(topic, ProducerRecord):
+            record = topic
+            if self._interceptors is not None:
+                return self._send_intercepted(record, on_delivery)
+            return self._do_send(
+                record.topic,
+                record.value,
+                record.key,
+                record.headers,
+                record.partition,
+                record.timestamp_ms,
+                on_delivery,
+            )
+        if self._interceptors is not None:
+            record = ProducerRecord(topic, value, key, headers or (), partition, timestamp_ms)
+            return self._send_intercepted(record, on_delivery)
+        return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
+        interceptors = self._interceptors
+        assert interceptors is not None
+        record = interceptors.on_send(record)
+        headers = tuple(record.headers or ())
+        return self._do_send(
+            record.topic,
+            record.value,
+            record.key,
+            headers,
+            record.partition,
+            record.timestamp_ms,
+            InterceptedDelivery(interceptors, headers, on_delivery),
+        )
+
+    def _do_send(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        number = partition
+        try:
+            max_block_ms = self._max_block_ms
+            cluster = self._metadata.fetch()
+            count = cluster.partition_count_for_topic(topic)
+            if count is None or (partition is not None and not 0 <= partition < count):
+                cluster, count, max_block_ms = self._wait_on_metadata(topic, partition, max_block_ms)
+            key_bytes: Any = key
+            if type(key) not in self._plain_key_types:
+                key_bytes = self._serialize(self._key_serializer, "key", topic, headers, key)
+            value_bytes: Any = value
+            if type(value) not in self._plain_value_types:
+                value_bytes = self._serialize(self._value_serializer, "value", topic, headers, value)
+            if partition is None:
+                if self._partitioner is not None:
+                    number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
+                elif key_bytes is not None and not self._ignore_keys:
+                    hashing = murmur2_cached if len(key_bytes) <= _CACHED_KEY_SIZE else murmur2
+                    number = (hashing(key_bytes) & POSITIVE) % count
+            headers = _checked_headers(headers) if headers else ()
+            size = _RECORD_OVERHEAD
+            if key_bytes is not None:
+                size += len(key_bytes)
+            if value_bytes is not None:
+                size += len(value_bytes)
+            if size > self._max_record_size or headers:
+                self._ensure_valid_record_size(key_bytes, value_bytes, headers)
+            if timestamp_ms is None:
+                timestamp_ms = self._clock.wall_ms()
+            elif timestamp_ms < 0:
+                raise IllegalArgumentError(f"timestamp_ms = {timestamp_ms}: a timestamp must not be negative")
+            if self._transaction_manager is not None:
+                self._transaction_manager.maybe_fail_with_error()
+            record = (timestamp_ms, key_bytes, value_bytes, headers, on_delivery, max_block_ms, cluster)
+            may_choose_again = self._on_new_batch is not None and partition is None and number is not None
+            future, wake, aborted = self._accumulator.append(topic, number, *record, may_choose_again)
+            if aborted:
+                self._on_new_batch(topic, cluster, number)
+                number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
+                future, wake, _ = self._accumulator.append(topic, number, *record)
+            if wake:
+                self._wake_sender(topic)
+        except KafkaError as error:
+            return self._failed(error, topic, number, headers or (), on_delivery)
+        except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
+            self._note_failure(error, topic, number, headers or ())
+            raise
+        return cast(FutureRecordMetadata, future)
+
+    def _wake_sender(self, topic: str) -> None:
+        """There is a new batch, or one is full."""
+        self._metadata.add(topic, self._clock.now_ms())  # it is in use: once a batch is often enough to say so
+        self._sender.wakeup()
+        # Give the interpreter's lock away: a busy thread would keep it for 5 ms at a time, and the sender, which needs
+        # it for a moment only, would wait as long for each of its system calls.
+        self._clock.sleep_ms(0)
+
+    def _serialize(
+        self, serializer: Serializer[Any], what: str, topic: str, headers: Headers | None, data: object
+    ) -> bytes | None:
+        try:
+            if type(serializer) is CallableSerializer:
+                serialized = serializer.function(data)
+            else:
+                serialized = serializer.serialize(topic, headers or (), data)
+        except SerializationError:
+            raise
+        except Exception as error:
+            name = type(serializer).__name__
+            raise SerializationError(
+                f"the {what} of a record for topic {topic!r} could not be serialized by {name}: {type(error).__name__}"
+            ) from error
+        if serialized is None or type(serialized) is bytes:
+            return serialized
+        if isinstance(serialized, (bytes, bytearray, memoryview)):
+            return bytes(serialized)
+        raise SerializationError(
+            f"the {what} serializer for topic {topic!r} returned {type(serialized).__name__} instead of bytes"
+        )
+
+    def _partition(
+        self,
+        topic: str,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+        count: int,
+    ) -> int | None:
+        """What the configured partitioner chooses."""
+        assert self._partitioner is not None
+        number = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        if number is not None and not 0 <= number < count:
+            raise IllegalArgumentError(
+                f"{type(self._partitioner).__name__} chose partition {number} of topic {topic!r}, which has {count}"
+            )
+        return number
+
+    def _ensure_valid_record_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        size = estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._parts.compression, key, value, headers)
+        for name in ("max.request.size", "buffer.memory"):
+            if size > self._config[name]:
+                raise RecordTooLargeError(
+                    f"the record has {size} bytes when serialized, more than {name} = {self._config[name]} allows"
+                )
+
+    def _wait_on_metadata(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
+        """Wait until ``topic``, and ``partition`` of it, are known; the cluster, their number, and the time left."""
+        if not isinstance(topic, str) or not topic:
+            raise IllegalArgumentError(f"topic = {topic!r}: a topic is a name")
+        if partition is not None and partition < 0:
+            raise IllegalArgumentError(f"partition = {partition}: a partition must not be negative")
+        clock, metadata = self._clock, self._metadata
+        start_ms = clock.now_ms()
+        waited_ms = 0
+        while True:
+            cluster = metadata.fetch()
+            if topic in cluster.invalid_topics:
+                raise InvalidTopicError(f"topic {topic!r} has a name that the cluster does not allow")
+            metadata.add(topic, start_ms + waited_ms)
+            count = cluster.partition_count_for_topic(topic)
+            if count is not None and (partition is None or partition < count):
+                break
+            if waited_ms >= max_block_ms:
+                raise self._no_metadata(topic, partition, count)
+            version = metadata.request_update_for_topic(topic)
+            self._sender.wakeup()
+            try:
+                metadata.await_update(version, max_block_ms - waited_ms)
+            except KafkaTimeoutError:
+                raise self._no_metadata(topic, partition, count) from metadata.get_error(topic)
+            metadata.maybe_throw_exception_for_topic(topic)
+            waited_ms = clock.now_ms() - start_ms
+        self._parts.producer_metrics.record_metadata_wait(waited_ms)
+        return cluster, count, max_block_ms - waited_ms
+
+    def _no_metadata(self, topic: str, partition: int | None, count: int | None) -> KafkaTimeoutError:
+        seconds = self._max_block_ms / 1000
+        if count is None:
+            text = f"topic {topic!r} not in metadata after {seconds} s"
+        else:
+            text = f"partition {partition} of topic {topic!r} not in metadata after {seconds} s: it has {count}"
+        broker_error = self._metadata.get_error(topic)
+        reasons = [self._parts.client.connection_report(), "" if broker_error is None else repr(broker_error)]
+        why = "; ".join(reason for reason in reasons if reason)
+        return KafkaTimeoutError(f"{text}: {why}" if why else f"{text} (max.block.ms)")
+
+    # --- failures ----------------------------------------------------------------------------------------------
+
+    def _failed(
+        self, error: KafkaError, topic: str, partition: int | None, headers: Headers, on_delivery: OnDelivery | None
+    ) -> FutureRecordMetadata:
+        """Report a record that did not get into a batch: what brokers say by the future, the rest by raising."""
+        self._parts.producer_metrics.record_error()
+        topic_partition = self._note_failure(error, topic, partition, headers)
+        if not isinstance(error, (BrokerError, AuthenticationError)):
+            raise error
+        self._log.debug("A send failed: %r", error)
+        if isinstance(on_delivery, InterceptedDelivery):
+            on_delivery = on_delivery.on_delivery
+        if on_delivery is not None:
+            on_delivery(error, no_metadata(topic_partition))
+        return failed_future(topic_partition, error)
+
+    def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
+        topic_partition = TopicPartition(topic, UNKNOWN_PARTITION if partition is None else partition)
+        if self._interceptors is not None:
+            self._interceptors.on_send_error(topic_partition, error, headers)
+        return topic_partition
+
+    def _refused(self) -> KafkaError:
+        if self._refusal is None:
+            return IllegalStateError("the producer is in use")
+        return UseAfterForkError(self._refusal) if self._refusal == _FORKED else IllegalStateError(self._refusal)
+
+    def _ensure_usable(self) -> None:
+        if self._refusal is not None:
+            raise self._refused()
+
+    # --- the rest of the surface -------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The settings in use, by their dotted keys."""
+        return self._config
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything now and wait until the fate of each record sent before is known and its callbacks have run.
+
+        Raises KafkaTimeoutError after ``timeout`` seconds; the records are still on their way then.
+        """
+        self._ensure_usable()
+        if threading.current_thread() is self._io_thread:
+            raise KafkaError("flush() was called by a callback: it would wait for itself")
+        start_ms = self._clock.now_ms()
+        self._accumulator.begin_flush()
+        self._sender.wakeup()
+        try:
+            if not self._accumulator.await_flush_completion(_timeout_ms(timeout)):
+                raise KafkaTimeoutError(f"records were still on their way after {timeout} s of flush()")
+        finally:
+            self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of ``topic``; waits for its metadata as ``send`` does."""
+        self._ensure_usable()
+        cluster, _, _ = self._wait_on_metadata(topic, None, self._max_block_ms)
+        return {info.partition for info in cluster.partitions_for_topic(topic)}
+
+    def bootstrap_connected(self) -> bool:
+        """Whether any broker has answered since the start."""
+        self._ensure_usable()
+        cluster = self._metadata.fetch()
+        return bool(cluster.nodes) and not cluster.is_bootstrap_configured
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Values as ``{group: {name: value}}``; with ``raw`` the metric objects by their MetricName."""
+        self._ensure_usable()
+        return self._parts.metrics.metrics if raw else self._parts.metrics.by_group()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is left and end; after ``timeout`` seconds, give up what is not answered by then.
+
+        Records that are given up fail with KafkaError. May be called again, which does nothing. From a callback it
+        does not wait, and gives up at once.
+        """
+        if self._refusal == _FORKED:
+            return
+        timeout_ms = _timeout_ms(timeout)
+        with self._close_lock:
+            first, self._closed = not self._closed, True
+        if not first:
+            return
+        self._refusal = _CLOSED
+        self._log.info("Closing the producer")
+        from_callback = threading.current_thread() is self._io_thread
+        if not from_callback and timeout_ms > 0:
+            self._sender.initiate_close()
+            self._io_thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
+        if self._io_thread.is_alive():
+            if timeout_ms > 0:
+                self._log.info("Closing by force: not all records were answered in time")
+            self._sender.force_close()
+            if not from_callback:
+                self._io_thread.join()
+        lifecycle.closed(self)
+        self._close_plugins()
+        self._log.debug("The producer has closed")
+
+    def _close_plugins(self) -> None:
+        parts = self._parts
+        if parts.interceptors is not None:
+            parts.interceptors.close()
+        for plugin in (parts.key_serializer, parts.value_serializer, parts.partitioner, parts.metrics):
+            close = getattr(plugin, "close", None)
+            if callable(close):
+                try:
+                    close()
+                except Exception:  # noqa: BLE001 - the application's code; the others must be closed as well
+                    self._log.exception("%s could not be closed", type(plugin).__name__)
+
+    def refuse_after_fork(self) -> None:
+        """Called in a forked child, where neither the thread nor any lock can be relied on."""
+        self._refusal = _FORKED
+
+    # --- transactions ------------------------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Raises IllegalStateError: transactions are not supported yet."""
+        raise IllegalStateError(_NO_TRANSACTIONS)
+
+    def begin_transaction(self) -> None:
+        """Raises IllegalStateError: transactions are not supported yet."""
+        raise IllegalStateError(_NO_TRANSACTIONS)
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, Any],  # noqa: ARG002
+        group_metadata: Any,  # noqa: ARG002
+    ) -> None:
+        """Raises IllegalStateError: transactions are not supported yet."""
+        raise IllegalStateError(_NO_TRANSACTIONS)
+
+    def commit_transaction(self) -> None:
+        """Raises IllegalStateError: transactions are not supported yet."""
+        raise IllegalStateError(_NO_TRANSACTIONS)
+
+    def abort_transaction(self) -> None:
+        """Raises IllegalStateError: transactions are not supported yet."""
+        raise IllegalStateError(_NO_TRANSACTIONS)
+
+    # --- scope -------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> KafkaProducer[K, V]:
+        self._ensure_usable()
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; within half a second when the program is being ended, as by Ctrl-C."""
+        is_ending = error_type is not None and not issubclass(error_type, Exception)
+        self.close(_ENDING_TIMEOUT_S if is_ending else None)
+
+    def __del__(self) -> None:
+        # Runs on whichever thread drops the last reference, inside whatever lock that holds: so no locks here.
+        if getattr(self, "_refusal", _CLOSED) is None:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
+            self._sender.abandon()
+
+    def __repr__(self) -> str:
+        return f"<KafkaProducer {self._parts.client_id}>"
+
+
+def _timeout_ms(timeout: float | None) -> int:
+    if timeout is None:
+        return FOREVER_MS
+    if timeout < 0:
+        raise IllegalArgumentError(f"timeout = {timeout}: a timeout must not be negative")
+    return min(int(timeout * 1000), FOREVER_MS)
+
+
+def _checked_headers(headers: Headers) -> Headers:
+    """The headers as a sequence of their own. Raises IllegalArgumentError for anything but pairs of str and bytes."""
+    try:
+        checked = [(name, value) for name, value in headers]
+    except (TypeError, ValueError):
+        raise IllegalArgumentError("headers must be a list of pairs of a name and bytes or None") from None
+    for name, value in checked:
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise IllegalArgumentError(
+                f"a header must be a str and bytes or None, but is {type(name).__name__} and {type(value).__name__}"
+            )
+    return checked

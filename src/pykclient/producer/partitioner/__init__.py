@@ -1,0 +1,66 @@
+"""Which partition a record goes to, and how the ``partitioner.class`` setting names it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from pykclient.errors import ConfigError
+from pykclient.producer.partitioner.base import CallablePartitioner, Partitioner
+from pykclient.producer.partitioner.built_in import BuiltInPartitioner
+from pykclient.producer.partitioner.hashing import murmur2
+
+__all__ = ["BuiltInPartitioner", "CallablePartitioner", "Partitioner", "murmur2", "resolve_partitioner"]
+
+#: The built-in partitioner under the names that other clients know its behaviour by.
+_BUILT_IN = frozenset({"DefaultPartitioner", "StickyPartitioner", "BuiltInPartitioner", "default"})
+
+#: Names of Java (the last part of the class name), of librdkafka and our own.
+_BY_NAME = {
+    "RoundRobinPartitioner": "RoundRobinPartitioner",
+    "UniformStickyPartitioner": "UniformStickyPartitioner",
+    "Murmur3Partitioner": "Murmur3Partitioner",
+    "consistent": "ConsistentPartitioner",
+    "consistent_random": "ConsistentRandomPartitioner",
+    "fnv1a": "Fnv1aPartitioner",
+    "fnv1a_random": "Fnv1aRandomPartitioner",
+    "murmur2": "Murmur2Partitioner",
+    "murmur2_random": "Murmur2RandomPartitioner",
+    "murmur3": "Murmur3Partitioner",
+    "random": "RandomPartitioner",
+}
+
+
+def resolve_partitioner(value: Any) -> Partitioner | None:
+    """The partitioner that a setting means; None is the built-in one.
+
+    ``value`` may be None, a name of the tables above, the dotted path of a class or function, a class, an object with a
+    ``partition`` method, or a callable with kafka-python's signature. Raises ConfigError for anything else.
+    """
+    if isinstance(value, str):
+        short = value.rpartition(".")[2]
+        if short in _BUILT_IN:
+            return None
+        name = _BY_NAME.get(short if value.startswith("org.apache.kafka.") else value)
+        module = "pykclient.producer.partitioner.partitioners"
+        if name is None:
+            module, _, name = value.rpartition(".")
+            if not module:
+                raise ConfigError(
+                    f"partitioner.class: no partitioner is called {value!r}; known are "
+                    f"{', '.join(sorted(_BUILT_IN | _BY_NAME.keys()))}, or give the dotted path of your own class"
+                )
+        try:
+            value = getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"partitioner.class: cannot load {value!r}: {error}") from error
+    if value is None:
+        return None
+    if isinstance(value, type):
+        value = value()
+    if hasattr(value, "partition"):
+        partitioner: Partitioner = value
+        return partitioner
+    if callable(value):
+        return CallablePartitioner(value)
+    raise ConfigError(f"partitioner.class: {value!r} has no partition method and cannot be called")

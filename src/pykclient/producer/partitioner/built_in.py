@@ -1,0 +1,109 @@
+"""The default: one partition until a batch is full, then one by load (KIP-480, KIP-794; Java: BuiltInPartitioner)."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.network.cluster import Cluster
+
+
+class StickyPartitionInfo:
+    """The partition in use, and how much went to it: that changes only under the lock of the partition's queue."""
+
+    __slots__ = ("partition", "produced_bytes")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.produced_bytes = 0
+
+
+class PartitionLoadStats:
+    """Partition ids and running sums of weights: ``ids[i]`` owns the numbers from ``sums[i-1]`` up to ``sums[i]``."""
+
+    __slots__ = ("ids", "sums")
+
+    def __init__(self, sums: list[int], ids: list[int]) -> None:
+        self.sums = sums
+        self.ids = ids
+
+
+class BuiltInPartitioner:
+    """Sticky choice for one topic.
+
+    The accumulator peeks at the current partition without a lock, takes that partition's queue lock and then looks
+    again with ``is_partition_changed``: another thread may have switched in between. Statistics are replaced whole by
+    the sender and read by any thread. Thread: any.
+    """
+
+    __slots__ = ("_rng", "_sticky_batch_size", "load_stats", "sticky", "topic")
+
+    def __init__(self, topic: str, sticky_batch_size: int, rng: random.Random | None = None) -> None:
+        if sticky_batch_size < 1:
+            raise IllegalArgumentError(f"sticky_batch_size must be at least 1, but is {sticky_batch_size}")
+        self.topic = topic
+        self._sticky_batch_size = sticky_batch_size
+        self._rng = rng or random.Random()
+        self.load_stats: PartitionLoadStats | None = None
+        self.sticky: StickyPartitionInfo | None = None
+
+    def next_partition(self, cluster: Cluster) -> int:
+        """A partition drawn by load where that is known, else evenly from those with a leader, else from all."""
+        stats = self.load_stats
+        if stats is not None:
+            return stats.ids[bisect_right(stats.sums, self._rng.randrange(stats.sums[-1]))]
+        candidates = cluster.available_partitions_for_topic(self.topic) or cluster.partitions_for_topic(self.topic)
+        return candidates[self._rng.randrange(len(candidates))].partition
+
+    def peek_current_partition_info(self, cluster: Cluster) -> StickyPartitionInfo:
+        """The partition in use; the first caller chooses it.
+
+        Two threads may both find none: the second assignment wins, and the first thread sees that under the queue lock
+        and starts again.
+        """
+        info = self.sticky
+        if info is None:
+            info = self.sticky = StickyPartitionInfo(self.next_partition(cluster))
+        return info
+
+    def is_partition_changed(self, info: StickyPartitionInfo | None) -> bool:
+        return info is not None and self.sticky is not info
+
+    def update_partition_info(
+        self, info: StickyPartitionInfo | None, appended_bytes: int, cluster: Cluster, enable_switch: bool = True
+    ) -> None:
+        """Count ``appended_bytes`` and switch once a batch's worth went to the partition. Needs its queue lock.
+
+        With a batch still open the caller disables the switch, as leaving it half full would send two small batches
+        instead of a full one; but twice the batch size switches in any case.
+        """
+        if info is None:
+            return
+        info.produced_bytes += appended_bytes
+        produced = info.produced_bytes
+        if produced >= self._sticky_batch_size and (enable_switch or produced >= self._sticky_batch_size * 2):
+            self.sticky = StickyPartitionInfo(self.next_partition(cluster))
+
+    def update_partition_load_stats(
+        self, queue_sizes: list[int] | None, partition_ids: list[int], partition_count: int
+    ) -> None:
+        """Turn the queue lengths of the usable partitions into weights: the longer its queue, the fewer records.
+
+        ``partition_count`` counts all partitions of the topic, also those left out for having no leader or a slow one.
+        A weight is the longest length plus one minus the own length, so lengths 0, 3, 1 weigh 4, 1, 3.
+        None or nothing to distinguish by means an even choice.
+        """
+        if not queue_sizes or partition_count < 2:
+            self.load_stats = None
+            return
+        longest = max(queue_sizes)
+        if min(queue_sizes) == longest and len(queue_sizes) == partition_count:
+            self.load_stats = None
+            return
+        sums: list[int] = []
+        total = 0
+        for size in queue_sizes:
+            total += longest + 1 - size
+            sums.append(total)
+        self.load_stats = PartitionLoadStats(sums, partition_ids)

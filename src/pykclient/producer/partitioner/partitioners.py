@@ -1,0 +1,180 @@
+"""Partitioners to choose from by name, beside the built-in default."""
+
+from __future__ import annotations
+
+import random
+import threading
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from pykclient.network.cluster import Cluster
+from pykclient.producer.partitioner.base import Partitioner
+from pykclient.producer.partitioner.hashing import POSITIVE, crc32, fnv1a, murmur2
+
+
+class RoundRobinPartitioner(Partitioner):
+    """Each record to the next partition, keys or not (Java: RoundRobinPartitioner). Thread: any."""
+
+    def __init__(self) -> None:
+        self._counters: defaultdict[str, Iterator[int]] = defaultdict(count)
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,  # noqa: ARG002 - the signature of the base
+        serialized_key: bytes | None,  # noqa: ARG002
+        value: Any,  # noqa: ARG002
+        serialized_value: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int:
+        candidates = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
+        return candidates[next(self._counters[topic]) % len(candidates)].partition
+
+
+class UniformStickyPartitioner(Partitioner):
+    """One partition until its batch is full, then another at random, keys or not (KIP-480). Thread: any.
+
+    Java dropped it in 4.0 for the built-in partitioner with ``partitioner.ignore.keys=true``, which also spreads evenly
+    when some brokers are slow.
+    """
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random()
+        self._lock = threading.Lock()  # guards: _current
+        self._current: dict[str, int] = {}
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,  # noqa: ARG002 - the signature of the base
+        serialized_key: bytes | None,  # noqa: ARG002
+        value: Any,  # noqa: ARG002
+        serialized_value: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int:
+        current = self._current.get(topic)
+        return current if current is not None else self._switch(topic, cluster, None)
+
+    def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int) -> None:
+        """Move on from ``prev_partition``, unless another thread already did."""
+        self._switch(topic, cluster, prev_partition)
+
+    def _switch(self, topic: str, cluster: Cluster, previous: int | None) -> int:
+        infos = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
+        candidates = [info.partition for info in infos]
+        with self._lock:
+            current = self._current.get(topic)
+            if current is not None and current != previous:
+                return current
+            others = [partition for partition in candidates if partition != previous] or candidates
+            chosen = self._current[topic] = others[self._rng.randrange(len(others))]
+            return chosen
+
+
+class HashPartitioner(Partitioner):
+    """Base of those that hash the key. Records without one go to the built-in sticky partition, or to a fixed one.
+
+    Thread: any.
+    """
+
+    #: Whether records without a key are spread (True) or hashed as if their key were empty.
+    spreads_missing_keys = True
+    #: Whether an empty key counts as missing.
+    spreads_empty_keys = False
+
+    @abstractmethod
+    def hash(self, key: bytes) -> int:
+        """A number that is not negative."""
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,  # noqa: ARG002 - the signature of the base
+        serialized_key: bytes | None,
+        value: Any,  # noqa: ARG002
+        serialized_value: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int | None:
+        if serialized_key is None:
+            if self.spreads_missing_keys:
+                return None
+            serialized_key = b""
+        elif not serialized_key and self.spreads_empty_keys:
+            return None
+        return self.hash(serialized_key) % len(cluster.partitions_for_topic(topic))
+
+
+class Murmur2RandomPartitioner(HashPartitioner):
+    """As Java's default for keys: MurmurHash2, sign cleared. librdkafka: ``murmur2_random``."""
+
+    def hash(self, key: bytes) -> int:
+        return murmur2(key) & POSITIVE
+
+
+class Murmur2Partitioner(Murmur2RandomPartitioner):
+    """As above, all records without a key to one partition. librdkafka: ``murmur2``."""
+
+    spreads_missing_keys = False
+
+
+class ConsistentRandomPartitioner(HashPartitioner):
+    """CRC32, librdkafka's default: ``consistent_random``. Empty keys count as missing."""
+
+    spreads_empty_keys = True
+
+    def hash(self, key: bytes) -> int:
+        return crc32(key)
+
+
+class ConsistentPartitioner(ConsistentRandomPartitioner):
+    """CRC32, all records without a key to one partition. librdkafka: ``consistent``."""
+
+    spreads_missing_keys = False
+    spreads_empty_keys = False
+
+
+class Fnv1aRandomPartitioner(HashPartitioner):
+    """FNV-1a, as Sarama's default for keys. librdkafka: ``fnv1a_random``."""
+
+    def hash(self, key: bytes) -> int:
+        return fnv1a(key)
+
+
+class Fnv1aPartitioner(Fnv1aRandomPartitioner):
+    """FNV-1a, all records without a key to one partition. librdkafka: ``fnv1a``."""
+
+    spreads_missing_keys = False
+
+
+class RandomPartitioner(Partitioner):
+    """Any partition that has a leader, keys or not. librdkafka: ``random``. Thread: any."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random()
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,  # noqa: ARG002 - the signature of the base
+        serialized_key: bytes | None,  # noqa: ARG002
+        value: Any,  # noqa: ARG002
+        serialized_value: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int:
+        candidates = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
+        return candidates[self._rng.randrange(len(candidates))].partition
+
+
+class Murmur3Partitioner(HashPartitioner):
+    """MurmurHash3 (x86, 32 bits, seed 0), sign cleared. It spreads short, similar keys better than MurmurHash2."""
+
+    def __init__(self) -> None:
+        import mmh3  # a C extension that most programs do without
+
+        self._hash = mmh3.hash
+
+    def hash(self, key: bytes) -> int:
+        return self._hash(key, 0, False) & POSITIVE

@@ -1,0 +1,343 @@
+"""What becomes of batches once their request is answered (Java: Sender.handleProduceResponse and what it calls)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.clock import Clock
+from pykclient.errors import (
+    ClusterAuthorizationError,
+    DuplicateSequenceError,
+    FencedLeaderEpochError,
+    IllegalStateError,
+    InvalidMetadataError,
+    InvalidRecordError,
+    KafkaError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    RetriableError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from pykclient.log_context import LogContext
+from pykclient.network.client_request import ClientResponse
+from pykclient.network.metadata import LeaderIdAndEpoch
+from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.producer.producer_metadata import ProducerMetadata
+    from pykclient.producer.producer_metrics import SenderMetrics
+    from pykclient.producer.record_accumulator import RecordAccumulator
+    from pykclient.producer.transaction_manager import TransactionManager
+    from pykclient.protocol.messages.produce import ProduceResponse
+
+_NO_ERROR = 0
+_NO_LEADER = -1
+
+
+class PartitionResponse:
+    """One partition's part of the answer, or what stands for it when there was none."""
+
+    __slots__ = (
+        "base_offset",
+        "error_code",
+        "error_message",
+        "leader_epoch",
+        "leader_id",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+    )
+
+    def __init__(
+        self,
+        error_code: int,
+        base_offset: int = NO_OFFSET,
+        log_append_time_ms: int = NO_TIMESTAMP,
+        log_start_offset: int = NO_OFFSET,
+        error_message: str | None = None,
+        record_errors: Mapping[int, str | None] | None = None,
+        leader_id: int = _NO_LEADER,
+        leader_epoch: int = _NO_LEADER,
+    ) -> None:
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.error_message = error_message
+        #: From a record's place in the batch to what is wrong with it (KIP-467).
+        self.record_errors = record_errors
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+
+
+class InFlightBatches:
+    """The batches that are with the network client, per partition in the order of their making. Thread: io."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
+
+    def add(self, batches: Iterable[ProducerBatch]) -> None:
+        for batch in batches:
+            self._batches.setdefault(batch.topic_partition, []).append(batch)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        of_partition = self._batches.get(batch.topic_partition)
+        if of_partition is None or batch not in of_partition:
+            return
+        of_partition.remove(batch)
+        if not of_partition:
+            del self._batches[batch.topic_partition]
+
+    def of(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
+        return list(self._batches.get(topic_partition, ()))
+
+    def clear(self) -> None:
+        self._batches.clear()
+
+    def take_expired(self, accumulator: RecordAccumulator, now_ms: int) -> list[ProducerBatch]:
+        """Take out those whose delivery.timeout.ms has passed; tells the accumulator when the next will."""
+        expired: list[ProducerBatch] = []
+        for of_partition in self._batches.values():
+            for batch in of_partition:
+                if not batch.has_reached_delivery_timeout(accumulator.delivery_timeout_ms, now_ms):
+                    accumulator.maybe_update_next_batch_expiry_time(batch)
+                    break
+                if batch.is_done:
+                    raise IllegalStateError(f"{batch} is in flight, but has {batch.final_state}")
+                expired.append(batch)
+        for batch in expired:
+            self.remove(batch)
+        return expired
+
+
+class ProduceResponseHandler:
+    """Completes, fails, retries or splits batches by what the broker said of them. Thread: io."""
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        metadata: ProducerMetadata,
+        metrics: SenderMetrics,
+        clock: Clock,
+        log_context: LogContext,
+        *,
+        retries: int,
+        guarantee_message_order: bool,
+        transaction_manager: TransactionManager | None,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._metrics = metrics
+        self._clock = clock
+        self._retries = retries
+        self._guarantee_message_order = guarantee_message_order
+        self._transaction_manager = transaction_manager
+        self.in_flight = InFlightBatches()
+
+    # --- a whole response --------------------------------------------------------------------------------------
+
+    def handle(
+        self,
+        response: ClientResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+    ) -> None:
+        """Take in the answer to a request that carried ``batches``, or that there is none."""
+        body: ProduceResponse | None = response.response_body
+        if response.timed_out:
+            message = f"node {response.destination} did not answer within request.timeout.ms"
+            self._complete_all(batches, PartitionResponse(RequestTimedOutError.code, error_message=message))
+        elif response.disconnected:
+            message = f"disconnected from node {response.destination}"
+            self._complete_all(batches, PartitionResponse(NetworkError.code, error_message=message))
+        elif response.version_mismatch is not None:
+            self._log.warning("Cancelled a request to node %s: %s", response.destination, response.version_mismatch)
+            message = str(response.version_mismatch)
+            self._complete_all(batches, PartitionResponse(UnsupportedVersionError.code, error_message=message))
+        elif body is None:  # acks=0: sent is all that will ever be known
+            self._complete_all(batches, PartitionResponse(_NO_ERROR))
+        else:
+            self._handle_body(body, batches, topic_names)
+            self._metrics.record_latency(response.destination, response.request_latency_ms)
+
+    def _complete_all(self, batches: Mapping[TopicPartition, ProducerBatch], response: PartitionResponse) -> None:
+        now_ms = self._clock.now_ms()
+        for batch in batches.values():
+            self._complete_batch(batch, response, now_ms, None)
+
+    def _handle_body(
+        self,
+        body: ProduceResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        new_leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        for topic in body.responses:
+            # From version 13 on topics have ids instead of names.
+            name = topic_names.get(topic.topic_id, topic.name)
+            for partition in topic.partition_responses:
+                batch = batches.get(TopicPartition(name, partition.index))
+                if batch is None:
+                    what = f"{name or topic.topic_id}-{partition.index}"
+                    raise IllegalStateError(f"the broker answered for {what}, which was not in the request")
+                part = PartitionResponse(
+                    partition.error_code,
+                    partition.base_offset,
+                    partition.log_append_time_ms,
+                    partition.log_start_offset,
+                )
+                if partition.error_code:
+                    part.error_message = partition.error_message
+                    part.record_errors = {
+                        error.batch_index: error.batch_index_error_message for error in partition.record_errors
+                    }
+                    part.leader_id = partition.current_leader.leader_id
+                    part.leader_epoch = partition.current_leader.leader_epoch
+                self._complete_batch(batch, part, now_ms, new_leaders)
+        if new_leaders:
+            nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in body.node_endpoints if end.node_id >= 0]
+            self._metadata.update_partition_leadership(new_leaders, nodes)
+
+    # --- one batch ---------------------------------------------------------------------------------------------
+
+    def _complete_batch(
+        self,
+        batch: ProducerBatch,
+        response: PartitionResponse,
+        now_ms: int,
+        new_leaders: dict[TopicPartition, LeaderIdAndEpoch] | None,
+    ) -> None:
+        batch.in_flight = False
+        error = errors.for_code(response.error_code, response.error_message)
+        if error is None:
+            self._succeed(batch, response)
+        elif isinstance(error, RecordTooLargeError) and batch.record_count > 1 and not batch.is_done:
+            self._split(batch, error)
+        else:
+            if self._can_retry(batch, error, response, now_ms):
+                self._log.warning(
+                    "%s for %s, trying again (%d tries left)", error, batch, self._retries - batch.attempts - 1
+                )
+                self._reenqueue(batch, now_ms)
+            elif isinstance(error, DuplicateSequenceError):
+                # Written by an earlier attempt, and so long ago that the broker forgot at which offset.
+                self._succeed(batch, response)
+            else:
+                # Numbers may be given out again only if the broker refused the batch; after the last retry it is
+                # unknown whether an earlier attempt was written.
+                self._fail_by_response(batch, error, response, batch.attempts < self._retries)
+            if isinstance(error, InvalidMetadataError):
+                self._refresh_metadata(batch, error, response, new_leaders)
+        if self._guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _refresh_metadata(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        response: PartitionResponse,
+        new_leaders: dict[TopicPartition, LeaderIdAndEpoch] | None,
+    ) -> None:
+        if isinstance(error, UnknownTopicOrPartitionError):
+            self._log.warning("%s may not exist, or must not be seen by this user", batch.topic_partition)
+        if (
+            isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError))
+            and new_leaders is not None
+            and response.leader_id != _NO_LEADER
+            and response.leader_epoch != _NO_LEADER
+        ):
+            new_leaders[batch.topic_partition] = LeaderIdAndEpoch(response.leader_id, response.leader_epoch)
+        self._metadata.request_update(False)
+
+    def _can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse, now_ms: int) -> bool:
+        if (
+            batch.has_reached_delivery_timeout(self._accumulator.delivery_timeout_ms, now_ms)
+            or batch.attempts >= self._retries
+            or batch.is_done
+        ):
+            return False
+        if self._transaction_manager is None:
+            return isinstance(error, RetriableError)
+        return self._transaction_manager.can_retry(batch, error, response)
+
+    def _reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
+        self._accumulator.reenqueue(batch, now_ms)
+        self.in_flight.remove(batch)
+        self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
+
+    def _split(self, batch: ProducerBatch, error: Exception) -> None:
+        """Compression came out worse than estimated: send the records as smaller batches (KIP-126)."""
+        self._log.warning("%s for %s, splitting it", error, batch)
+        if self._transaction_manager is not None:
+            self._transaction_manager.remove_in_flight_batch(batch)
+        self._accumulator.split_and_reenqueue(batch)
+        self.in_flight.remove(batch)
+        self._accumulator.complete_and_deallocate_batch(batch)
+        self._metrics.record_batch_split()
+
+    def _succeed(self, batch: ProducerBatch, response: PartitionResponse) -> None:
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch, response.base_offset)
+        self.in_flight.remove(batch)
+        self._accumulator.deallocate(batch)
+        if not batch.complete(response.base_offset, response.log_append_time_ms):
+            self._log.debug("%s was written after it had %s", batch, batch.final_state)
+        # Last: a flush that begins now must still find the batch while its callbacks run.
+        self._accumulator.complete_batch(batch)
+
+    def _fail_by_response(
+        self, batch: ProducerBatch, error: Exception, response: PartitionResponse, adjust_sequence_numbers: bool
+    ) -> None:
+        if isinstance(error, TopicAuthorizationError):
+            error = TopicAuthorizationError(f"not authorized to write to topic {batch.topic_partition.topic!r}")
+        elif isinstance(error, ClusterAuthorizationError):
+            error = ClusterAuthorizationError("not authorized to write with idempotence (enable.idempotence)")
+        self.fail_batch(batch, error, _errors_by_record(error, response), adjust_sequence_numbers)
+
+    def fail_batch(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        error_for: Callable[[int], Exception] | None,
+        adjust_sequence_numbers: bool,
+        deallocate: bool = True,
+    ) -> None:
+        """Fail all records. ``deallocate`` False where the network client may still be writing the batch."""
+        if deallocate:
+            self._accumulator.deallocate(batch)
+        if batch.is_done:  # given up before; this is only the late answer
+            return
+        self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_failed_batch(batch, error, adjust_sequence_numbers)
+        self.in_flight.remove(batch)
+        batch.complete_exceptionally(error_for or (lambda _index: error))
+        self._accumulator.complete_batch(batch)
+
+
+def _errors_by_record(error: Exception, response: PartitionResponse) -> Callable[[int], Exception] | None:
+    """Each record's own error where the broker names the bad ones (KIP-467); None where all share ``error``."""
+    named = response.record_errors
+    if not named:
+        return None
+    by_index: dict[int, Exception] = {}
+    for index, message in named.items():
+        text = message or response.error_message or str(error)
+        # Only with a single one it is sure that the partition's error code is about it.
+        by_index[index] = type(error)(text) if len(named) == 1 else InvalidRecordError(text)
+    rest = KafkaError("the record was not written, because its batch contained a record that is not valid")
+    return lambda index: by_index.get(index, rest)

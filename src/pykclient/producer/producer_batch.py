@@ -1,0 +1,321 @@
+"""A batch of records on its way to one partition (Java: ProducerBatch)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pykclient.errors import IllegalStateError
+from pykclient.producer.future import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    FutureRecordMetadata,
+    OnDelivery,
+    ProduceRequestResult,
+)
+from pykclient.record import MemoryRecords, MemoryRecordsBuilder
+from pykclient.record.record_batch import (
+    NO_SEQUENCE,
+    RECORD_BATCH_OVERHEAD,
+    estimate_size_in_bytes_upper_bound,
+    increment_sequence,
+)
+from pykclient.types import Header, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.record.record_batch import Buffer
+
+ABORTED = "ABORTED"  # given up by the client: closed by force, or a fatal error
+FAILED = "FAILED"  # refused by the broker, or out of time
+SUCCEEDED = "SUCCEEDED"
+
+#: From a final state to what may still be reported for the batch. A batch that was given up while its request was on
+#: its way can be answered later: that is noted and changes nothing. Nothing may be reported after a success.
+_LATE_REPORTS = {
+    ABORTED: frozenset((FAILED, SUCCEEDED)),
+    FAILED: frozenset((FAILED, SUCCEEDED)),
+    SUCCEEDED: frozenset[str](),
+}
+
+
+class ProducerBatch:
+    """Records that are sent, retried and answered together.
+
+    Filled by application threads under its queue's lock; once drained it belongs to the sender.
+    """
+
+    __slots__ = (
+        "_attempts_when_leader_last_changed",
+        "_builder",
+        "_is_open",
+        "appended_bytes",
+        "attempts",
+        "buffer",
+        "created_ms",
+        "current_leader_epoch",
+        "drained_ms",
+        "final_state",
+        "in_flight",
+        "in_retry",
+        "initial_capacity",
+        "is_split_batch",
+        "last_attempt_ms",
+        "max_record_size",
+        "produce_future",
+        "record_count",
+        "sequence_has_been_reset",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        builder: MemoryRecordsBuilder,
+        created_ms: int,
+        buffer: bytearray | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.created_ms = created_ms
+        self.produce_future = ProduceRequestResult(topic_partition)
+        self.record_count = 0
+        self.max_record_size = 0
+        self.attempts = 0
+        #: Whether it was sent before.
+        self.in_retry = False
+        #: Whether a request that carries it is with the network client, which then still reads its buffer.
+        self.in_flight = False
+        self.final_state: str | None = None
+        #: The pool's buffer until it is given back, and its size when it was lent. A batch that came out of a split
+        #: has none: those are not counted in the pool.
+        self.buffer = buffer
+        self.initial_capacity = 0 if buffer is None else len(buffer)
+        self.is_split_batch = buffer is None
+        self._is_open = True
+        #: The uncompressed size of the last record.
+        self.appended_bytes = 0
+        #: Whether its sequence number was changed after it had been closed (KIP-360).
+        self.sequence_has_been_reset = False
+        self.last_attempt_ms = created_ms
+        self.drained_ms = 0
+        self.current_leader_epoch: int | None = None
+        self._attempts_when_leader_last_changed = 0
+        self._builder = builder
+
+    # --- filling -----------------------------------------------------------------------------------------------
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header],
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata | None:
+        """Add a record; None when there is no room for it. Needs the queue's lock."""
+        size = self._builder.try_append(timestamp_ms, key, value, headers)
+        if not size:
+            return None
+        if size > self.max_record_size:  # noqa: PLR1730 - max() is a call
+            self.max_record_size = size
+        index = self.record_count
+        self.record_count = index + 1
+        result = self.produce_future
+        future = FutureRecordMetadata(
+            result, index, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value)
+        )
+        if on_delivery is not None:
+            result.listeners.append((future, on_delivery, True))
+        return future
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more records."""
+        return not self._is_open or self._builder.is_full
+
+    @property
+    def estimated_size_in_bytes(self) -> int:
+        """Its size, estimated from the compression ratio so far while it is open."""
+        return self._builder.estimated_size_in_bytes
+
+    def close_for_record_appends(self) -> None:
+        """Take no more records.
+
+        The builder is left alone: closing it compresses, which is for the sender to do, outside of the queue's lock.
+        """
+        self._is_open = False
+
+    def abort_record_appends(self) -> None:
+        """Take no more records and drop those it has. Their futures are still to be completed."""
+        self._is_open = False
+        if not self._builder.is_closed:  # a closed one takes none anyway, and its bytes may be on their way
+            self._builder.abort()
+
+    # --- sending -----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Compress and write the header; ``records`` is what to send."""
+        self._builder.close()
+        self.sequence_has_been_reset = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._builder.is_closed
+
+    @property
+    def records(self) -> Buffer:
+        """The bytes to send; a view."""
+        return self._builder.build()
+
+    @property
+    def compression_ratio(self) -> float:
+        return self._builder.compression_ratio
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None:
+        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Number the closed batch anew; its CRC is made again at the next ``close``."""
+        self.sequence_has_been_reset = True
+        self._builder.reopen_and_rewrite_producer_state(
+            producer_id, producer_epoch, base_sequence, self._builder.is_transactional
+        )
+
+    @property
+    def producer_id(self) -> int:
+        return self._builder.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return self._builder.producer_epoch
+
+    @property
+    def base_sequence(self) -> int:
+        return self._builder.base_sequence
+
+    @property
+    def last_sequence(self) -> int:
+        return increment_sequence(self._builder.base_sequence, self.record_count - 1)
+
+    @property
+    def has_sequence(self) -> bool:
+        return self._builder.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._builder.is_transactional
+
+    def drained(self, now_ms: int) -> None:
+        self.drained_ms = max(self.drained_ms, now_ms)
+
+    @property
+    def queue_time_ms(self) -> int:
+        return self.drained_ms - self.created_ms
+
+    def waited_time_ms(self, now_ms: int) -> int:
+        """Since it was made or, in a retry, since it was put back."""
+        return max(0, now_ms - self.last_attempt_ms)
+
+    def reenqueued(self, now_ms: int) -> None:
+        self.attempts += 1
+        self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
+        self.in_retry = True
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
+        return delivery_timeout_ms <= now_ms - self.created_ms
+
+    def maybe_update_leader_epoch(self, latest: int | None) -> None:
+        """Note the leader's epoch, and in which attempt it was seen first."""
+        if latest is not None and (self.current_leader_epoch is None or self.current_leader_epoch < latest):
+            self._attempts_when_leader_last_changed = self.attempts
+            self.current_leader_epoch = latest
+
+    @property
+    def has_leader_changed_for_the_ongoing_retry(self) -> bool:
+        """Whether there is a new leader since the last attempt: then the retry need not back off (KIP-951)."""
+        return self.attempts >= 1 and self.attempts == self._attempts_when_leader_last_changed
+
+    # --- ending ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        return self.final_state is not None
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> bool:
+        """Succeed. False when the batch had been given up before; then nothing changes."""
+        return self._finish(SUCCEEDED, base_offset, log_append_time_ms, None)
+
+    def complete_exceptionally(self, error_for: Callable[[int], Exception]) -> bool:
+        """Fail, each record with its own error by its place. False when the batch had been given up before."""
+        return self._finish(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for)
+
+    def abort(self, error: Exception) -> None:
+        """Give up. Raises IllegalStateError when the batch has a final state."""
+        if self.final_state is not None:
+            raise IllegalStateError(f"{self} cannot be aborted, as it has {self.final_state}")
+        self._finish(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
+
+    def _finish(
+        self, state: str, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None
+    ) -> bool:
+        before = self.final_state
+        if before is not None:
+            if state not in _LATE_REPORTS[before]:
+                raise IllegalStateError(f"{self} has {before} and cannot become {state}")
+            return False
+        self.final_state = state
+        result = self.produce_future
+        result.set(base_offset, log_append_time_ms, error_for)
+        result.done()
+        return True
+
+    # --- splitting ---------------------------------------------------------------------------------------------
+
+    def split(self, split_batch_size: int) -> list[ProducerBatch]:
+        """Closed batches of about ``split_batch_size`` with the same records, in order; futures follow their records.
+
+        Where sequence numbers were given out, the new batches divide them up, so that together they are still the
+        same write to the broker. Raises IllegalStateError when there is nothing to split.
+        """
+        batches: list[ProducerBatch] = []
+        parts: list[tuple[int, ProduceRequestResult]] = []
+        batch: ProducerBatch | None = None
+        index = 0
+        for record_batch in MemoryRecords(self.records).batches():
+            for record in record_batch.records():
+                fields = (record.timestamp, record.key, record.value, record.headers)
+                if batch is None or batch.try_append(*fields, None) is None:
+                    batch = self._empty_part(record.key, record.value, record.headers, split_batch_size)
+                    batches.append(batch)
+                    parts.append((index, batch.produce_future))
+                    batch.try_append(*fields, None)
+                index += 1
+        if not batches:
+            raise IllegalStateError(f"{self} has no records to split")
+        sequence = self.base_sequence
+        for part in batches:
+            part.close_for_record_appends()
+            if self.has_sequence:
+                part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
+                sequence = increment_sequence(sequence, part.record_count)
+        self.produce_future.split(parts)
+        return batches
+
+    def _empty_part(
+        self, key: Buffer | None, value: Buffer | None, headers: Sequence[Header], batch_size: int
+    ) -> ProducerBatch:
+        builder = self._builder
+        limit = max(
+            batch_size, estimate_size_in_bytes_upper_bound(builder.magic, builder.compression, key, value, headers)
+        )
+        part = MemoryRecordsBuilder(magic=builder.magic, compression=builder.compression, write_limit=limit)
+        return ProducerBatch(self.topic_partition, part, self.created_ms)
+
+    @property
+    def max_record_batch_size(self) -> int:
+        """The size of a batch with the largest record alone."""
+        return self.max_record_size + RECORD_BATCH_OVERHEAD
+
+    def __repr__(self) -> str:
+        return f"ProducerBatch({self.topic_partition}, {self.record_count} records)"

@@ -1,0 +1,138 @@
+"""Metadata of the topics that are written to (Java: ProducerMetadata)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.clock import Clock
+from pykclient.errors import KafkaError, KafkaTimeoutError
+from pykclient.log_context import LogContext
+from pykclient.network.cluster import ClusterResourceListeners
+from pykclient.network.metadata import Metadata
+
+if TYPE_CHECKING:
+    from pykclient.network.metadata_request import MetadataRequestBuilder
+    from pykclient.protocol.messages.metadata import MetadataResponse
+
+
+class ProducerMetadata(Metadata):
+    """Topics join when they are first written to, and leave when they have been idle for ``metadata_idle_ms``.
+
+    Thread: any.
+    """
+
+    def __init__(
+        self,
+        refresh_backoff_ms: int,
+        refresh_backoff_max_ms: int,
+        metadata_expire_ms: int,
+        metadata_idle_ms: int,
+        log_context: LogContext,
+        clock: Clock,
+        cluster_resource_listeners: ClusterResourceListeners | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__(
+            refresh_backoff_ms, refresh_backoff_max_ms, metadata_expire_ms, log_context, cluster_resource_listeners, rng
+        )
+        self._metadata_idle_ms = metadata_idle_ms
+        self._clock = clock
+        self._updated = threading.Condition(self._lock)
+        # Guarded by the lock of the base.
+        self._topics: dict[str, int] = {}  # topic to when it may leave
+        self._new_topics: set[str] = set()
+        self._errors: dict[str, int] = {}  # topic to error code, as of the last response
+
+    def new_metadata_request_builder(self) -> MetadataRequestBuilder:
+        from pykclient.network.metadata_request import MetadataRequestBuilder
+
+        return MetadataRequestBuilder.for_topic_names(list(self._topics), True)
+
+    def new_metadata_request_builder_for_new_topics(self) -> MetadataRequestBuilder | None:
+        from pykclient.network.metadata_request import MetadataRequestBuilder
+
+        return MetadataRequestBuilder.for_topic_names(list(self._new_topics), True)
+
+    def add(self, topic: str, now_ms: int) -> None:
+        """Want ``topic``, for as long as it is not idle."""
+        with self._lock:
+            is_new = topic not in self._topics
+            self._topics[topic] = now_ms + self._metadata_idle_ms
+            if is_new:
+                self._new_topics.add(topic)
+                self.request_update_for_new_topics()
+
+    def request_update_for_topic(self, topic: str) -> int:
+        """Ask for ``topic`` alone if it is new, else for all; returns the version that the update will exceed."""
+        with self._lock:
+            if topic in self._new_topics:
+                return self.request_update_for_new_topics()
+            return self.request_update(False)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._topics)
+
+    @property
+    def new_topics(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._new_topics)
+
+    def contains_topic(self, topic: str) -> bool:
+        with self._lock:
+            return topic in self._topics
+
+    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - the base's signature
+        expire_ms = self._topics.get(topic)
+        if expire_ms is None:
+            return False
+        if topic in self._new_topics or expire_ms > now_ms:
+            return True
+        del self._topics[topic]
+        return False
+
+    def await_update(self, last_version: int, timeout_ms: int) -> None:
+        """Wait until the version exceeds ``last_version``.
+
+        Raises KafkaTimeoutError when the time is up, the fatal error of the metadata if there is one, and KafkaError
+        when the producer closes meanwhile. Errors of single topics are for the caller to look up.
+        """
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        with self._updated:
+            while self._update_version <= last_version and not self._is_closed:
+                self.maybe_throw_fatal_exception()
+                remaining_ms = deadline_ms - self._clock.now_ms()
+                if remaining_ms <= 0:
+                    raise KafkaTimeoutError(f"no metadata came within {timeout_ms / 1000} s")
+                self._clock.wait(self._updated, remaining_ms)
+            if self._is_closed:
+                raise KafkaError("the producer was closed while it waited for metadata")
+
+    def update(self, request_version: int, response: MetadataResponse, is_partial_update: bool, now_ms: int) -> None:
+        super().update(request_version, response, is_partial_update, now_ms)
+        with self._updated:
+            self._errors = {
+                topic.name: topic.error_code for topic in response.topics if topic.name and topic.error_code
+            }
+            # With an error, too: what can be done about that, the next full update does.
+            self._new_topics.difference_update(topic.name for topic in response.topics if topic.name)
+            self._updated.notify_all()
+
+    def get_error(self, topic: str) -> errors.BrokerError | None:
+        """What the last response said is wrong with ``topic``."""
+        with self._lock:
+            return errors.for_code(self._errors.get(topic, 0))
+
+    def fatal_error(self, error: KafkaError) -> None:
+        with self._updated:
+            super().fatal_error(error)
+            self._updated.notify_all()
+
+    def close(self) -> None:
+        with self._updated:
+            super().close()
+            self._updated.notify_all()

@@ -1,0 +1,225 @@
+"""The producer's metrics under Java's names (Java: SenderMetricsRegistry, Sender.SenderMetrics, KafkaProducerMetrics).
+
+Recorded per batch or request, never per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pykclient.clock import Clock
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate
+
+if TYPE_CHECKING:
+    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics.sensor import Sensor
+    from pykclient.network.kafka_client import KafkaClient
+    from pykclient.network.metadata import Metadata
+    from pykclient.producer.buffer_pool import BufferPool
+    from pykclient.producer.producer_batch import ProducerBatch
+
+GROUP = "producer-metrics"
+TOPIC_GROUP = "producer-topic-metrics"
+
+_NS_PER_MS = 1_000_000
+
+
+class _Registry:
+    """Short ways to make sensors of one group."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def avg_max(self, sensor_name: str, name: str, what: str) -> Sensor:
+        sensor = self._metrics.sensor(sensor_name)
+        sensor.add(self._metrics.metric_name(f"{name}-avg", GROUP, f"The average {what}"), Avg())
+        sensor.add(self._metrics.metric_name(f"{name}-max", GROUP, f"The largest {what}"), Max())
+        return sensor
+
+    def meter(self, sensor_name: str, name: str, what: str) -> Sensor:
+        sensor = self._metrics.sensor(sensor_name)
+        sensor.add(self._meter(name, GROUP, what))
+        return sensor
+
+    def topic_meter(self, topic: str, sensor_name: str, name: str, what: str) -> Sensor:
+        sensor = self._metrics.sensor(f"topic.{topic}.{sensor_name}")
+        sensor.add(self._meter(name, TOPIC_GROUP, f"{what} for this topic", {"topic": topic}))
+        return sensor
+
+    def _meter(self, name: str, group: str, what: str, tags: Mapping[str, str] | None = None) -> Meter:
+        metric_name = self._metrics.metric_name
+        return Meter(
+            metric_name(f"{name}-rate", group, f"{what} per second", tags),
+            metric_name(f"{name}-total", group, f"{what} in all", tags),
+        )
+
+
+class TopicMetrics:
+    """One topic's sensors."""
+
+    __slots__ = ("bytes", "compression_rate", "errors", "records", "retries")
+
+    def __init__(self, metrics: Metrics, topic: str) -> None:
+        registry = _Registry(metrics)
+        self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")
+        self.bytes = registry.topic_meter(topic, "bytes", "byte", "Bytes sent")
+        self.retries = registry.topic_meter(topic, "record-retries", "record-retry", "Records sent again")
+        self.errors = registry.topic_meter(topic, "record-errors", "record-error", "Records failed")
+        self.compression_rate = metrics.sensor(f"topic.{topic}.compression-rate")
+        self.compression_rate.add(
+            metrics.metric_name(
+                "compression-rate",
+                TOPIC_GROUP,
+                "The average of compressed by uncompressed size of this topic's batches",
+                {"topic": topic},
+            ),
+            Avg(),
+        )
+
+
+class SenderMetrics:
+    """What the sender records. Thread: io."""
+
+    def __init__(self, metrics: Metrics, metadata: Metadata, client: KafkaClient, clock: Clock) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._topics: dict[str, TopicMetrics] = {}
+        registry = _Registry(metrics)
+        self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
+        self._queue_time = registry.avg_max("queue-time", "record-queue-time", "time in ms that batches waited")
+        self._request_time = registry.avg_max("request-time", "request-latency", "request latency in ms")
+        self._record_size = registry.avg_max("record-size", "record-size", "record of a batch, in bytes")
+        self._retries = registry.meter("record-retries", "record-retry", "Records sent again")
+        self._errors = registry.meter("errors", "record-error", "Records failed")
+        self._batch_splits = registry.meter("batch-split-rate", "batch-split", "Batches split")
+        self._records_per_request = registry.meter("records-per-request", "record-send", "Records sent")
+        name = metrics.metric_name
+        self._records_per_request.add(name("records-per-request-avg", GROUP, "The average number of records"), Avg())
+        self._compression_rate = metrics.sensor("compression-rate")
+        self._compression_rate.add(
+            name("compression-rate-avg", GROUP, "The average of compressed by uncompressed size of batches"), Avg()
+        )
+        metrics.add_metric(
+            name("requests-in-flight", GROUP, "Requests that are not answered yet"),
+            lambda _config, _now_ms: client.in_flight_request_count(),
+        )
+        metrics.add_metric(
+            name("metadata-age", GROUP, "The age of the metadata in seconds"),
+            lambda _config, now_ms: (now_ms - metadata.last_successful_update) / 1000,
+        )
+
+    def _topic(self, topic: str) -> TopicMetrics:
+        metrics = self._topics.get(topic)
+        if metrics is None:
+            metrics = self._topics[topic] = TopicMetrics(self._metrics, topic)
+        return metrics
+
+    def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]]) -> None:
+        now_ms = self._clock.now_ms()
+        for batches in collated:
+            if not batches:
+                continue
+            records = 0
+            for batch in batches:
+                topic = self._topic(batch.topic_partition.topic)
+                size = batch.estimated_size_in_bytes
+                topic.records.record(batch.record_count, now_ms)
+                topic.bytes.record(size, now_ms)
+                topic.compression_rate.record(batch.compression_ratio, now_ms)
+                self._batch_size.record(size, now_ms)
+                self._queue_time.record(batch.queue_time_ms, now_ms)
+                self._compression_rate.record(batch.compression_ratio, now_ms)
+                self._record_size.record(batch.max_record_size, now_ms)
+                records += batch.record_count
+            self._records_per_request.record(records, now_ms)
+
+    def record_retries(self, topic: str, count: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._retries.record(count, now_ms)
+        self._topic(topic).retries.record(count, now_ms)
+
+    def record_errors(self, topic: str, count: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._errors.record(count, now_ms)
+        self._topic(topic).errors.record(count, now_ms)
+
+    def record_latency(self, node_id: str, latency_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._request_time.record(latency_ms, now_ms)
+        node_sensor = self._metrics.get_sensor(f"node-{node_id}.latency")
+        if node_sensor is not None:
+            node_sensor.record(latency_ms, now_ms)
+
+    def record_batch_split(self) -> None:
+        self._batch_splits.record(1, self._clock.now_ms())
+
+
+class BufferPoolMetrics:
+    """Waiting for memory. Thread: any."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._clock = clock
+        name = metrics.metric_name
+        self._wait = metrics.sensor("bufferpool-wait-time")
+        self._wait.add(
+            name("bufferpool-wait-ratio", GROUP, "The share of time that threads wait for memory"), Rate(unit_ms=1)
+        )
+        self._wait_total = metrics.sensor("bufferpool-wait-time-total")
+        self._wait_total.add(
+            name("bufferpool-wait-time-ns-total", GROUP, "Nanoseconds that threads waited for memory"), CumulativeSum()
+        )
+        self._exhausted = _Registry(metrics).meter(
+            "buffer-exhausted-records", "buffer-exhausted", "Records dropped for lack of memory"
+        )
+
+    def record_wait(self, waited_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._wait.record(waited_ms, now_ms)
+        self._wait_total.record(waited_ms * _NS_PER_MS, now_ms)
+
+    def record_exhausted(self) -> None:
+        self._exhausted.record(1, self._clock.now_ms())
+
+
+def register_buffer_pool_gauges(metrics: Metrics, pool: BufferPool) -> None:
+    """The pool's present state."""
+    name = metrics.metric_name
+    metrics.add_metric(
+        name("waiting-threads", GROUP, "Threads that wait for memory"), lambda _config, _now_ms: pool.queued
+    )
+    metrics.add_metric(
+        name("buffer-total-bytes", GROUP, "Bytes that may wait to be sent"), lambda _config, _now_ms: pool.total_memory
+    )
+    metrics.add_metric(
+        name("buffer-available-bytes", GROUP, "Bytes of that which are free"),
+        lambda _config, _now_ms: pool.available_memory,
+    )
+
+
+class KafkaProducerMetrics:
+    """How long applications waited. Thread: any."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._flush = self._latency("flush", "flush()")
+        self._metadata_wait = self._latency("metadata-wait", "waiting for metadata")
+        #: Sends that raised or failed before they reached a batch; the sender counts the others.
+        self.errors = metrics.sensor("errors")
+
+    def _latency(self, name: str, where: str) -> Sensor:
+        sensor = self._metrics.sensor(f"{name}-time-ns-total")
+        sensor.add(
+            self._metrics.metric_name(f"{name}-time-ns-total", GROUP, f"Nanoseconds spent in {where}"), CumulativeSum()
+        )
+        return sensor
+
+    def record_flush(self, duration_ms: int) -> None:
+        self._flush.record(duration_ms * _NS_PER_MS, self._clock.now_ms())
+
+    def record_metadata_wait(self, duration_ms: int) -> None:
+        self._metadata_wait.record(duration_ms * _NS_PER_MS, self._clock.now_ms())
+
+    def record_error(self) -> None:
+        self.errors.record(1, self._clock.now_ms())

@@ -1,0 +1,187 @@
+"""Puts a producer together from its configuration."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pykclient.clock import Clock
+from pykclient.log_context import LogContext
+from pykclient.metrics.metric_config import MetricConfig
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.stats import Avg, Max
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+from pykclient.network.cluster import ClusterResourceListeners
+from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
+from pykclient.producer.partitioner import Partitioner, resolve_partitioner
+from pykclient.producer.producer_metadata import ProducerMetadata
+from pykclient.producer.producer_metrics import (
+    GROUP,
+    BufferPoolMetrics,
+    KafkaProducerMetrics,
+    SenderMetrics,
+    register_buffer_pool_gauges,
+)
+from pykclient.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from pykclient.producer.sender import Sender, SenderConfig
+from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.record import Compression
+from pykclient.serialization import Serializer, serializer_for
+
+if TYPE_CHECKING:
+    from pykclient.config.producer_config import ProducerConfig
+    from pykclient.metrics.sensor import Sensor
+    from pykclient.network.kafka_client import KafkaClient
+
+_client_numbers = count(1)
+
+#: Brokers that know no newer produce request cannot read zstd (KIP-110).
+_FIRST_VERSION_WITH_ZSTD = 7
+
+
+class ProducerParts:
+    """What a KafkaProducer is made of.
+
+    ``client`` and ``metadata`` may be handed in, for tests and simulations. Nothing runs yet when this is made.
+    """
+
+    __slots__ = (
+        "accumulator",
+        "client",
+        "client_id",
+        "clock",
+        "compression",
+        "interceptors",
+        "key_serializer",
+        "log_context",
+        "metadata",
+        "metrics",
+        "partitioner",
+        "producer_metrics",
+        "sender",
+        "transaction_manager",
+        "value_serializer",
+    )
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        client: KafkaClient | None = None,
+        metadata: ProducerMetadata | None = None,
+    ) -> None:
+        self.clock = clock
+        self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
+        self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
+        self.key_serializer: Serializer[Any] = _serializer(config, "key.serializer")
+        self.value_serializer: Serializer[Any] = _serializer(config, "value.serializer")
+        self.partitioner: Partitioner | None = resolve_partitioner(config["partitioner.class"])
+        if self.partitioner is not None and hasattr(self.partitioner, "configure"):
+            self.partitioner.configure(dict(config))
+        interceptors = config.configured_instances("interceptor.classes", ProducerInterceptor)
+        self.interceptors = ProducerInterceptors(interceptors, self.log_context) if interceptors else None
+        self.compression = _compression(config)
+        self.metrics = Metrics(
+            MetricConfig.of(config, self.client_id),
+            config.configured_instances("metric.reporters", MetricsReporter),
+            clock,
+        )
+        self.producer_metrics = KafkaProducerMetrics(self.metrics, clock)
+        self.transaction_manager: TransactionManager | None = None
+        if config["enable.idempotence"]:
+            self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
+        self.accumulator = self._accumulator(config)
+        self.metadata = metadata or self._metadata(config)
+        self.client = client or create_network_client(
+            config,
+            self.client_id,
+            self.metrics,
+            "producer",
+            self.log_context,
+            ApiVersions(),
+            self.metadata,
+            clock,
+            config["max.in.flight.requests.per.connection"],
+            throttle_time_sensor=_throttle_time_sensor(self.metrics),
+        )
+        self.sender = Sender(
+            SenderConfig(
+                acks=int(config["acks"]),
+                retries=config["retries"],
+                max_request_size=config["max.request.size"],
+                request_timeout_ms=config["request.timeout.ms"],
+                retry_backoff_ms=config["retry.backoff.ms"],
+                guarantee_message_order=config["max.in.flight.requests.per.connection"] == 1,
+                min_produce_version=_FIRST_VERSION_WITH_ZSTD if config["compression.type"] == "zstd" else None,
+            ),
+            self.client,
+            self.metadata,
+            self.accumulator,
+            SenderMetrics(self.metrics, self.metadata, self.client, clock),
+            clock,
+            self.log_context,
+            self.transaction_manager,
+        )
+
+    def _accumulator(self, config: ProducerConfig) -> RecordAccumulator:
+        # A batch.size of 0 means no batching: every batch is full with its first record.
+        batch_size = max(1, config["batch.size"])
+        pool = BufferPool(config["buffer.memory"], batch_size, self.clock, BufferPoolMetrics(self.metrics, self.clock))
+        register_buffer_pool_gauges(self.metrics, pool)
+        return RecordAccumulator(
+            AccumulatorConfig(
+                batch_size=batch_size,
+                compression=self.compression,
+                linger_ms=config["linger.ms"],
+                retry_backoff_ms=config["retry.backoff.ms"],
+                retry_backoff_max_ms=config["retry.backoff.max.ms"],
+                delivery_timeout_ms=config["delivery.timeout.ms"],
+                enable_adaptive_partitioning=(
+                    self.partitioner is None and config["partitioner.adaptive.partitioning.enable"]
+                ),
+                partition_availability_timeout_ms=config["partitioner.availability.timeout.ms"],
+            ),
+            pool,
+            self.clock,
+            self.log_context,
+            self.transaction_manager,
+        )
+
+    def _metadata(self, config: ProducerConfig) -> ProducerMetadata:
+        listeners = ClusterResourceListeners([self.key_serializer, self.value_serializer, *self.metrics.reporters])
+        metadata = ProducerMetadata(
+            config["retry.backoff.ms"],
+            config["retry.backoff.max.ms"],
+            config["metadata.max.age.ms"],
+            config["metadata.max.idle.ms"],
+            self.log_context,
+            self.clock,
+            listeners,
+        )
+        metadata.bootstrap(
+            parse_and_validate_addresses(
+                config["bootstrap.servers"], config["client.dns.lookup"], log_context=self.log_context
+            )
+        )
+        return metadata
+
+
+def _serializer(config: ProducerConfig, name: str) -> Serializer[Any]:
+    return serializer_for(config.configured_instance(name))
+
+
+def _compression(config: ProducerConfig) -> Compression:
+    codec = config["compression.type"]
+    level = config[f"compression.{codec}.level"] if codec in {"gzip", "lz4", "zstd"} else None
+    return Compression.of(codec, level)
+
+
+def _throttle_time_sensor(metrics: Metrics) -> Sensor:
+    sensor = metrics.sensor("produce-throttle-time")
+    name = metrics.metric_name
+    sensor.add(name("produce-throttle-time-avg", GROUP, "The average time in ms that a broker held back"), Avg())
+    sensor.add(name("produce-throttle-time-max", GROUP, "The longest time in ms that a broker held back"), Max())
+    return sensor

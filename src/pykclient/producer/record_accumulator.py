@@ -1,0 +1,691 @@
+"""Where records wait to be sent: one queue of batches per partition (Java: RecordAccumulator)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pykclient.clock import FOREVER_MS, Clock
+from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.log_context import LogContext
+from pykclient.network.cluster import Cluster
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
+from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.record import Compression, CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, NO_SEQUENCE, estimate_size_in_bytes_upper_bound
+from pykclient.types import Header, Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.producer.transaction_manager import TransactionManager
+    from pykclient.record.record_batch import Buffer
+
+_BACKOFF_MULTIPLIER = 2
+_BACKOFF_JITTER = 0.2
+
+#: The future; whether the sender has something new to see to; whether the record was not appended, because it would
+#: have begun a new batch and the caller wanted to choose its partition again in that case. A plain tuple, as it is
+#: made once a record.
+AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
+
+
+class AccumulatorConfig:
+    """The settings of a RecordAccumulator; times in milliseconds."""
+
+    __slots__ = (
+        "batch_size",
+        "compression",
+        "delivery_timeout_ms",
+        "enable_adaptive_partitioning",
+        "linger_ms",
+        "partition_availability_timeout_ms",
+        "retry_backoff_max_ms",
+        "retry_backoff_ms",
+    )
+
+    def __init__(
+        self,
+        batch_size: int,
+        compression: Compression,
+        linger_ms: int,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+        delivery_timeout_ms: int,
+        enable_adaptive_partitioning: bool = False,
+        partition_availability_timeout_ms: int = 0,
+    ) -> None:
+        self.batch_size = batch_size
+        self.compression = compression
+        self.linger_ms = linger_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.retry_backoff_max_ms = retry_backoff_max_ms
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.enable_adaptive_partitioning = enable_adaptive_partitioning
+        self.partition_availability_timeout_ms = partition_availability_timeout_ms
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first; only the last may be open."""
+
+    __slots__ = ("batches", "lock", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.lock = threading.Lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
+        self.batches: deque[ProducerBatch] = deque()
+
+    def all_batches_full(self) -> bool:
+        return not self.batches or self.batches[-1].is_full
+
+
+class TopicInfo:
+    """A topic's partitioner and queues. ``queues`` is replaced whole when a partition joins: readers need no lock."""
+
+    __slots__ = ("partitioner", "queues")
+
+    def __init__(self, partitioner: BuiltInPartitioner) -> None:
+        self.partitioner = partitioner
+        self.queues: dict[int, PartitionQueue] = {}
+
+
+class NodeLatencyStats:
+    """When a node last had data to send, and when it last could take it (``now_ms``)."""
+
+    __slots__ = ("drain_time_ms", "ready_time_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.ready_time_ms = now_ms
+        self.drain_time_ms = now_ms
+
+
+class ReadyCheckResult:
+    """Nodes that a batch is due for, when to look again for others, and topics that lack a leader."""
+
+    __slots__ = ("next_ready_check_delay_ms", "ready_nodes", "unknown_leader_topics")
+
+    def __init__(self) -> None:
+        self.ready_nodes: dict[int, Node] = {}
+        self.next_ready_check_delay_ms = FOREVER_MS
+        self.unknown_leader_topics: set[str] = set()
+
+
+class RecordAccumulator:
+    """Gathers records into batches, says which nodes they are due for, and hands them over.
+
+    ``append``, ``begin_flush``, ``await_flush_completion`` and ``close``: any thread. All else: io, the sender's.
+    Locks, in the order in which they may be taken: a queue's lock; then ``_lock``. The pool is never called under one.
+    """
+
+    def __init__(
+        self,
+        config: AccumulatorConfig,
+        buffer_pool: BufferPool,
+        clock: Clock,
+        log_context: LogContext,
+        transaction_manager: TransactionManager | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._config = config
+        self._batch_size = config.batch_size
+        self._compression_type = config.compression.type
+        self._pool = buffer_pool
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._transaction_manager = transaction_manager
+        self._retry_backoff = ExponentialBackoff(
+            config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
+        )
+        self._lock = (
+            threading.Lock()
+        )  # guards: _appends_in_progress, _flushes_in_progress, _incomplete, replacing _topics
+        self._closed = False
+        self._flushes_in_progress = 0
+        self._appends_in_progress = 0
+        self._incomplete: dict[ProducerBatch, None] = {}
+        self._topics: dict[str, TopicInfo] = {}  # replaced whole, like TopicInfo.queues
+        # The sender's own.
+        self._muted: set[TopicPartition] = set()
+        self._drain_indexes: dict[int, int] = {}
+        self._node_stats: dict[int, NodeLatencyStats] = {}
+        self.delivery_timeout_ms = config.delivery_timeout_ms
+        self.linger_ms = config.linger_ms
+        #: Whether the last drain left batches behind that are due as well.
+        self.has_due_rest = False
+        self.next_expiry_time_ms = FOREVER_MS
+
+    # --- appending ---------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header],
+        on_delivery: OnDelivery | None,
+        max_block_ms: int,
+        cluster: Cluster,
+        abort_on_new_batch: bool = False,
+    ) -> AppendResult:
+        """Add a record to the open batch of its partition, or to a new one; waits for memory up to ``max_block_ms``.
+
+        With ``partition`` None the built-in partitioner chooses. With ``abort_on_new_batch`` a record that needs a new
+        batch is not appended (KIP-480).
+        """
+        info = self._topics.get(topic)
+        if info is None:
+            info = self._add_topic(topic)
+        sticky = None
+        number = partition
+        if number is None:
+            sticky = info.partitioner.sticky
+            if sticky is None:
+                sticky = info.partitioner.peek_current_partition_info(cluster)
+            number = sticky.partition
+        queue = info.queues.get(number)
+        if queue is None:
+            queue = self._add_queue(topic, info, number)
+        with queue.lock:
+            batches = queue.batches
+            # Another thread may have switched partitions while this one waited for the lock.
+            if batches and (sticky is None or info.partitioner.sticky is sticky):
+                result = self._try_append(queue, info, sticky, timestamp_ms, key, value, headers, on_delivery, cluster)
+                if result is not None:
+                    return result
+        if abort_on_new_batch:
+            return None, False, True
+        with self._lock:
+            self._appends_in_progress += 1
+        try:
+            return self._append_new_batch(
+                topic, info, partition, timestamp_ms, key, value, headers, on_delivery, max_block_ms, cluster
+            )
+        finally:
+            with self._lock:
+                self._appends_in_progress -= 1
+
+    def _try_append(
+        self,
+        queue: PartitionQueue,
+        info: TopicInfo,
+        sticky: StickyPartitionInfo | None,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header],
+        on_delivery: OnDelivery | None,
+        cluster: Cluster,
+    ) -> AppendResult | None:
+        """Append to the last batch; None where it has no room. Needs the queue's lock."""
+        if self._closed:
+            raise KafkaError("the producer was closed while a send was in progress")
+        last = queue.batches[-1]
+        future = last.try_append(timestamp_ms, key, value, headers, on_delivery)
+        if future is None:
+            last.close_for_record_appends()
+            return None
+        if sticky is not None:
+            # The batch is open, so the switch waits for the next one; see update_partition_info.
+            info.partitioner.update_partition_info(sticky, last.appended_bytes, cluster, False)
+        return future, False, False
+
+    def _append_new_batch(
+        self,
+        topic: str,
+        info: TopicInfo,
+        partition: int | None,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header],
+        on_delivery: OnDelivery | None,
+        max_block_ms: int,
+        cluster: Cluster,
+    ) -> AppendResult:
+        """Append with a new batch, unless another thread makes one first."""
+        buffer: bytearray | None = None
+        size = max(
+            self._batch_size,
+            estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._config.compression, key, value, headers),
+        )
+        try:
+            while True:
+                sticky = None
+                number = partition
+                if number is None:
+                    sticky = info.partitioner.peek_current_partition_info(cluster)
+                    number = sticky.partition
+                queue = info.queues.get(number) or self._add_queue(topic, info, number)
+                if buffer is None:
+                    # The switch that an open batch had put off is due now, before memory is taken for this partition.
+                    with queue.lock:
+                        if self._partition_changed(queue, info, sticky, cluster):
+                            continue
+                    buffer = self._pool.allocate(size, max_block_ms)
+                now_ms = self._clock.now_ms()
+                with queue.lock:
+                    if self._partition_changed(queue, info, sticky, cluster):
+                        continue
+                    if self._closed:
+                        raise KafkaError("the producer was closed while a send was in progress")
+                    if queue.batches:
+                        result = self._try_append(
+                            queue, info, sticky, timestamp_ms, key, value, headers, on_delivery, cluster
+                        )
+                        if result is not None:
+                            return result
+                    batch = ProducerBatch(queue.topic_partition, self._builder(topic, buffer), now_ms, buffer)
+                    future = batch.try_append(timestamp_ms, key, value, headers, on_delivery)
+                    if future is None:
+                        raise IllegalStateError(f"a new batch of {size} bytes has no room for its first record")
+                    buffer = None
+                    queue.batches.append(batch)
+                    with self._lock:
+                        self._incomplete[batch] = None
+                    info.partitioner.update_partition_info(
+                        sticky, batch.estimated_size_in_bytes, cluster, batch.is_full
+                    )
+                    return future, True, False
+        finally:
+            if buffer is not None:
+                self._pool.deallocate(buffer, size)
+
+    @staticmethod
+    def _partition_changed(
+        queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
+    ) -> bool:
+        """Whether the record must go elsewhere: another thread switched, or the switch that was put off is due now."""
+        if sticky is None:
+            return False
+        partitioner = info.partitioner
+        if partitioner.sticky is sticky and queue.all_batches_full():
+            partitioner.update_partition_info(sticky, 0, cluster, True)
+        return partitioner.sticky is not sticky
+
+    def _builder(self, topic: str, buffer: bytearray) -> MemoryRecordsBuilder:
+        builder = MemoryRecordsBuilder(buffer, compression=self._config.compression, write_limit=len(buffer))
+        builder.set_estimated_compression_ratio(CompressionRatioEstimator.estimation(topic, self._compression_type))
+        return builder
+
+    def _add_topic(self, topic: str) -> TopicInfo:
+        with self._lock:
+            info = self._topics.get(topic)
+            if info is None:
+                info = TopicInfo(BuiltInPartitioner(topic, self._batch_size, self._rng))
+                self._topics = {**self._topics, topic: info}
+            return info
+
+    def _add_queue(self, topic: str, info: TopicInfo, partition: int) -> PartitionQueue:
+        with self._lock:
+            queue = info.queues.get(partition)
+            if queue is None:
+                queue = PartitionQueue(TopicPartition(topic, partition))
+                info.queues = {**info.queues, partition: queue}
+            return queue
+
+    # --- which nodes are due -----------------------------------------------------------------------------------
+
+    def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyCheckResult:
+        """The nodes that lead a partition with a batch to send.
+
+        A batch is due when it is full or has others behind it, has lingered, memory is short, a flush or the close is
+        under way; and when its partition is not muted and its retry backoff has passed.
+        """
+        result = ReadyCheckResult()
+        for topic, info in self._topics.items():
+            self._partitions_ready(snapshot, now_ms, topic, info, result)
+        return result
+
+    def _partitions_ready(
+        self, snapshot: MetadataSnapshot, now_ms: int, topic: str, info: TopicInfo, result: ReadyCheckResult
+    ) -> None:
+        cluster = snapshot.cluster
+        queues = info.queues
+        partition_count = len(cluster.partitions_for_topic(topic))
+        # Loads count once every partition has had a batch: until then one without a queue would never be chosen.
+        queue_sizes: list[int] | None = None
+        partition_ids: list[int] = []
+        if self._config.enable_adaptive_partitioning and len(queues) >= partition_count:
+            queue_sizes = []
+        unavailable_after_ms = self._config.partition_availability_timeout_ms
+        send_all = (
+            self._closed
+            or self._flushes_in_progress > 0
+            or self._pool.queued > 0
+            or (self._transaction_manager is not None and self._transaction_manager.is_completing)
+        )
+        for partition, queue in queues.items():
+            batches = queue.batches
+            if not batches and queue_sizes is None:
+                continue
+            topic_partition = queue.topic_partition
+            leader = cluster.leader_for(topic_partition)
+            if leader is not None and queue_sizes is not None:
+                stats = self._node_stats.get(leader.id) if unavailable_after_ms else None
+                if stats is None or stats.ready_time_ms - stats.drain_time_ms <= unavailable_after_ms:
+                    queue_sizes.append(len(batches))
+                    partition_ids.append(partition)
+            if not batches:
+                continue
+            with queue.lock:
+                if not batches:
+                    continue
+                batch = batches[0]
+                batch.maybe_update_leader_epoch(snapshot.leader_epoch_for(topic_partition))
+                full = len(batches) > 1 or batch.is_full
+            if leader is None:
+                result.unknown_leader_topics.add(topic)
+            elif leader.id not in result.ready_nodes and topic_partition not in self._muted:
+                waited_ms = batch.waited_time_ms(now_ms)
+                backoff_ms = self._backoff_ms(batch, waited_ms)
+                if backoff_ms == 0 and (full or send_all or waited_ms >= self.linger_ms):
+                    result.ready_nodes[leader.id] = leader
+                else:
+                    time_left_ms = max((backoff_ms or self.linger_ms) - waited_ms, 0)
+                    result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, time_left_ms)
+        info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(queues))
+
+    def _backoff_ms(self, batch: ProducerBatch, waited_ms: int) -> int:
+        """How long a retried batch must wait in all, while it still has to; else 0."""
+        if batch.attempts == 0 or batch.has_leader_changed_for_the_ongoing_retry:
+            return 0
+        backoff_ms = self._retry_backoff.backoff(batch.attempts - 1)
+        return backoff_ms if waited_ms < backoff_ms else 0
+
+    @property
+    def has_undrained(self) -> bool:
+        """Whether any batch waits."""
+        return any(queue.batches for info in self._topics.values() for queue in info.queues.values())
+
+    def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
+        """Note that ``node_id`` had data to send, and whether it could take it."""
+        if self._config.partition_availability_timeout_ms <= 0:
+            return
+        stats = self._node_stats.get(node_id)
+        if stats is None:
+            stats = self._node_stats[node_id] = NodeLatencyStats(now_ms)
+        if can_drain:
+            stats.drain_time_ms = now_ms
+        stats.ready_time_ms = now_ms
+
+    # --- handing over ------------------------------------------------------------------------------------------
+
+    def drain(
+        self, snapshot: MetadataSnapshot, nodes: Iterable[Node], max_size: int, now_ms: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """For each node a batch of each partition that it leads, up to ``max_size`` bytes; closed and numbered."""
+        self.has_due_rest = False
+        return {node.id: self._drain_batches_for_one_node(snapshot, node, max_size, now_ms) for node in nodes}
+
+    def _drain_batches_for_one_node(
+        self, snapshot: MetadataSnapshot, node: Node, max_size: int, now_ms: int
+    ) -> list[ProducerBatch]:
+        ready: list[ProducerBatch] = []
+        partitions = snapshot.cluster.partitions_for_node(node.id)
+        if not partitions:
+            return ready
+        size = 0
+        # Start where the last request ended, or the first partitions would starve the others.
+        start = self._drain_indexes.get(node.id, 0) % len(partitions)
+        for step in range(len(partitions)):
+            index = (start + step) % len(partitions)
+            info = partitions[index]
+            self._drain_indexes[node.id] = index
+            queue = self.get_queue(info.topic, info.partition)
+            if queue is None or not queue.batches or queue.topic_partition in self._muted:
+                continue
+            topic_partition = queue.topic_partition
+            with queue.lock:
+                if not queue.batches:
+                    continue
+                first = queue.batches[0]
+                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(topic_partition))
+                if self._backoff_ms(first, first.waited_time_ms(now_ms)):
+                    continue
+                if ready and size + first.estimated_size_in_bytes > max_size:
+                    self.has_due_rest = True
+                    break  # alone it may be larger: compression can turn out worse than estimated
+                if self._should_stop_drain(first, topic_partition):
+                    continue  # Java ends the round here, so that one such partition holds up all of the node
+                queue.batches.popleft()
+                if queue.batches and (len(queue.batches) > 1 or queue.batches[0].is_full):
+                    self.has_due_rest = True
+            # Out of the queue no other thread touches it, so compressing it needs no lock.
+            self._assign_producer_state(first)
+            first.close()
+            if self._compression_type is not CompressionType.NONE:
+                CompressionRatioEstimator.update_estimation(info.topic, self._compression_type, first.compression_ratio)
+            size += first.estimated_size_in_bytes
+            first.drained(now_ms)
+            ready.append(first)
+        return ready
+
+    def _should_stop_drain(self, first: ProducerBatch, topic_partition: TopicPartition) -> bool:
+        """Whether sequence numbers forbid to send ``first`` now."""
+        manager = self._transaction_manager
+        if manager is None:
+            return False
+        if not manager.is_send_to_partition_allowed(topic_partition) or not manager.has_producer_id:
+            return True
+        if not first.has_sequence:
+            # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
+            stale = manager.has_stale_producer_id_and_epoch(topic_partition)
+            if stale and manager.has_inflight_batches(topic_partition):
+                return True
+            # While it is unknown whether an expired batch was written, the next number is unknown.
+            return manager.has_unresolved_sequence(topic_partition)
+        # A retry: only the one that is next by sequence may go, which leaves one request in flight.
+        expected = manager.first_in_flight_sequence(topic_partition)
+        return expected not in (NO_SEQUENCE, first.base_sequence)
+
+    def _assign_producer_state(self, batch: ProducerBatch) -> None:
+        """Number a batch that is sent for the first time. One that was numbered keeps it: it may have been written."""
+        manager = self._transaction_manager
+        if manager is None or batch.has_sequence:
+            return
+        topic_partition = batch.topic_partition
+        manager.maybe_update_producer_id_and_epoch(topic_partition)
+        producer_id, producer_epoch = manager.producer_id_and_epoch
+        sequence = manager.sequence_number(topic_partition)
+        batch.set_producer_state(producer_id, producer_epoch, sequence, manager.is_transactional)
+        manager.increment_sequence_number(topic_partition, batch.record_count)
+        manager.add_in_flight_batch(batch)
+
+    def mute_partition(self, topic_partition: TopicPartition) -> None:
+        """Send nothing to it until it is unmuted (one request in flight, order guaranteed)."""
+        self._muted.add(topic_partition)
+
+    def unmute_partition(self, topic_partition: TopicPartition) -> None:
+        self._muted.discard(topic_partition)
+
+    # --- taking back -------------------------------------------------------------------------------------------
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Put a batch back in front to be sent again; with idempotence, to its place by sequence."""
+        batch.reenqueued(now_ms)
+        queue = self._queue_of(batch.topic_partition)
+        with queue.lock:
+            self._insert_first(queue.batches, batch)
+
+    def split_and_reenqueue(self, big: ProducerBatch) -> int:
+        """Put a batch that the broker found too large back as smaller ones; returns how many (KIP-126)."""
+        # The estimate let it grow too large: do not estimate below what it really reached.
+        ratio = max(1.0, big.compression_ratio)
+        CompressionRatioEstimator.set_estimation(big.topic_partition.topic, self._compression_type, ratio)
+        target = self._batch_size
+        if big.is_split_batch:
+            target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
+        parts = big.split(target)
+        queue = self._queue_of(big.topic_partition)
+        with self._lock:
+            self._incomplete.update(dict.fromkeys(parts))
+        for part in reversed(parts):
+            with queue.lock:
+                if self._transaction_manager is not None:
+                    self._transaction_manager.add_in_flight_batch(part)
+                self._insert_first(queue.batches, part)
+        return len(parts)
+
+    def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
+        """In front; with idempotence behind those retried batches whose sequence is lower.
+
+        Several requests in flight that all fail come back in any order, and the broker takes them in one order only.
+        """
+        manager = self._transaction_manager
+        position = 0
+        if manager is not None:
+            if not batch.has_sequence:
+                raise IllegalStateError(f"{batch} was sent and is put back without a sequence number")
+            if not manager.has_inflight_batches(batch.topic_partition):
+                raise IllegalStateError(f"{batch} is put back but not known as in flight")
+            for other in batches:
+                if not other.has_sequence or other.base_sequence >= batch.base_sequence:
+                    break
+                position += 1
+        batches.insert(position, batch)
+
+    def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
+        topic, partition = topic_partition
+        info = self._topics.get(topic) or self._add_topic(topic)
+        return info.queues.get(partition) or self._add_queue(topic, info, partition)
+
+    def get_queue(self, topic: str, partition: int) -> PartitionQueue | None:
+        info = self._topics.get(topic)
+        return None if info is None else info.queues.get(partition)
+
+    def built_in_partitioner(self, topic: str) -> BuiltInPartitioner:
+        return self._topics[topic].partitioner
+
+    # --- expiring ----------------------------------------------------------------------------------------------
+
+    def reset_next_batch_expiry_time(self) -> None:
+        self.next_expiry_time_ms = FOREVER_MS
+
+    def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
+        self.next_expiry_time_ms = min(self.next_expiry_time_ms, batch.created_ms + self.delivery_timeout_ms)
+
+    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
+        """Take out the waiting batches whose delivery.timeout.ms has passed, in the order of sending."""
+        expired: list[ProducerBatch] = []
+        for info in self._topics.values():
+            for queue in info.queues.values():
+                if not queue.batches:
+                    continue
+                with queue.lock:
+                    while queue.batches:
+                        batch = queue.batches[0]
+                        if not batch.has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms):
+                            self.maybe_update_next_batch_expiry_time(batch)
+                            break
+                        queue.batches.popleft()
+                        batch.abort_record_appends()
+                        expired.append(batch)
+        return expired
+
+    # --- completing --------------------------------------------------------------------------------------------
+
+    def complete_batch(self, batch: ProducerBatch) -> None:
+        """Its fate is known: flush need not wait for it."""
+        with self._lock:
+            self._incomplete.pop(batch, None)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Give its memory back to the pool, once. A batch whose request may still be being written keeps it."""
+        if batch.in_flight:
+            raise IllegalStateError(f"{batch} is in flight and cannot give its memory back")
+        buffer, batch.buffer = batch.buffer, None
+        if buffer is not None:
+            self._pool.deallocate(buffer, batch.initial_capacity)
+
+    def complete_and_deallocate_batch(self, batch: ProducerBatch) -> None:
+        self.complete_batch(batch)
+        self.deallocate(batch)
+
+    @property
+    def appends_in_progress(self) -> bool:
+        """Whether a thread may be about to add a batch."""
+        return self._appends_in_progress > 0
+
+    @property
+    def has_incomplete(self) -> bool:
+        return bool(self._incomplete)
+
+    # --- flushing and closing ----------------------------------------------------------------------------------
+
+    @property
+    def flush_in_progress(self) -> bool:
+        return self._flushes_in_progress > 0
+
+    def begin_flush(self) -> None:
+        """From now on all batches are due."""
+        with self._lock:
+            self._flushes_in_progress += 1
+
+    def await_flush_completion(self, timeout_ms: int = FOREVER_MS) -> bool:
+        """Wait for the batches there are now, and what they are split into; False when the time ran out.
+
+        Ends the flush that ``begin_flush`` began.
+        """
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        try:
+            # Results, not batches: waiting must not keep the records' memory.
+            with self._lock:
+                results: list[ProduceRequestResult] = [batch.produce_future for batch in self._incomplete]
+            return all(
+                result.await_all_dependents(max(0, deadline_ms - self._clock.now_ms()), self._clock)
+                for result in results
+            )
+        finally:
+            with self._lock:
+                self._flushes_in_progress -= 1
+
+    def abort_incomplete_batches(self) -> None:
+        """Fail all that is not complete, as the producer is closed by force; needs ``close`` first.
+
+        A thread that is inside ``append`` with a new batch may add it after the first look, so look until none is.
+        """
+        error = KafkaError("the producer was closed by force before the record was sent")
+        self.abort_batches(error)
+        while self._appends_in_progress:
+            self._clock.sleep_ms(0)
+            self.abort_batches(error)
+        self.abort_batches(error)
+        with self._lock:
+            self._topics = {}
+
+    def abort_batches(self, error: Exception) -> None:
+        """Fail all that is not complete with ``error``."""
+        self._abort([*self._incomplete], error, undrained_only=False)
+
+    def abort_undrained_batches(self, error: Exception) -> None:
+        """Fail what was never handed to the sender."""
+        self._abort([*self._incomplete], error, undrained_only=True)
+
+    def _abort(self, batches: Sequence[ProducerBatch], error: Exception, undrained_only: bool) -> None:
+        for batch in batches:
+            queue = self._queue_of(batch.topic_partition)
+            with queue.lock:
+                if undrained_only and (batch.has_sequence or batch not in queue.batches):
+                    continue
+                batch.abort_record_appends()
+                if batch in queue.batches:
+                    queue.batches.remove(batch)
+            batch.abort(error)
+            if batch.in_flight:
+                # The network client may be writing its buffer: the response, or the connection's end, gives it back.
+                self.complete_batch(batch)
+            else:
+                self.complete_and_deallocate_batch(batch)
+
+    def close(self) -> None:
+        """Take no more records; ends the waiting of threads inside ``append``."""
+        self._closed = True
+        self._pool.close()

@@ -1,0 +1,369 @@
+"""The thread that sends (Java: Sender)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient.clock import FOREVER_MS, Clock
+from pykclient.errors import KafkaTimeoutError
+from pykclient.log_context import LogContext
+from pykclient.network.client_request import RequestBuilder
+from pykclient.network.cluster import ZERO_UUID
+from pykclient.network.kafka_client import KafkaClient
+from pykclient.producer.produce_response import ProduceResponseHandler
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.producer_metadata import ProducerMetadata
+from pykclient.producer.producer_metrics import SenderMetrics
+from pykclient.producer.record_accumulator import ReadyCheckResult, RecordAccumulator
+from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.network.metadata_snapshot import MetadataSnapshot
+
+#: Later versions of the produce request call topics by id only (KIP-516).
+_LAST_VERSION_WITH_TOPIC_NAMES = 12
+
+
+class SenderConfig:
+    """The settings of a Sender. ``acks`` is -1 for all; times in milliseconds, sizes in bytes."""
+
+    __slots__ = (
+        "acks",
+        "guarantee_message_order",
+        "max_request_size",
+        "min_produce_version",
+        "request_timeout_ms",
+        "retries",
+        "retry_backoff_ms",
+    )
+
+    def __init__(
+        self,
+        acks: int,
+        retries: int,
+        max_request_size: int,
+        request_timeout_ms: int,
+        retry_backoff_ms: int,
+        guarantee_message_order: bool = False,
+        min_produce_version: int | None = None,
+    ) -> None:
+        self.acks = acks
+        self.retries = retries
+        self.max_request_size = max_request_size
+        self.request_timeout_ms = request_timeout_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        #: With one request in flight: a partition is muted while it has one, so retries cannot change the order.
+        self.guarantee_message_order = guarantee_message_order
+        #: The oldest version of the request that brokers must know; None: any.
+        self.min_produce_version = min_produce_version
+
+
+class Sender:
+    """Takes batches that are due out of the accumulator, sends them to the leaders, and completes them.
+
+    Thread: io, but for ``wakeup``, ``initiate_close``, ``force_close`` and ``is_running``, which any thread may call.
+    """
+
+    def __init__(
+        self,
+        config: SenderConfig,
+        client: KafkaClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        metrics: SenderMetrics,
+        clock: Clock,
+        log_context: LogContext,
+        transaction_manager: TransactionManager | None = None,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._config = config
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._metrics = metrics
+        self._clock = clock
+        self._transaction_manager = transaction_manager
+        self._running = True
+        self._force_close = False
+        self._responses = ProduceResponseHandler(
+            accumulator,
+            metadata,
+            metrics,
+            clock,
+            log_context,
+            retries=config.retries,
+            guarantee_message_order=config.guarantee_message_order,
+            transaction_manager=transaction_manager,
+        )
+
+    # --- the thread's life -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Send until told to close; then what is left, unless told to hurry; then let go of the connections."""
+        self._log.debug("Starting the producer's I/O thread")
+        while self._running:
+            self._run_once_safely()
+        self._accumulator.close()
+        self._log.debug("Closing: sending what is left")
+        while not self._force_close and self._has_work_left():
+            self._run_once_safely()
+        if self._force_close:
+            self._log.debug("Closing by force: failing what is left")
+            self._accumulator.abort_incomplete_batches()
+        self._client.close()
+        self._metadata.close()
+        self._log.debug("The producer's I/O thread has ended")
+
+    def _has_work_left(self) -> bool:
+        accumulator = self._accumulator
+        # A thread inside append may be about to add a batch, so look at those first.
+        return (
+            accumulator.appends_in_progress or accumulator.has_undrained or self._client.in_flight_request_count() > 0
+        )
+
+    def _run_once_safely(self) -> None:
+        try:
+            self.run_once()
+        except Exception:  # noqa: BLE001 - this thread must go on
+            # Whatever it is, the records that wait must get an answer, if only by their delivery timeout.
+            self._log.exception("Error in the producer's I/O thread")
+            self._clock.sleep_ms(self._config.retry_backoff_ms)
+
+    def run_once(self) -> None:
+        """One round: get a producer id if need be, send what is due, read answers."""
+        manager = self._transaction_manager
+        if manager is not None:
+            manager.maybe_resolve_sequences()
+            if manager.has_fatal_error:
+                self._abort_batches(manager.last_error)
+                self._client.poll(self._config.retry_backoff_ms, self._clock.now_ms())
+                return
+            if manager.has_abortable_error:
+                # The cause may pass: fail what waits, and let the next record try again.
+                self._abort_batches(manager.last_error)
+                manager.transition_to_uninitialized()
+            if self._accumulator.has_incomplete:  # an idle producer asks for nothing
+                manager.bump_idempotent_epoch_and_reset_id_if_needed()
+            if self._maybe_send_and_poll_transactional_request(manager):
+                return
+        now_ms = self._clock.now_ms()
+        timeout_ms = self._send_producer_data(now_ms)
+        self._client.poll(timeout_ms, now_ms)
+
+    def _abort_batches(self, error: Exception | None) -> None:
+        if error is not None and self._accumulator.has_incomplete:
+            self._log.error("Failing all batches: %r", error)
+            self._accumulator.abort_batches(error)
+            self._responses.in_flight.clear()
+
+    # --- sending -----------------------------------------------------------------------------------------------
+
+    def _send_producer_data(self, now_ms: int) -> int:
+        """Send what is due; returns how long the network may wait for something to happen."""
+        accumulator = self._accumulator
+        snapshot = self._metadata.fetch_metadata_snapshot()
+        result = accumulator.ready(snapshot, now_ms)
+        if result.unknown_leader_topics:
+            self._request_leaders(result.unknown_leader_topics, now_ms)
+        not_ready_timeout_ms = self._drop_unready_nodes(result, now_ms)
+        collated = accumulator.drain(snapshot, result.ready_nodes.values(), self._config.max_request_size, now_ms)
+        for batches in collated.values():
+            self._responses.in_flight.add(batches)
+            if self._config.guarantee_message_order:
+                for batch in batches:
+                    accumulator.mute_partition(batch.topic_partition)
+        self._fail_expired_batches(now_ms)
+        for node_id, batches in collated.items():
+            if batches:
+                self._send_produce_request(node_id, batches, snapshot, now_ms)
+        if collated:
+            self._metrics.update_produce_request_metrics(collated.values())
+        timeout_ms = min(
+            result.next_ready_check_delay_ms,
+            not_ready_timeout_ms,
+            accumulator.next_expiry_time_ms - now_ms,
+            self._delay_of_rest_ms(result, collated),
+        )
+        return max(timeout_ms, 0)
+
+    def _delay_of_rest_ms(self, result: ReadyCheckResult, collated: dict[int, list[ProducerBatch]]) -> int:
+        """When to look again at the nodes that were ready: they may have more than went into their requests.
+
+        Java looks again at once, and so goes round for nothing after each request.
+        """
+        if not result.ready_nodes:
+            return FOREVER_MS
+        if not any(collated.values()):
+            # Due, but held back by sequence numbers until an answer comes, which ends the wait.
+            return self._config.retry_backoff_ms
+        return 0 if self._accumulator.has_due_rest else self._accumulator.linger_ms
+
+    def _request_leaders(self, topics: set[str], now_ms: int) -> None:
+        """Of topics whose election is pending, or that were idle for so long that they left the metadata."""
+        for topic in topics:
+            self._metadata.add(topic, now_ms)
+        self._log.debug("Asking for metadata: no leader is known for partitions of %s", topics)
+        self._metadata.request_update(False)
+
+    def _drop_unready_nodes(self, result: ReadyCheckResult, now_ms: int) -> int:
+        """Leave the nodes that can take a request; returns when to look at the others again."""
+        timeout_ms = FOREVER_MS
+        for node in list(result.ready_nodes.values()):
+            is_ready = self._client.ready(node, now_ms)
+            self._accumulator.update_node_latency_stats(node.id, now_ms, is_ready)
+            if not is_ready:
+                del result.ready_nodes[node.id]
+                timeout_ms = min(timeout_ms, self._client.poll_delay_ms(node, now_ms))
+        return timeout_ms
+
+    def _fail_expired_batches(self, now_ms: int) -> None:
+        accumulator = self._accumulator
+        accumulator.reset_next_batch_expiry_time()
+        in_flight = self._responses.in_flight.take_expired(accumulator, now_ms)
+        for batch in accumulator.expired_batches(now_ms):
+            self._fail_expired(batch, now_ms)
+        for batch in in_flight:
+            self._fail_expired(batch, now_ms)
+
+    def _fail_expired(self, batch: ProducerBatch, now_ms: int) -> None:
+        what = (
+            "has not been answered"
+            if batch.in_flight
+            else "waited to be sent again"
+            if batch.in_retry
+            else "was not sent"
+        )
+        report = self._client.connection_report()
+        error = KafkaTimeoutError(
+            f"{batch.record_count} record(s) for {batch.topic_partition} expired: the batch {what} within "
+            f"{(now_ms - batch.created_ms) / 1000} s (delivery.timeout.ms){': ' + report if report else ''}"
+        )
+        # Its memory is not free while the network client may write it: the answer, or the disconnect, frees it.
+        self._responses.fail_batch(batch, error, None, False, deallocate=not batch.in_flight)
+        manager = self._transaction_manager
+        if manager is not None and (batch.in_flight or batch.in_retry):
+            # It was sent, so it is unknown whether its numbers were used. Java asks for a retry alone, and then takes
+            # the batches after one that expired during its first attempt for out of order until they expire as well.
+            manager.mark_sequence_unresolved(batch)
+
+    def _send_produce_request(
+        self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
+    ) -> None:
+        config = self._config
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        for batch in batches:
+            by_partition[batch.topic_partition] = batch
+            batch.in_flight = True
+        builder, topic_names = self._produce_request(batches, snapshot)
+        request = self._client.new_client_request(
+            str(node_id),
+            builder,
+            now_ms,
+            config.acks != 0,
+            config.request_timeout_ms,
+            partial(self._handle_produce_response, by_partition, topic_names),
+        )
+        self._client.send(request, now_ms)
+
+    def _handle_produce_response(
+        self, batches: dict[TopicPartition, ProducerBatch], topic_names: dict[UUID, str], response: ClientResponse
+    ) -> None:
+        self._responses.handle(response, batches, topic_names)
+
+    def _produce_request(
+        self, batches: list[ProducerBatch], snapshot: MetadataSnapshot
+    ) -> tuple[RequestBuilder, dict[UUID, str]]:
+        """The request for ``batches``, and the names of the topics that it calls by id.
+
+        Kept with the request, as a topic may be made anew, under another id, before the answer comes.
+        """
+        from pykclient.protocol.messages.produce import ProduceRequest
+
+        topics: dict[str, ProduceRequest.TopicProduceData] = {}
+        topic_names: dict[UUID, str] = {}
+        max_version: int | None = None
+        for batch in batches:
+            name, partition = batch.topic_partition
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = snapshot.topic_ids.get(name, ZERO_UUID)
+                if topic_id == ZERO_UUID:
+                    max_version = _LAST_VERSION_WITH_TOPIC_NAMES
+                topic_names[topic_id] = name
+                topic = topics[name] = ProduceRequest.TopicProduceData(name=name, topic_id=topic_id)
+            topic.partition_data.append(ProduceRequest.PartitionProduceData(index=partition, records=batch.records))
+        topic_names.pop(ZERO_UUID, None)
+        request = ProduceRequest(
+            acks=self._config.acks, timeout_ms=self._config.request_timeout_ms, topic_data=topics.values()
+        )
+        return RequestBuilder(request, self._config.min_produce_version, max_version), topic_names
+
+    # --- the producer id ---------------------------------------------------------------------------------------
+
+    def _maybe_send_and_poll_transactional_request(self, manager: TransactionManager) -> bool:
+        """Ask any broker for a producer id, if that is due. True when this round has polled and is over."""
+        retry_backoff_ms = self._config.retry_backoff_ms
+        now_ms = self._clock.now_ms()
+        if manager.has_in_flight_request:
+            self._fail_expired_batches(now_ms)
+            self._client.poll(retry_backoff_ms, now_ms)
+            return True
+        handler = manager.next_request()
+        if handler is None:
+            return False
+        self._fail_expired_batches(now_ms)
+        wait_ms = handler.retry_not_before_ms - now_ms
+        node = None if wait_ms > 0 else self._client.least_loaded_node(now_ms).node
+        if node is not None and self._client.ready(node, now_ms):
+            request = self._client.new_client_request(
+                node.id_string,
+                handler.request_builder(),
+                now_ms,
+                True,
+                self._config.request_timeout_ms,
+                handler.on_complete,
+            )
+            self._client.send(request, now_ms)
+            manager.set_in_flight_correlation_id(request.correlation_id)
+        else:
+            manager.retry(handler, handler.retry_not_before_ms)
+            error = None if node is None else self._client.authentication_error(node)
+            if error is not None:
+                manager.authentication_failed(error)
+            elif node is None and wait_ms <= 0:
+                self._metadata.request_update(False)
+        self._client.poll(min(max(wait_ms, 0), retry_backoff_ms) or retry_backoff_ms, now_ms)
+        return True
+
+    # --- for other threads -------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """False once the producer is being closed."""
+        return self._running
+
+    def wakeup(self) -> None:
+        """End the waiting for the network: there is something to do."""
+        self._client.wakeup()
+
+    def initiate_close(self) -> None:
+        """Take no more records, send those there are, and end."""
+        # The accumulator first: what is appended after the loop has ended would never be answered.
+        self._accumulator.close()
+        self._running = False
+        self.wakeup()
+
+    def abandon(self) -> None:
+        """End like ``initiate_close``, for a producer that is garbage: without any lock."""
+        self._running = False
+        self.wakeup()
+
+    def force_close(self) -> None:
+        """Take no more records, fail those there are, and end."""
+        self._force_close = True
+        self.initiate_close()

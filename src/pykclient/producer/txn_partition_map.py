@@ -1,0 +1,145 @@
+"""Sequence numbers of each partition, and the numbered batches in flight (Java: TxnPartitionMap, TxnPartitionEntry)."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pykclient.errors import IllegalStateError
+from pykclient.log_context import LogContext
+from pykclient.producer.future import NO_OFFSET
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
+from pykclient.types import TopicPartition
+
+NO_LAST_ACKED_SEQUENCE_NUMBER = -1
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes: the id that the cluster gave out, and the epoch that fences off earlier users of it."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+
+NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def _order(batch: ProducerBatch) -> tuple[int, int, int]:
+    return batch.producer_id, batch.producer_epoch, batch.base_sequence
+
+
+class TxnPartitionEntry:
+    """One partition. Thread: io."""
+
+    __slots__ = (
+        "in_flight",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "next_sequence",
+        "producer_id_and_epoch",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
+        #: The base sequence of the next batch.
+        self.next_sequence = 0
+        #: Of the last record that was acknowledged; without batches in flight it is ``next_sequence - 1``.
+        self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
+        #: Tells records lost on the broker from records that retention removed.
+        self.last_acked_offset = NO_OFFSET
+        #: Drained and not yet completed, by sequence: responses may come back in another order.
+        self.in_flight: list[ProducerBatch] = []
+
+    def increment_sequence(self, increment: int) -> None:
+        self.next_sequence = increment_sequence(self.next_sequence, increment)
+
+    def add_in_flight_batch(self, batch: ProducerBatch) -> None:
+        insort(self.in_flight, batch, key=_order)
+
+    def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
+        if batch in self.in_flight:
+            self.in_flight.remove(batch)
+
+    def start_sequences_at_beginning(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
+        """Number what is in flight from 0 under the new id and epoch."""
+        sequence = 0
+
+        def renumber(batch: ProducerBatch) -> None:
+            nonlocal sequence
+            batch.reset_producer_state(*producer_id_and_epoch, sequence)
+            sequence += batch.record_count
+
+        self._renumber(renumber)
+        self.producer_id_and_epoch = producer_id_and_epoch
+        self.next_sequence = sequence
+        self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
+
+    def adjust_sequences_due_to_failed_batch(self, base_sequence: int, record_count: int) -> None:
+        """Close the gap that a batch leaves which the broker refused for good."""
+        self.next_sequence = self._lowered(self.next_sequence, record_count)
+
+        def renumber(batch: ProducerBatch) -> None:
+            if batch.base_sequence >= base_sequence:
+                lowered = self._lowered(batch.base_sequence, record_count)
+                batch.reset_producer_state(batch.producer_id, batch.producer_epoch, lowered)
+
+        self._renumber(renumber)
+
+    def _lowered(self, sequence: int, by: int) -> int:
+        if sequence < by:
+            raise IllegalStateError(f"the sequence number {sequence} of {self.topic_partition} cannot go down by {by}")
+        return sequence - by
+
+    def _renumber(self, renumber: Callable[[ProducerBatch], None]) -> None:
+        for batch in self.in_flight:
+            renumber(batch)
+        self.in_flight.sort(key=_order)
+
+
+class TxnPartitionMap:
+    """All partitions that were written to under the present producer id. Thread: io."""
+
+    __slots__ = ("_entries", "_log")
+
+    def __init__(self, log_context: LogContext) -> None:
+        self._log = log_context.logger(__name__)
+        self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
+
+    def get(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
+        entry = self._entries.get(topic_partition)
+        if entry is None:
+            raise IllegalStateError(f"no sequence numbers were given out for {topic_partition}")
+        return entry
+
+    def get_or_create(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
+        entry = self._entries.get(topic_partition)
+        if entry is None:
+            entry = self._entries[topic_partition] = TxnPartitionEntry(topic_partition)
+        return entry
+
+    def find(self, topic_partition: TopicPartition) -> TxnPartitionEntry | None:
+        return self._entries.get(topic_partition)
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        self._entries.pop(topic_partition, None)
+
+    def reset(self) -> None:
+        self._entries.clear()
+
+    def update_last_acked_offset(self, topic_partition: TopicPartition, last_offset: int) -> None:
+        # The numbers may have been forgotten while the answered batch was on its way: start a new entry then.
+        entry = self.get_or_create(topic_partition)
+        entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
+
+    def update_last_acked_sequence(self, topic_partition: TopicPartition, sequence: int) -> None:
+        entry = self._entries.get(topic_partition)
+        if entry is not None:
+            entry.last_acked_sequence = max(entry.last_acked_sequence, sequence)
