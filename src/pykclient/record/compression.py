@@ -265,7 +265,7 @@ class Lz4Compression(Compression):
                 if total > limit:
                     raise _too_large("lz4", len(data), limit)
                 chunks.append(chunk)
-                if not chunk and decompressor.needs_input:
+                if not chunk and decompressor.needs_input and not decompressor.eof:
                     raise _unreadable("lz4", "it ends early")
                 pending = b""
                 step *= 4

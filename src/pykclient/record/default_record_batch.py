@@ -267,8 +267,7 @@ class DefaultRecordBatch:
         return self.checksum == self._compute_checksum()
 
     def _compute_checksum(self) -> int:
-        with self.buffer[OFFSET_OF_ATTRIBUTES:] as checked:
-            return crc32c(checked)
+        return crc32c(self.buffer[OFFSET_OF_ATTRIBUTES:])
 
     def ensure_valid(self) -> None:
         """
@@ -292,8 +291,8 @@ class DefaultRecordBatch:
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
         compression = default_compression(self.compression_type)
-        with self.buffer[RECORD_BATCH_OVERHEAD:] as data:
-            return compression.decompress(data, CURRENT_MAGIC_VALUE, max_decompressed_bytes)
+        data = self.buffer[RECORD_BATCH_OVERHEAD:]
+        return compression.decompress(data, CURRENT_MAGIC_VALUE, max_decompressed_bytes)
 
     @property
     def count(self) -> int:

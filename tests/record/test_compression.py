@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import builtins
+import gzip
+import struct
+import sys
+import threading
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import lz4.frame  # type: ignore[import-untyped]
+import pytest
+import snappy  # type: ignore[import-untyped]
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
+from pykclient.record import Compression, CompressionType
+
+from .strategies import CODECS
+
+TEXT = b"the quick brown fox jumps over the lazy dog; " * 5000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("data", [b"", b"x", TEXT, bytes(200_000)], ids=["empty", "one", "text", "zeros"])
+def test_round_trip(codec: str, magic: int, data: bytes) -> None:
+    compression = Compression.of(codec)
+    compressed = compression.compress(data, magic)
+    assert compression.decompress(compressed, magic) == data
+    assert compression.decompress(memoryview(compressed), magic) == data
+    assert compression.compress(bytearray(data), magic) == compressed
+    if codec != "none" and len(data) > 1000:
+        assert len(compressed) < len(data) / 4
+
+
+@given(st.binary(max_size=5000), st.sampled_from(CODECS), st.integers(0, 2))
+def test_round_trip_of_anything(data: bytes, codec: str, magic: int) -> None:
+    compression = Compression.of(codec)
+    assert compression.decompress(compression.compress(data, magic), magic) == data
+
+
+# --- levels (KIP-390)
+
+
+@pytest.mark.parametrize(
+    ("codec", "default", "good", "bad"),
+    [
+        ("gzip", -1, (-1, 1, 9), (0, 10, -2)),
+        ("lz4", 9, (1, 2, 9, 17), (0, 18, -1)),
+        ("zstd", 3, (-131072, 0, 22), (-131073, 23)),
+    ],
+)
+def test_levels(codec: str, default: int, good: tuple[int, ...], bad: tuple[int, ...]) -> None:
+    assert Compression.of(codec).level == default
+    assert Compression.of(codec) == Compression.of(codec, default)
+    for level in good:
+        compression = Compression.of(codec, level)
+        assert compression.level == level
+        assert Compression.of(codec).decompress(compression.compress(TEXT)) == TEXT
+    for level in bad:
+        with pytest.raises(IllegalArgumentError, match=f"level {level} is outside"):
+            Compression.of(codec, level)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+def test_codecs_without_levels(codec: str) -> None:
+    assert Compression.of(codec).level is None
+    with pytest.raises(IllegalArgumentError, match="has no levels"):
+        Compression.of(codec, 1)
+
+
+@pytest.mark.parametrize(("codec", "fast", "small"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", -50, 19)])
+def test_levels_have_an_effect(codec: str, fast: int, small: int) -> None:
+    data = b"".join(b"%d,%d;" % (i * i % 977, i % 31) for i in range(20_000))
+    assert len(Compression.of(codec, small).compress(data)) < len(Compression.of(codec, fast).compress(data))
+
+
+def test_names_and_ids() -> None:
+    assert [CompressionType.for_id(id).name for id in range(5)] == list(CODECS)
+    assert CompressionType.for_name("lz4") is CompressionType.LZ4
+    assert Compression.of(CompressionType.ZSTD).type is CompressionType.ZSTD
+    with pytest.raises(IllegalArgumentError, match="'brotli' is not one of none, gzip, snappy, lz4, zstd"):
+        Compression.of("brotli")
+    with pytest.raises(CorruptRecordError, match="id 5 is not defined"):
+        CompressionType.for_id(5)
+
+
+# --- what others write
+
+
+def test_gzip_of_several_members() -> None:
+    assert Compression.of("gzip").decompress(gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
+
+
+def test_gzip_of_too_many_members() -> None:
+    with pytest.raises(CorruptRecordError, match="more than 64 members"):
+        Compression.of("gzip").decompress(gzip.compress(b"") * 10_000)
+
+
+def test_raw_snappy() -> None:
+    assert Compression.of("snappy").decompress(snappy.compress(TEXT)) == TEXT
+
+
+def test_two_xerial_streams() -> None:
+    stream = Compression.of("snappy").compress(b"one ")
+    assert Compression.of("snappy").decompress(stream + Compression.of("snappy").compress(b"two")) == b"one two"
+
+
+def test_xerial_frame() -> None:
+    compressed = Compression.of("snappy").compress(TEXT)
+    assert compressed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    (size,) = struct.unpack_from(">i", compressed, 16)
+    assert snappy.uncompress(compressed[20 : 20 + size]) == TEXT[:32768]
+
+
+def test_lz4_frame_is_java_s() -> None:
+    compressed = Compression.of("lz4").compress(TEXT)
+    info = lz4.frame.get_frame_info(compressed)
+    assert info["block_size"] == 65536
+    assert not info["block_linked"]
+    assert not info["content_checksum"]
+    assert not info["block_checksum"]
+    assert info["content_size"] == 0
+
+
+@pytest.mark.parametrize("store_size", [False, True])
+def test_lz4_of_v0_ignores_the_header_checksum(store_size: bool) -> None:
+    frame = bytearray(lz4.frame.compress(TEXT, store_size=store_size))
+    end = 14 if store_size else 6
+    frame[end] ^= 0xFF
+    assert Compression.of("lz4").decompress(frame, 0) == TEXT
+    with pytest.raises(CorruptRecordError, match="unreadable lz4 data"):
+        Compression.of("lz4").decompress(frame, 1)
+
+
+def test_zstd_without_content_size_and_of_several_frames() -> None:
+    compressor = zstandard.ZstdCompressor().compressobj()
+    stream = compressor.compress(TEXT) + compressor.flush()
+    assert zstandard.frame_content_size(stream) == -1
+    assert Compression.of("zstd").decompress(stream + zstandard.compress(b"more")) == TEXT + b"more"
+
+
+# --- hostile
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_bomb_stops_at_the_limit(codec: str) -> None:
+    compression = Compression.of(codec)
+    bomb = compression.compress(bytes(3_000_000))
+    with pytest.raises(CorruptRecordError, match=f"{len(bomb)} bytes of {codec} hold more than 100000 bytes|snappy"):
+        compression.decompress(bomb, 2, 100_000)
+    with pytest.raises(CorruptRecordError, match="max_decompressed_bytes"):
+        compression.decompress(bomb, 2, 2_999_999)
+    assert len(compression.decompress(bomb, 2, 3_000_000)) == 3_000_000
+
+
+def test_snappy_that_declares_more_than_it_can_hold() -> None:
+    with pytest.raises(CorruptRecordError, match="cannot hold"):
+        Compression.of("snappy").decompress(b"\x80\x80\x80\x40" + bytes(10))
+    with pytest.raises(CorruptRecordError, match="more than 5 bytes"):
+        Compression.of("snappy").decompress(b"\xff" * 20)
+
+
+def test_the_densest_snappy_is_read() -> None:
+    """Copies of 64 bytes in three bytes each are what the size check must let through."""
+    block = snappy.compress(bytes(32768))
+    assert 32768 / len(block) > 20
+    assert Compression.of("snappy").decompress(block) == bytes(32768)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_cut_off_or_garbled(codec: str, data: st.DataObject) -> None:
+    compression = Compression.of(codec)
+    compressed = bytearray(compression.compress(TEXT[: data.draw(st.integers(1, 70_000), "size")]))
+    if data.draw(st.booleans(), "cut"):
+        del compressed[data.draw(st.integers(0, len(compressed) - 1), "at") :]
+    else:
+        compressed[data.draw(st.integers(0, len(compressed) - 1), "at")] = data.draw(st.integers(0, 255), "byte")
+    with suppress(CorruptRecordError):
+        assert len(compression.decompress(compressed, data.draw(st.integers(0, 2), "magic"), 1 << 20)) <= 1 << 20
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@given(data=st.binary(max_size=200))
+def test_garbage(codec: str, data: bytes) -> None:
+    with suppress(CorruptRecordError):
+        Compression.of(codec).decompress(data, 2, 1 << 20)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4"])
+def test_every_cut_is_noticed(codec: str) -> None:
+    compression = Compression.of(codec)
+    compressed = compression.compress(TEXT[:500])
+    for end in range(len(compressed)):
+        with pytest.raises(CorruptRecordError):
+            compression.decompress(compressed[:end])
+
+
+def test_zlib_errors_are_chained() -> None:
+    with pytest.raises(CorruptRecordError) as info:
+        Compression.of("gzip").decompress(b"not gzip at all, but long enough")
+    assert isinstance(info.value.__cause__, zlib.error)
+
+
+# --- libraries
+
+
+@pytest.mark.parametrize(
+    ("codec", "module", "package"),
+    [("snappy", "snappy", "python-snappy"), ("lz4", "lz4", "lz4"), ("zstd", "zstandard", "zstandard")],
+)
+def test_a_missing_library_is_named(codec: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_import = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.partition(".")[0] == module:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real_import(name, *args, **kwargs)
+
+    compressed = Compression.of(codec).compress(b"data")
+    monkeypatch.setattr(builtins, "__import__", without)
+    compression = Compression.of(codec)
+    with pytest.raises(UnsupportedCompressionTypeError, match=f"pip install {package}"):
+        compression.compress(b"data")
+    with pytest.raises(UnsupportedCompressionTypeError, match=f"pip install {package}"):
+        compression.decompress(compressed)
+
+
+def test_codecs_are_imported_when_they_are_needed() -> None:
+    import subprocess
+
+    program = (
+        "import sys, pykclient.record as r\n"
+        "r.MemoryRecordsBuilder(compression=r.Compression.of('zstd'))\n"
+        "print([m for m in ('snappy', 'lz4', 'zstandard') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_one_compression_in_many_threads() -> None:
+    compression = Compression.of("zstd")
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            data = b"%d " % number * 2000
+            for _ in range(50):
+                assert compression.decompress(compression.compress(data)) == data
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not failures

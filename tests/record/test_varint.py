@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient.errors import CorruptRecordError
+from pykclient.record.varint import (
+    VARINTS,
+    encode_varint,
+    read_varint,
+    rest_of_varlong,
+    size_of_varint,
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (-65, "8101"),
+        (8191, "fe7f"),
+        (8192, "808001"),
+        ((1 << 31) - 1, "feffffff0f"),
+        (-(1 << 31), "ffffffff0f"),
+        ((1 << 63) - 1, "feffffffffffffffff01"),
+        (-(1 << 63), "ffffffffffffffffff01"),
+    ],
+)
+def test_encodings(number: int, encoded: str) -> None:
+    assert encode_varint(number).hex() == encoded
+    assert VARINTS[number].hex() == encoded
+    assert size_of_varint(number) == len(encoded) // 2
+
+
+@given(st.integers(-(1 << 31), (1 << 31) - 1))
+def test_int32_round_trip(number: int) -> None:
+    encoded = VARINTS[number]
+    assert encoded == encode_varint(number)
+    assert read_varint(b"\xff" + encoded + b"\xff", 1) == (number, 1 + len(encoded))
+    assert size_of_varint(number) == len(encoded)
+
+
+def test_the_table_does_not_grow() -> None:
+    before = len(VARINTS)
+    assert VARINTS[1 << 40] == encode_varint(1 << 40)
+    assert VARINTS[-5] == encode_varint(-5)
+    assert len(VARINTS) == before
+
+
+def test_too_many_bytes() -> None:
+    with pytest.raises(CorruptRecordError, match="more than 5 bytes"):
+        read_varint(b"\x80" * 5 + b"\x00", 0)
+    low = 0x80 + (0x80 << 7) - 0x80
+    assert rest_of_varlong(b"\x80" * 7 + b"\x00", 0, low) == (0, 8)
+    with pytest.raises(CorruptRecordError, match="more than 10 bytes"):
+        rest_of_varlong(b"\x80" * 8 + b"\x00", 0, low)
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_cut_off(cut: int) -> None:
+    with pytest.raises(IndexError):
+        read_varint(encode_varint((1 << 31) - 1)[:cut], 0)
