@@ -1,0 +1,1 @@
+"""Programs to learn from, run as modules: ``python -m examples.flights``."""
