@@ -112,6 +112,7 @@ def create_network_client(
         SelectorConfig(
             connections_max_idle_ms=config["connections.max.idle.ms"],
             metrics_group_prefix=metrics_group_prefix,
+            max_receive_size=config["receive.message.max.bytes"],
         ),
         metrics,
         clock,
