@@ -130,6 +130,8 @@ class CompletedFetch:
                 result = result + records if result else records
                 if cursor.exhausted:
                     self._finish_batch()
+                elif len(result) < max_records:
+                    break  # there is a fault behind these
         except KafkaError:
             if not result:
                 raise

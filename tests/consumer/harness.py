@@ -1,0 +1,137 @@
+"""Everything of a consumer but its face and its group, over a MockClient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykclient.clock import Timer
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch_config import FetchConfig, isolation_level
+from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.fetcher import Fetcher
+from pykclient.consumer.offset_fetcher import OffsetFetcher
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.node_api_versions import NodeApiVersions
+from pykclient.protocol.messages.fetch import FetchResponse
+from pykclient.types import Node, TopicPartition
+from tests.consumer.responses import fetch_response, metadata_response
+from tests.support.mock_client import MockClient
+from tests.support.mock_clock import MockClock
+
+TOPIC = "test"
+TP0 = TopicPartition(TOPIC, 0)
+TP1 = TopicPartition(TOPIC, 1)
+
+
+class Harness:
+    """``config`` is a consumer's; the metadata knows topic ``test`` with two partitions."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        deserializers: Deserializers | None = None,
+        partitions: Mapping[str, int] | None = None,
+        brokers: int = 1,
+    ) -> None:
+        self.config = ConsumerConfig({"bootstrap.servers": "localhost:9092", **(config or {})})
+        self.clock = MockClock()
+        log_context = LogContext()
+        self.strategy = AutoOffsetResetStrategy.from_string(self.config.get_str("auto.offset.reset"))
+        self.subscriptions = SubscriptionState(log_context, self.strategy)
+        self.metadata = ConsumerMetadata(self.config, self.subscriptions, log_context)
+        self.partitions = dict(partitions or {TOPIC: 2})
+        self.brokers = brokers
+        self.client = MockClient(self.clock, self.metadata)
+        self.network = ConsumerNetworkClient(log_context, self.client, self.metadata, self.clock, 100, 30_000, 5000)
+        self.metrics = Metrics(clock=self.clock)
+        self.metrics_manager = FetchMetricsManager(self.metrics)
+        self.api_versions = ApiVersions()
+        for node_id in range(brokers):
+            self.api_versions.update(str(node_id), NodeApiVersions.create())
+        self.fetcher = Fetcher(
+            log_context,
+            self.network,
+            self.metadata,
+            self.subscriptions,
+            FetchConfig.from_config(self.config),
+            deserializers or Deserializers(),
+            self.metrics_manager,
+            self.clock,
+            self.api_versions,
+        )
+        self.offsets = OffsetFetcher(
+            log_context,
+            self.network,
+            self.metadata,
+            self.subscriptions,
+            self.clock,
+            100,
+            30_000,
+            isolation_level(self.config.get_str("isolation.level")),
+            self.api_versions,
+        )
+
+    def timer(self, timeout_ms: int = 1000) -> Timer:
+        return Timer(self.clock, timeout_ms)
+
+    def node(self, node_id: int = 0) -> Node:
+        node = self.metadata.fetch().node_by_id(node_id)
+        assert node is not None
+        return node
+
+    def update_metadata(self, **kwargs: Any) -> None:
+        """Take in metadata of the topics; ``kwargs`` are those of ``metadata_response``."""
+        partitions = kwargs.pop("partitions", self.partitions)
+        self.client.update_metadata(metadata_response(partitions, brokers=self.brokers, **kwargs))
+
+    def assign(self, *partitions: TopicPartition, offset: int | None = 0) -> None:
+        """Assign by hand, load metadata, and seek all to ``offset`` unless that is None."""
+        self.subscriptions.assign_from_user(partitions)
+        self.update_metadata()
+        if offset is not None:
+            for tp in partitions:
+                self.seek(tp, offset)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.subscriptions.seek_validated(tp, FetchPosition(offset, None, self.metadata.current_leader(tp)))
+
+    def position(self, tp: TopicPartition) -> int | None:
+        position = self.subscriptions.position(tp)
+        return None if position is None else position.offset
+
+    def poll(self, duration_ms: int = 0) -> None:
+        self.network.poll(Timer(self.clock, duration_ms))
+
+    def fetch(self, partitions: Mapping[TopicPartition, FetchResponse.PartitionData], **kwargs: Any) -> Fetch:
+        """Send what is to be sent, answer it, and collect."""
+        assert self.fetcher.send_fetches() == 1
+        self.client.prepare_response(fetch_response(partitions, **kwargs))
+        self.poll()
+        return self.fetcher.collect_fetch()
+
+    def sent(self, node: Node | None = None) -> Any:
+        """The request that waits for an answer, as it was written."""
+        for request in self.client.requests:
+            if node is None or request.destination == node.id_string:
+                builder = request.request_builder
+                return builder.build(builder.latest_allowed_version)
+        raise AssertionError("nothing was sent")
+
+
+def values(fetch: Fetch, tp: TopicPartition) -> list[Any]:
+    return [record.value for record in fetch.records.get(tp, ())]
+
+
+def offsets(fetch: Fetch, tp: TopicPartition) -> list[int]:
+    return [record.offset for record in fetch.records.get(tp, ())]

@@ -1,0 +1,249 @@
+"""Transactions, gaps and old formats within one partition's answer (Java: CompletedFetchTest, FetcherTest)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykclient.consumer.completed_fetch import CompletedFetch
+from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
+from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.errors import KafkaError
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
+from pykclient.record.default_record_batch import write_empty_header
+from tests.consumer.harness import TP0, Harness, offsets, values
+from tests.consumer.responses import batch, marker, partition_data
+
+
+def completed(records: bytes, *, aborted: list[tuple[int, int]] | None = None, offset: int = 0) -> CompletedFetch:
+    log_context = LogContext()
+    harness = Harness()
+    harness.assign(TP0)
+    subscriptions: SubscriptionState = harness.subscriptions
+    aggregator = FetchMetricsAggregator(FetchMetricsManager(Metrics()), [TP0])
+    data = partition_data(TP0, records, aborted=aborted or ())
+    return CompletedFetch(log_context.logger(__name__), subscriptions, TP0, data, aggregator, offset)
+
+
+def read_all(fetch: CompletedFetch, isolation_level: int = READ_COMMITTED, step: int = 500) -> list[Any]:
+    config = FetchConfig(isolation_level=isolation_level)
+    result: list[Any] = []
+    while not fetch.is_consumed:
+        result += [record.value for record in fetch.fetch_records(config, Deserializers(), step)]
+    return result
+
+
+def txn(offset: int, values: list[bytes | None], producer_id: int) -> bytes:
+    return batch(offset, values, producer_id=producer_id, transactional=True)
+
+
+def test_committed_and_aborted_transactions() -> None:
+    records = (
+        txn(0, [b"a0", b"a1"], 1)
+        + txn(2, [b"b2"], 2)
+        + marker(3, 2, commit=False)
+        + txn(4, [b"a4"], 1)
+        + marker(5, 1, commit=True)
+        + batch(6, [b"plain"])
+    )
+    fetch = completed(records, aborted=[(2, 2)])
+    assert read_all(fetch) == [b"a0", b"a1", b"a4", b"plain"]
+    assert fetch.next_fetch_offset == 7
+
+
+def test_uncommitted_reads_everything_but_markers() -> None:
+    records = txn(0, [b"a"], 1) + marker(1, 1, commit=False) + txn(2, [b"b"], 1) + marker(3, 1, commit=True)
+    fetch = completed(records)
+    assert read_all(fetch, READ_UNCOMMITTED) == [b"a", b"b"]
+    assert fetch.next_fetch_offset == 4
+
+
+def test_producer_that_aborts_and_then_commits() -> None:
+    records = txn(0, [b"bad"], 1) + marker(1, 1, commit=False) + txn(2, [b"good"], 1) + marker(3, 1, commit=True)
+    assert read_all(completed(records, aborted=[(1, 0)])) == [b"good"]
+
+
+def test_producer_that_aborts_twice() -> None:
+    records = b"".join(
+        (
+            txn(0, [b"bad"], 1),
+            marker(1, 1, commit=False),
+            txn(2, [b"good"], 1),
+            marker(3, 1, commit=True),
+            txn(4, [b"bad"], 1),
+            txn(5, [b"bad"], 1),
+            marker(6, 1, commit=False),
+        )
+    )
+    fetch = completed(records, aborted=[(1, 4), (1, 0)])
+    assert read_all(fetch) == [b"good"]
+    assert fetch.next_fetch_offset == 7
+
+
+def test_aborted_transaction_that_began_before_the_position() -> None:
+    assert read_all(completed(txn(5, [b"bad"], 1) + marker(6, 1, commit=False), aborted=[(1, 0)], offset=5)) == []
+
+
+def test_records_outside_of_transactions_of_a_producer_that_aborts() -> None:
+    records = batch(0, [b"idempotent"], producer_id=1) + txn(1, [b"bad"], 1) + marker(2, 1, commit=False)
+    assert read_all(completed(records, aborted=[(1, 0)])) == [b"idempotent"]
+
+
+def test_abort_marker_without_records_to_abort() -> None:
+    # All of them were compacted away.
+    fetch = completed(marker(3, 1, commit=False) + txn(4, [b"good"], 1) + marker(5, 1, commit=True))
+    assert read_all(fetch) == [b"good"]
+    assert fetch.next_fetch_offset == 6
+
+
+def test_only_aborted_records_move_the_position_without_records() -> None:
+    harness = Harness({"isolation.level": "read_committed"})
+    harness.assign(TP0)
+    records = txn(0, [b"bad", b"bad"], 1) + marker(2, 1, commit=False)
+    fetch = harness.fetch({TP0: partition_data(TP0, records, aborted=[(1, 0)])})
+    assert fetch.num_records == 0
+    assert fetch.position_advanced
+    assert not fetch.is_empty
+    assert harness.position(TP0) == 3
+
+
+def test_empty_batches() -> None:
+    empty = bytes(write_empty_header(1, 0, 0, 3, 9, 1, 0, 1000))
+    fetch = completed(batch(0, [b"a"]) + empty + batch(10, [b"b"]))
+    assert read_all(fetch) == [b"a", b"b"]
+    fetch = completed(empty, offset=3)
+    assert read_all(fetch) == []
+    assert fetch.next_fetch_offset == 10
+
+
+def test_gaps_between_and_in_batches() -> None:
+    builder = MemoryRecordsBuilder(base_offset=0)
+    for offset in (0, 3, 7):
+        builder.append_with_offset(offset, 1000, None, b"%d" % offset)
+    builder.close()
+    fetch = completed(bytes(builder.build()) + batch(20, [b"20"]), offset=2)
+    assert read_all(fetch, step=1) == [b"3", b"7", b"20"]
+    assert fetch.next_fetch_offset == 21
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats(magic: int) -> None:
+    builder = MemoryRecordsBuilder(base_offset=5, magic=magic, timestamp_type=-1 if magic == 0 else 0)
+    builder.append(1000 if magic else -1, b"k", b"v0")
+    builder.append(1000 if magic else -1, None, b"v1")
+    builder.close()
+    fetch = completed(bytes(builder.build()), offset=5)
+    assert read_all(fetch) == [b"v0", b"v1"]
+    assert fetch.last_epoch is None
+    assert fetch.next_fetch_offset == 7
+
+
+@pytest.mark.parametrize(
+    "kind", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
+)
+def test_compressed_batches(kind: CompressionType) -> None:
+    builder = MemoryRecordsBuilder(compression=Compression.of(kind))
+    for index in range(100):
+        builder.append(1000, None, b"value %d" % index)
+    builder.close()
+    fetch = completed(bytes(builder.build()), offset=90)
+    assert read_all(fetch, step=3) == [b"value %d" % index for index in range(90, 100)]
+
+
+def test_bytes_that_are_no_batches() -> None:
+    fetch = completed(batch(0, [b"a"]) + b"\xff" * 80)
+    config = FetchConfig()
+    assert [record.value for record in fetch.fetch_records(config, Deserializers(), 10)] == [b"a"]
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="test-0 at offset 1"):
+            fetch.fetch_records(config, Deserializers(), 10)
+    fetch.drain()
+    assert fetch.fetch_records(config, Deserializers(), 10) == []
+
+
+def test_drained_fetch_lets_the_response_go() -> None:
+    fetch = completed(batch(0, [b"a"]))
+    assert read_all(fetch) == [b"a"]
+    assert fetch.partition_data.records is None
+    fetch.drain()
+    assert read_all(fetch) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 1 << 32), step=st.integers(1, 7), start=st.integers(0, 30))
+def test_any_interleaving_of_transactions(seed: int, step: int, start: int) -> None:
+    """What was committed, and only that, comes out in order, whatever the step and wherever reading starts."""
+    rng = random.Random(seed)
+    log: list[bytes] = []
+    committed: list[tuple[int, bytes]] = []
+    aborted: list[tuple[int, int]] = []
+    open_transactions: dict[int, list[tuple[int, bytes]]] = {}
+    offset = 0
+    for _ in range(rng.randrange(1, 30)):
+        producer_id = rng.randrange(3)
+        action = rng.random()
+        if action < 0.6:
+            written = [b"%d" % (offset + index) for index in range(rng.randrange(1, 4))]
+            log.append(txn(offset, list(written), producer_id))
+            pending = open_transactions.setdefault(producer_id, [])
+            pending += [(offset + index, value) for index, value in enumerate(written)]
+            offset += len(written)
+        elif action < 0.7:
+            log.append(batch(offset, [b"%d" % offset]))
+            committed.append((offset, b"%d" % offset))
+            offset += 1
+        elif producer_id in open_transactions:
+            pending = open_transactions.pop(producer_id)
+            commit = action < 0.85
+            log.append(marker(offset, producer_id, commit=commit))
+            if commit:
+                committed += pending
+            else:
+                aborted.append((producer_id, pending[0][0]))
+            offset += 1
+    for producer_id, pending in open_transactions.items():
+        log.append(marker(offset, producer_id, commit=True))
+        committed += pending
+        offset += 1
+    if not log:
+        return
+    start = min(start, offset - 1)
+    # A broker sends whole batches, from the one that has the offset.
+    first = max(index for index, each in enumerate(log) if int.from_bytes(each[:8], "big") <= start)
+    # As brokers do, transactions are listed that reach into what is read.
+    still_open = [each for each in aborted if _ends_after(log, first, each)]
+    fetch = completed(b"".join(log[first:]), aborted=rng.sample(still_open, len(still_open)), offset=start)
+    expected = [value for at, value in sorted(committed) if at >= start]
+    assert read_all(fetch, step=step) == expected
+    assert fetch.next_fetch_offset == offset
+
+
+def _ends_after(log: list[bytes], first: int, aborted: tuple[int, int]) -> bool:
+    """Whether the marker of the transaction is in ``log[first:]``."""
+    producer_id, first_offset = aborted
+    for index, each in enumerate(log):
+        base_offset = int.from_bytes(each[:8], "big")
+        is_control = bool(each[22] & 0x20)
+        if is_control and base_offset > first_offset and int.from_bytes(each[43:51], "big") == producer_id:
+            return index >= first
+    return False
+
+
+def test_position_keeps_the_epoch_of_what_was_read() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"], epoch=1) + batch(1, [b"b"], epoch=4))})
+    assert offsets(fetch, TP0) == [0, 1]
+    assert values(fetch, TP0) == [b"a", b"b"]
+    position = harness.subscriptions.position(TP0)
+    assert position is not None
+    assert position.offset_epoch == 4
+    assert fetch.next_offsets[TP0].leader_epoch == 4

@@ -1,0 +1,292 @@
+"""The client's half of fetch sessions, against a model of the broker's half (Java: FetchSessionHandlerTest)."""
+
+from __future__ import annotations
+
+import uuid
+from uuid import UUID
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pykclient import errors
+from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
+from pykclient.consumer.fetch_session_handler import (
+    INITIAL,
+    FetchMetadata,
+    FetchRequestData,
+    FetchSessionHandler,
+    PartitionData,
+)
+from pykclient.log_context import LogContext
+from pykclient.network.cluster import ZERO_UUID
+from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
+from pykclient.types import TopicPartition
+from tests.consumer.responses import fetch_response, partition_data, topic_id
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+LATEST = FetchRequest.VERSIONS[1]
+
+
+def wanted(tp: TopicPartition, offset: int = 0, id: UUID | None = None) -> PartitionData:
+    return PartitionData(topic_id(tp.topic) if id is None else id, offset, -1, 1000)
+
+
+def build(handler: FetchSessionHandler, partitions: dict[TopicPartition, PartitionData]) -> FetchRequestData:
+    builder = handler.new_builder()
+    for tp, data in partitions.items():
+        builder.add(tp, data)
+    return builder.build()
+
+
+def answer(
+    handler: FetchSessionHandler, *partitions: TopicPartition, session_id: int = 7, version: int = LATEST
+) -> set[TopicPartition] | None:
+    response = fetch_response({tp: partition_data(tp) for tp in partitions}, session_id=session_id)
+    result = handler.handle_response(response, version)
+    return None if result is None else set(result)
+
+
+def test_epochs() -> None:
+    assert INITIAL.is_full
+    assert FetchMetadata(7, -1).is_full
+    assert FetchMetadata(7, 0).next_incremental() == FetchMetadata(7, 1)
+    assert FetchMetadata(7, (1 << 31) - 1).next_incremental() == FetchMetadata(7, 1)
+    assert FetchMetadata(7, -1).next_incremental() == FetchMetadata(7, -1)
+    assert FetchMetadata(7, 4).next_close_existing() == FetchMetadata(7, -1)
+    assert FetchMetadata(7, 4).next_close_existing_attempt_new() == FetchMetadata(7, 0)
+    assert str(INITIAL) == "no session, epoch initial"
+
+
+def test_brokers_without_sessions_get_everything_each_time() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    for offset in (0, 10):
+        data = build(handler, {A0: wanted(A0, offset), A1: wanted(A1, offset)})
+        assert (data.metadata, set(data.to_send)) == (INITIAL, {A0, A1})
+        assert answer(handler, A0, A1, session_id=0) == {A0, A1}
+
+
+def test_incremental_requests_name_differences() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    first = {A0: wanted(A0), A1: wanted(A1)}
+    assert build(handler, first).to_send == first
+    assert answer(handler, A0, A1) == {A0, A1}
+    data = build(handler, {A0: wanted(A0), A1: wanted(A1, 5), B0: wanted(B0)})
+    assert data.metadata == FetchMetadata(7, 1)
+    assert data.to_send == {A1: wanted(A1, 5), B0: wanted(B0)}
+    assert set(data.session_partitions) == {A0, A1, B0}
+    assert answer(handler, A1) == {A1}
+    data = build(handler, {B0: wanted(B0)})
+    assert (data.metadata, data.to_send) == (FetchMetadata(7, 2), {})
+    assert [partition.topic_partition for partition in data.to_forget] == [A0, A1]
+    assert "2 forgotten" in str(data)
+    assert answer(handler, session_id=0) == set()
+    assert build(handler, {B0: wanted(B0)}).metadata == INITIAL
+
+
+@pytest.mark.parametrize("version", [12, LATEST])
+def test_partitions_that_do_not_fit(version: int) -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    build(handler, {A0: wanted(A0), A1: wanted(A1)})
+    assert answer(handler, A0, version=version) is None  # full, and one left out
+    assert build(handler, {A0: wanted(A0)}).metadata == INITIAL
+    assert answer(handler, A0, B0, version=version) is None  # one that nobody asked for
+    build(handler, {A0: wanted(A0)})
+    assert answer(handler, A0, version=version) == {A0}
+    build(handler, {A0: wanted(A0)})
+    assert answer(handler, B0, version=version) is None
+    assert build(handler, {A0: wanted(A0)}).metadata == FetchMetadata(7, 0)
+
+
+def test_topic_ids_that_are_unknown() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    build(handler, {A0: wanted(A0)})
+    assert answer(handler, A0) == {A0}
+    build(handler, {A0: wanted(A0)})
+    strange = fetch_response({A0: partition_data(A0)}, session_id=7, ids={"a": uuid.uuid4()})
+    assert handler.handle_response(strange, LATEST) is None
+
+
+def test_throttled_full_request_is_answered_empty() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    build(handler, {A0: wanted(A0)})
+    assert handler.handle_response(fetch_response({}, throttle_ms=50), LATEST) is None
+    assert build(handler, {A0: wanted(A0)}).metadata == INITIAL
+
+
+def test_errors_of_the_session() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    for code, expected in (
+        (errors.FetchSessionIdNotFoundError.code, INITIAL),
+        (errors.InvalidFetchSessionEpochError.code, FetchMetadata(7, 0)),
+        (errors.FetchSessionTopicIdError.code, FetchMetadata(7, 0)),
+    ):
+        handler = FetchSessionHandler(LogContext(), 1)
+        build(handler, {A0: wanted(A0)})
+        answer(handler, A0)
+        build(handler, {A0: wanted(A0)})
+        assert handler.handle_response(fetch_response({}, error_code=code), LATEST) is None
+        assert build(handler, {A0: wanted(A0)}).metadata == expected
+    handler.handle_error(errors.DisconnectError("gone"))
+    assert build(handler, {A0: wanted(A0)}).metadata == FetchMetadata(7, 0)
+
+
+def test_topic_ids_come_and_go() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    assert not build(handler, {A0: wanted(A0, id=ZERO_UUID)}).can_use_topic_ids
+    assert answer(handler, A0, version=12) == {A0}
+    data = build(handler, {A0: wanted(A0), B0: wanted(B0)})
+    assert data.can_use_topic_ids
+    assert set(data.to_send) == {A0, B0}
+    assert data.to_replace == []  # the same topic, as far as anyone knows
+    assert answer(handler, A0, B0, version=LATEST) == {A0, B0}
+    assert not build(handler, {A0: wanted(A0), B0: wanted(B0, id=ZERO_UUID)}).can_use_topic_ids
+    assert answer(handler, A0, version=12) == {A0}
+    # What has no id must be forgotten by name, so no version with ids will do.
+    assert not build(handler, {A0: wanted(A0)}).can_use_topic_ids
+
+
+def test_replaced_topic() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    build(handler, {A0: wanted(A0)})
+    answer(handler, A0)
+    other = uuid.uuid4()
+    data = build(handler, {A0: wanted(A0, id=other)})
+    assert data.to_send == {A0: wanted(A0, id=other)}
+    assert [(each.topic_id, each.topic_partition) for each in data.to_replace] == [(topic_id("a"), A0)]
+    assert data.to_forget == []
+
+
+def test_close() -> None:
+    handler = FetchSessionHandler(LogContext(), 1)
+    build(handler, {A0: wanted(A0)})
+    answer(handler, A0)
+    handler.notify_close()
+    data = handler.new_builder().build()
+    assert (data.metadata, data.to_send, data.to_forget) == (FetchMetadata(7, -1), {}, [])
+
+
+# --- against a model of the broker -----------------------------------------------------------------------------------
+
+
+class Broker:
+    """A broker's session cache of one slot, which knows partitions by id and index from v13 on and by name before."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self.uses_ids = False
+        self.partitions: dict[tuple[object, int], int] = {}
+        self.next_session_id = 1
+
+    def evict(self) -> None:
+        self.session_id = 0
+        self.partitions = {}
+
+    def handle(self, request: FetchRequest, version: int, make_session: bool) -> FetchResponse:
+        named: dict[tuple[object, int], int] = {
+            (topic.topic_id if version >= 13 else topic.topic, partition.partition): partition.fetch_offset
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        if request.session_epoch in (0, -1):
+            if request.session_id == self.session_id:
+                self.evict()
+            if make_session and request.session_epoch == 0:
+                self.session_id, self.next_session_id = self.next_session_id, self.next_session_id + 1
+                self.epoch, self.partitions, self.uses_ids = 1, dict(named), version >= 13
+            return self._answer(named, version, self.session_id if make_session else 0)
+        if not self.session_id or request.session_id != self.session_id:
+            return FetchResponse(error_code=errors.FetchSessionIdNotFoundError.code)
+        if request.session_epoch != self.epoch:
+            return FetchResponse(error_code=errors.InvalidFetchSessionEpochError.code)
+        if self.uses_ids != (version >= 13):
+            return FetchResponse(error_code=errors.FetchSessionTopicIdError.code)
+        for topic in request.forgotten_topics_data:
+            for partition in topic.partitions:
+                self.partitions.pop((topic.topic_id if version >= 13 else topic.topic, partition), None)
+        self.partitions.update(named)
+        self.epoch += 1
+        return self._answer(dict(list(self.partitions.items())[::2]), version, self.session_id)
+
+    def _answer(self, partitions: dict[tuple[object, int], int], version: int, session_id: int) -> FetchResponse:
+        return FetchResponse(
+            session_id=session_id,
+            responses=[
+                FetchResponse.FetchableTopicResponse(
+                    topic="" if version >= 13 else str(topic),
+                    topic_id=topic if isinstance(topic, UUID) else ZERO_UUID,
+                    partitions=[FetchResponse.PartitionData(partition_index=index)],
+                )
+                for topic, index in partitions
+            ],
+        )
+
+
+class SessionMachine(RuleBasedStateMachine):
+    """After each exchange that both sides call good, both know the same partitions at the same offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handler = FetchSessionHandler(LogContext(), 1)
+        self.broker = Broker()
+        self.wanted: dict[TopicPartition, int] = {}
+        self.ids = {"a": uuid.UUID(int=1), "b": uuid.UUID(int=2)}
+        self.next_id = 3
+        self.agreed = False
+        self.last: FetchRequestData | None = None
+        self.in_a_row = 0
+
+    @rule(tp=st.sampled_from([A0, A1, B0]), offset=st.integers(0, 3))
+    def want(self, tp: TopicPartition, offset: int) -> None:
+        self.wanted[tp] = offset
+
+    @rule(tp=st.sampled_from([A0, A1, B0]))
+    def unwant(self, tp: TopicPartition) -> None:
+        self.wanted.pop(tp, None)
+
+    @rule(topic=st.sampled_from(["a", "b"]), known=st.booleans())
+    def recreate(self, topic: str, known: bool) -> None:
+        self.ids[topic] = uuid.UUID(int=self.next_id) if known else ZERO_UUID
+        self.next_id += 1
+
+    @rule()
+    def evict(self) -> None:
+        self.broker.evict()
+
+    @precondition(lambda self: self.wanted)
+    @rule(fate=st.sampled_from(["good", "good", "good", "lost request", "lost response", "no session"]))
+    def exchange(self, fate: str) -> None:
+        partitions = {tp: wanted(tp, offset, self.ids[tp.topic]) for tp, offset in self.wanted.items()}
+        data = build(self.handler, partitions)
+        builder = FetchRequestBuilder(FetchConfig(), data)
+        version = builder.latest_allowed_version
+        self.agreed = False
+        if fate != "lost request":
+            response = self.broker.handle(builder.build(version), version, fate != "no session")
+            if fate != "lost response":
+                result = self.handler.handle_response(response, version)
+                self.agreed = result is not None and bool(self.handler.session_id)
+                # One refusal may come of what was lost before; a fresh session must work.
+                self.in_a_row = 0 if result is not None else self.in_a_row + 1
+                assert self.in_a_row < 2
+                self.last = data
+                return
+        self.in_a_row = 0
+        self.handler.handle_error(errors.DisconnectError("gone"))
+
+    @invariant()
+    def both_know_the_same(self) -> None:
+        if not self.agreed or self.last is None or self.broker.session_id != self.handler.session_id:
+            return
+        ours = {
+            (data.topic_id if self.broker.uses_ids else tp.topic, tp.partition): data.fetch_offset
+            for tp, data in self.last.session_partitions.items()
+        }
+        assert ours == self.broker.partitions
+
+
+TestSessions = SessionMachine.TestCase
+TestSessions.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

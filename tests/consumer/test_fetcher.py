@@ -1,0 +1,635 @@
+"""Requests, answers and what of them is handed out (Java: FetcherTest)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from pykclient import errors
+from pykclient.consumer.deserializers import Deserializers
+from pykclient.errors import (
+    KafkaError,
+    OffsetOutOfRangeError,
+    RecordDeserializationError,
+    TopicAuthorizationError,
+)
+from pykclient.network.node_api_versions import NodeApiVersions
+from pykclient.protocol.messages.fetch import FetchRequest
+from pykclient.types import Headers, TopicPartition
+from tests.consumer.harness import TOPIC, TP0, TP1, Harness, offsets, values
+from tests.consumer.responses import batch, fetch_response, partition_data, topic_id
+
+
+def test_fetches_and_moves_the_position() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", None]))})
+    assert values(fetch, TP0) == [b"a", b"b", None]
+    assert fetch.position_advanced
+    assert fetch.next_offsets[TP0].offset == 3
+    assert harness.position(TP0) == 3
+    record = fetch.records[TP0][1]
+    assert (record.topic, record.partition, record.offset, record.timestamp) == (TOPIC, 0, 1, 1001)
+    assert (record.key, record.serialized_key_size, record.leader_epoch) == (b"k1", 2, 1)
+    assert fetch.records[TP0][2].serialized_value_size == -1
+    assert not harness.fetcher.has_completed_fetches
+
+
+def test_request_says_what_the_configuration_says() -> None:
+    harness = Harness(
+        {
+            "fetch.min.bytes": 7,
+            "fetch.max.bytes": 8000,
+            "fetch.max.wait.ms": 90,
+            "max.partition.fetch.bytes": 1000,
+            "isolation.level": "read_committed",
+            "client.rack": "r1",
+        }
+    )
+    harness.assign(TP0, offset=5)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request: FetchRequest = harness.sent()
+    assert (request.min_bytes, request.max_bytes, request.max_wait_ms) == (7, 8000, 90)
+    assert (request.isolation_level, request.rack_id) == (1, "r1")
+    assert (request.session_id, request.session_epoch, request.replica_id) == (0, 0, -1)
+    [topic] = request.topics
+    assert (topic.topic, topic.topic_id) == (TOPIC, topic_id(TOPIC))
+    [partition] = topic.partitions
+    assert (partition.fetch_offset, partition.partition_max_bytes) == (5, 1000)
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch, partition.log_start_offset) == (5, -1, -1)
+
+
+def test_one_request_per_node_at_a_time() -> None:
+    harness = Harness(partitions={TOPIC: 4}, brokers=2)
+    partitions = [TopicPartition(TOPIC, index) for index in range(4)]
+    harness.assign(*partitions)
+    assert harness.fetcher.send_fetches() == 2
+    assert harness.fetcher.send_fetches() == 0
+    harness.poll()
+    of_node_1 = {partitions[1]: partition_data(partitions[1], batch(0, [b"a"])), partitions[3]: partition_data(TP1)}
+    of_node_1[partitions[3]].partition_index = 3
+    harness.client.respond_from(fetch_response(of_node_1), harness.node(1))
+    harness.poll()
+    # What is buffered keeps its node free of requests until it is handed out.
+    assert harness.fetcher.send_fetches() == 0
+    assert values(harness.fetcher.collect_fetch(), partitions[1]) == [b"a"]
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_max_poll_records_spans_batches_and_polls() -> None:
+    harness = Harness({"max.poll.records": 2})
+    harness.assign(TP0, TP1)
+    records = batch(0, [b"a"]) + batch(1, [b"b", b"c"])
+    first = harness.fetch({TP0: partition_data(TP0, records), TP1: partition_data(TP1, batch(0, [b"x"]))})
+    assert (values(first, TP0), values(first, TP1)) == ([b"a", b"b"], [])
+    assert harness.position(TP0) == 2
+    assert harness.fetcher.has_available_fetches
+    second = harness.fetcher.collect_fetch()
+    assert (values(second, TP0), values(second, TP1)) == ([b"c"], [b"x"])
+    assert harness.fetcher.collect_fetch().is_empty
+
+
+def test_the_last_record_frees_the_node_before_it_is_returned() -> None:
+    harness = Harness({"max.poll.records": 2})
+    harness.assign(TP0)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))})
+    assert values(fetch, TP0) == [b"a", b"b"]
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_a_position_inside_of_a_batch() -> None:
+    harness = Harness()
+    harness.assign(TP0, offset=2)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c", b"d"]))})
+    assert offsets(fetch, TP0) == [2, 3]
+
+
+def test_seek_makes_what_was_fetched_stale() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}))
+    harness.poll()
+    harness.seek(TP0, 50)
+    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.position(TP0) == 50
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_seek_between_polls_drops_the_rest() -> None:
+    harness = Harness({"max.poll.records": 1})
+    harness.assign(TP0)
+    assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
+    harness.seek(TP0, 0)
+    assert harness.fetcher.collect_fetch().is_empty
+    assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
+
+
+def test_paused_partitions_keep_what_is_buffered() -> None:
+    harness = Harness({"max.poll.records": 1})
+    harness.assign(TP0, TP1)
+    data = {TP0: partition_data(TP0, batch(0, [b"a", b"b"])), TP1: partition_data(TP1, batch(0, [b"x"]))}
+    assert values(harness.fetch(data), TP0) == [b"a"]
+    harness.subscriptions.pause(TP0)
+    assert values(harness.fetcher.collect_fetch(), TP1) == [b"x"]
+    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.fetcher.has_completed_fetches
+    assert not harness.fetcher.has_available_fetches
+    harness.subscriptions.resume(TP0)
+    assert values(harness.fetcher.collect_fetch(), TP0) == [b"b"]
+
+
+def test_paused_and_revoked_partitions_are_not_fetched() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    harness.subscriptions.pause(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    assert [partition.partition for topic in harness.sent().topics for partition in topic.partitions] == [1]
+    harness = Harness()
+    harness.assign(TP0)
+    harness.subscriptions.mark_pending_revocation([TP0])
+    assert harness.fetcher.send_fetches() == 0
+
+
+def test_what_is_unassigned_is_dropped() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    assert harness.fetcher.send_fetches() == 1
+    data = {TP0: partition_data(TP0, batch(0, [b"a"])), TP1: partition_data(TP1, batch(0, [b"x"]))}
+    harness.client.prepare_response(fetch_response(data))
+    harness.poll()
+    harness.subscriptions.assign_from_user({TP1})
+    harness.fetcher.clear_buffered_data_for_unassigned_partitions([TP1])
+    fetch = harness.fetcher.collect_fetch()
+    assert (values(fetch, TP0), values(fetch, TP1)) == ([], [b"x"])
+
+
+def test_a_compacted_end_moves_the_position_past_the_batch() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    records = bytearray(batch(0, [b"a", b"b"]))
+    records[23:27] = (9).to_bytes(4, "big")  # the last offset delta: offsets 2 to 9 were compacted away
+    harness = Harness({"check.crcs": False})
+    harness.assign(TP0)
+    assert offsets(harness.fetch({TP0: partition_data(TP0, bytes(records))}), TP0) == [0, 1]
+    assert harness.position(TP0) == 10
+
+
+# --- errors of partitions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotLeaderOrFollowerError,
+        errors.ReplicaNotAvailableError,
+        errors.KafkaStorageError,
+        errors.FencedLeaderEpochError,
+        errors.OffsetNotAvailableError,
+        errors.UnknownTopicOrPartitionError,
+        errors.UnknownTopicIdError,
+        errors.InconsistentTopicIdError,
+    ],
+)
+def test_stale_metadata_is_refreshed(error: type[errors.BrokerError]) -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    assert not harness.metadata.update_requested
+    assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
+    assert harness.metadata.update_requested
+    assert harness.position(TP0) == 0
+    assert harness.fetcher.send_fetches() == 1
+
+
+@pytest.mark.parametrize("error", [errors.UnknownLeaderEpochError, errors.UnknownServerError])
+def test_passing_errors_are_tried_again(error: type[errors.BrokerError]) -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
+    assert not harness.metadata.update_requested
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_authorization_is_told_once_and_tried_again() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    with pytest.raises(TopicAuthorizationError, match=TOPIC):
+        harness.fetch({TP0: partition_data(TP0, error_code=errors.TopicAuthorizationError.code)})
+    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_what_a_broker_calls_corrupt_is_told() -> None:
+    harness = Harness()
+    harness.assign(TP0, offset=7)
+    with pytest.raises(KafkaError, match=r"test-0 is corrupt at offset 7"):
+        harness.fetch({TP0: partition_data(TP0, error_code=errors.CorruptRecordError.code)})
+
+
+def test_unexpected_errors_are_told() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    with pytest.raises(errors.IllegalStateError, match="test-0 at offset 0"):
+        harness.fetch({TP0: partition_data(TP0, error_code=errors.InvalidTxnStateError.code)})
+
+
+def test_an_error_waits_until_what_came_before_is_returned() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    data = {
+        TP0: partition_data(TP0, batch(0, [b"a"])),
+        TP1: partition_data(TP1, error_code=errors.TopicAuthorizationError.code),
+    }
+    assert values(harness.fetch(data), TP0) == [b"a"]
+    with pytest.raises(TopicAuthorizationError):
+        harness.fetcher.collect_fetch()
+    assert harness.fetcher.collect_fetch().is_empty
+
+
+def test_out_of_range_resets() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0)
+    assert harness.fetch({TP0: partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)}).is_empty
+    assert harness.subscriptions.is_offset_reset_needed(TP0)
+    assert harness.fetcher.send_fetches() == 0
+
+
+def test_out_of_range_without_a_policy() -> None:
+    harness = Harness({"auto.offset.reset": "none"})
+    harness.assign(TP0, offset=4)
+    with pytest.raises(OffsetOutOfRangeError, match="position 4 of test-0") as caught:
+        harness.fetch({TP0: partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)})
+    assert caught.value.offset_out_of_range_partitions == {TP0: 4}
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_out_of_range_after_a_seek_is_stale() -> None:
+    harness = Harness({"auto.offset.reset": "none"})
+    harness.assign(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    answer = partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)
+    harness.client.prepare_response(fetch_response({TP0: answer}))
+    harness.poll()
+    harness.seek(TP0, 9)
+    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.position(TP0) == 9
+
+
+def test_leader_hints_are_followed_without_metadata() -> None:
+    harness = Harness(brokers=2)
+    harness.assign(TP0)
+    moved = partition_data(TP0, error_code=errors.NotLeaderOrFollowerError.code, leader=(2, 6))
+    harness.fetch({TP0: moved}, endpoints=[(2, "new-host", 9999)])
+    leader = harness.metadata.current_leader(TP0)
+    assert leader.leader is not None
+    assert (leader.leader.id, leader.leader.host, leader.epoch) == (2, "new-host", 6)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    assert harness.client.requests[0].destination == "2"
+
+
+# --- sessions and topic ids ------------------------------------------------------------------------------------------
+
+
+def test_incremental_sessions_send_only_changes() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    data = {TP0: partition_data(TP0, batch(0, [b"a"])), TP1: partition_data(TP1)}
+    harness.fetch(data, session_id=123)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request: FetchRequest = harness.sent()
+    assert (request.session_id, request.session_epoch) == (123, 1)
+    assert [(each.partition, each.fetch_offset) for topic in request.topics for each in topic.partitions] == [(0, 1)]
+    harness.client.respond(fetch_response({}, session_id=123))
+    harness.poll()
+    harness.subscriptions.pause(TP1)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request = harness.sent()
+    assert (request.session_id, request.session_epoch, request.topics) == (123, 2, [])
+    [forgotten] = request.forgotten_topics_data
+    assert (forgotten.topic, forgotten.topic_id, forgotten.partitions) == (TOPIC, topic_id(TOPIC), [1])
+
+
+def test_lost_session_begins_anew() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=123)
+    assert harness.fetch({}, error_code=errors.FetchSessionIdNotFoundError.code).is_empty
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    assert (harness.sent().session_id, harness.sent().session_epoch) == (0, 0)
+    assert len(harness.sent().topics) == 1
+
+
+def test_disconnection_begins_the_session_anew() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=123)
+    assert harness.fetcher.send_fetches() == 1
+    harness.client.prepare_response(None, disconnected=True)
+    harness.poll()
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    assert (harness.sent().session_id, harness.sent().session_epoch) == (123, 0)
+
+
+def test_without_topic_ids_no_version_that_needs_them() -> None:
+    harness = Harness()
+    harness.subscriptions.assign_from_user({TP0})
+    harness.update_metadata(ids={})
+    harness.seek(TP0, 0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    assert harness.client.requests[0].request_builder.latest_allowed_version == 12
+    harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}))
+    harness.poll()
+    assert values(harness.fetcher.collect_fetch(), TP0) == [b"a"]
+
+
+def test_topic_made_anew_replaces_the_old_one() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=9)
+    other = uuid.uuid4()
+    harness.update_metadata(ids={TOPIC: other})
+    harness.offsets.validate_positions_on_metadata_change()
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request: FetchRequest = harness.sent()
+    assert [topic.topic_id for topic in request.topics] == [other]
+    assert [topic.topic_id for topic in request.forgotten_topics_data] == [topic_id(TOPIC)]
+    # Under names alone the two cannot be told apart, so the old one must not be forgotten.
+    assert not harness.client.requests[0].request_builder.build(12).forgotten_topics_data  # type: ignore[attr-defined]
+
+
+def test_topic_id_error_of_a_session_refreshes_metadata() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    assert harness.fetch({}, error_code=errors.FetchSessionTopicIdError.code).is_empty
+    assert harness.metadata.update_requested
+
+
+def test_close_ends_the_sessions() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=123)
+    ended: list[tuple[int, int]] = []
+
+    def is_final(request: FetchRequest) -> bool:
+        ended.append((request.session_id, request.session_epoch))
+        return True
+
+    harness.client.prepare_response(fetch_response({}), is_final)
+    harness.fetcher.close(harness.timer())
+    harness.fetcher.close(harness.timer())
+    assert ended == [(123, -1)]
+
+
+def test_close_without_an_answer_ends_in_time() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=123)
+    harness.clock.auto_tick_ms = 50
+    timer = harness.timer(1000)
+    harness.fetcher.close(timer)
+    assert timer.expired
+
+
+# --- closest replica (KIP-392) ---------------------------------------------------------------------------------------
+
+
+def _read_from_replica() -> Harness:
+    harness = Harness({"metadata.max.age.ms": 10_000, "auto.offset.reset": "earliest"}, brokers=2)
+    harness.assign(TP0)
+    assert harness.fetch({TP0: partition_data(TP0, preferred_read_replica=1)}).is_empty
+    assert harness.subscriptions.preferred_read_replica(TP0) == 1
+    return harness
+
+
+def _target(harness: Harness) -> str:
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    return harness.client.requests[-1].destination
+
+
+def test_preferred_replica_is_read_from() -> None:
+    harness = _read_from_replica()
+    assert _target(harness) == "1"
+
+
+def test_lease_of_a_preferred_replica_ends() -> None:
+    harness = _read_from_replica()
+    harness.clock.advance(10_001)
+    assert _target(harness) == "0"
+    assert harness.subscriptions.preferred_read_replica(TP0) is None
+
+
+def test_offline_replica_is_left() -> None:
+    harness = _read_from_replica()
+    harness.update_metadata(offline=[1])
+    assert harness.fetcher.send_fetches() == 1
+    assert harness.metadata.update_requested
+    harness.poll()
+    assert harness.client.requests[-1].destination == "0"
+
+
+def test_unknown_replica_is_left() -> None:
+    harness = Harness(brokers=2)
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0, preferred_read_replica=12)})
+    assert _target(harness) == "0"
+
+
+@pytest.mark.parametrize("code", [errors.OffsetOutOfRangeError.code, errors.NotLeaderOrFollowerError.code])
+def test_errors_of_a_replica_go_back_to_the_leader(code: int) -> None:
+    harness = _read_from_replica()
+    harness.fetch({TP0: partition_data(TP0, error_code=code)})
+    assert harness.position(TP0) == 0
+    assert _target(harness) == "0"
+
+
+def test_lost_connection_to_a_replica_goes_back_to_the_leader() -> None:
+    harness = _read_from_replica()
+    assert harness.fetcher.send_fetches() == 1
+    harness.client.prepare_response(None, disconnected=True)
+    harness.poll()
+    assert harness.subscriptions.preferred_read_replica(TP0) is None
+    assert _target(harness) == "0"
+
+
+def test_moved_leader_ends_the_lease() -> None:
+    harness = _read_from_replica()
+    harness.update_metadata(epoch=6, leaders={TP0: 1})
+    harness.offsets.validate_positions_on_metadata_change()
+    assert harness.subscriptions.preferred_read_replica(TP0) is None
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+def test_unavailable_node_is_left_in_peace() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.client.backoff(harness.node(), 500)
+    assert harness.fetcher.send_fetches() == 0
+    harness.clock.advance(500)
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_failed_authentication_is_told() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.client.authentication_failed(harness.node(), 500)
+    with pytest.raises(errors.AuthenticationError):
+        harness.fetcher.send_fetches()
+
+
+def test_unknown_leader_asks_for_metadata() -> None:
+    harness = Harness()
+    harness.subscriptions.assign_from_user({TP0})
+    harness.update_metadata(leaders={TP0: -1})
+    harness.seek(TP0, 0)
+    assert harness.fetcher.send_fetches() == 0
+    assert harness.metadata.update_requested
+
+
+# --- bad bytes and deserializers -------------------------------------------------------------------------------------
+
+
+def test_corrupt_batch_is_told_until_it_is_passed() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    broken = bytearray(batch(1, [b"b"]))
+    broken[-1] ^= 1
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]) + bytes(broken) + batch(2, [b"c"]))})
+    assert values(fetch, TP0) == [b"a"]
+    for _ in range(2):
+        with pytest.raises(KafkaError, match=r"test-0 at offset 1"):
+            harness.fetcher.collect_fetch()
+    assert harness.position(TP0) == 1
+    harness.seek(TP0, 2)
+    assert harness.fetcher.collect_fetch().is_empty
+    assert values(harness.fetch({TP0: partition_data(TP0, batch(2, [b"c"]))}), TP0) == [b"c"]
+
+
+def test_crcs_are_not_checked_on_request() -> None:
+    harness = Harness({"check.crcs": False})
+    harness.assign(TP0)
+    broken = bytearray(batch(0, [b"a"]))
+    broken[17] ^= 1
+    assert values(harness.fetch({TP0: partition_data(TP0, bytes(broken))}), TP0) == [b"a"]
+
+
+def test_no_whole_batch_is_no_progress() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    with pytest.raises(KafkaError, match="no whole batch"):
+        harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"])[:30])})
+
+
+def test_batch_cut_off_at_the_end_is_fetched_again() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]) + batch(1, [b"b"])[:30])})
+    assert values(fetch, TP0) == [b"a"]
+    assert harness.position(TP0) == 1
+    assert harness.fetcher.send_fetches() == 1
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_undecodable_record(part: str) -> None:
+    def fails_on_second(topic: str, headers: Headers, data: bytes) -> Any:
+        if data in (b"k1", b"b"):
+            raise ValueError("bad")
+        return data.decode()
+
+    harness = Harness(deserializers=Deserializers(**{part: fails_on_second}))
+    harness.assign(TP0)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c"]))})
+    assert offsets(fetch, TP0) == [0]
+    assert harness.position(TP0) == 1
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError) as caught:
+            harness.fetcher.collect_fetch()
+        assert (caught.value.topic_partition, caught.value.offset) == (TP0, 1)
+        assert isinstance(caught.value.__cause__, ValueError)
+    harness.seek(TP0, 2)
+    assert harness.fetcher.collect_fetch().is_empty
+    assert offsets(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c"]))}), TP0) == [2]
+
+
+def test_deserializers_get_topic_and_headers_and_no_nulls() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    def upper(topic: str, headers: Headers, data: bytes) -> bytes:
+        seen.append((topic, data))
+        return data.upper()
+
+    harness = Harness(deserializers=Deserializers(value=upper))
+    harness.assign(TP0)
+    fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", None]))})
+    assert values(fetch, TP0) == [b"A", None]
+    assert seen == [(TOPIC, b"a")]
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics() -> None:
+    harness = Harness({"max.poll.records": 2})
+    harness.assign(TP0)
+    data = partition_data(TP0, batch(0, [b"a", b"b", b"c"]), high_watermark=10, log_start_offset=0)
+    harness.fetch({TP0: data})
+    group = "consumer-fetch-manager-metrics"
+    metrics = harness.metrics.by_group()
+    assert metrics[f"{group}.{TOPIC}.0"]["records-lag"] == 8
+    assert metrics[f"{group}.{TOPIC}.0"]["records-lead"] == 2
+    assert metrics[f"{group}.{TOPIC}.0"]["preferred-read-replica"] == -1
+    assert metrics[group]["records-consumed-total"] == 0  # told when the response is read to its end
+    harness.fetcher.collect_fetch()
+    metrics = harness.metrics.by_group()
+    assert metrics[group]["records-consumed-total"] == 3
+    assert metrics[group]["records-per-request-avg"] == 3
+    assert metrics[f"{group}.{TOPIC}"]["records-consumed-total"] == 3
+    assert metrics[group]["bytes-consumed-total"] > 3
+    assert metrics[group]["records-lag-max"] == 8
+    assert metrics[group]["fetch-total"] == 1
+    harness.subscriptions.unsubscribe()
+    harness.fetcher.send_fetches()
+    assert f"{group}.{TOPIC}.0" not in harness.metrics.by_group()
+
+
+def test_ten_thousand_partitions_do_not_slow_down_who_waits() -> None:
+    count = 10_000
+    harness = Harness(partitions={TOPIC: count}, brokers=3)
+    partitions = [TopicPartition(TOPIC, index) for index in range(count)]
+    harness.assign(*partitions)
+    assert harness.fetcher.send_fetches() == 3
+    harness.poll()
+    assert harness.fetcher.send_fetches() == 0
+    some = TopicPartition(TOPIC, 3)
+    full = {tp: partition_data(tp) for tp in partitions if tp.partition % 3 == 0}
+    full[some] = partition_data(some, batch(0, [b"a"]))
+    harness.client.respond_from(fetch_response(full, session_id=1), harness.node(0))
+    harness.poll()
+    assert values(harness.fetcher.collect_fetch(), some) == [b"a"]
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request: FetchRequest = harness.sent(harness.node(0))
+    assert [each.partition for topic in request.topics for each in topic.partitions] == [3]
+
+
+def test_old_brokers_are_not_asked_to_validate() -> None:
+    harness = Harness()
+    harness.api_versions.update("0", NodeApiVersions.create([(23, 0, 2)]))
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))})
+    harness.update_metadata(epoch=6)
+    harness.offsets.validate_positions_if_needed()
+    assert harness.subscriptions.has_valid_position(TP0)

@@ -1,0 +1,384 @@
+"""Resets, validation and questions about offsets (Java: OffsetFetcherTest)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient import errors
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.errors import (
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from pykclient.network.api_versions import ApiVersions
+from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
+from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from tests.consumer.harness import TOPIC, TP0, TP1, Harness
+from tests.consumer.responses import epoch_response, list_offsets_response, metadata_response
+
+OTHER = TopicPartition("other", 0)
+
+
+def asks_for(timestamp: int, isolation_level: int = 0) -> Any:
+    def matches(request: ListOffsetsRequest) -> bool:
+        [partition] = [partition for topic in request.topics for partition in topic.partitions]
+        return (partition.timestamp, request.isolation_level, request.replica_id, partition.current_leader_epoch) == (
+            timestamp,
+            isolation_level,
+            -1,
+            5,
+        )
+
+    return matches
+
+
+def reset(harness: Harness) -> None:
+    harness.offsets.reset_positions_if_needed()
+    harness.poll()
+
+
+# --- reset -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strategy", "timestamp"), [("earliest", -2), ("latest", -1)])
+def test_reset_by_policy(strategy: str, timestamp: int) -> None:
+    harness = Harness({"auto.offset.reset": strategy})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 5)}), asks_for(timestamp))
+    assert not harness.offsets.can_skip_update_fetch_positions()
+    reset(harness)
+    assert harness.position(TP0) == 5
+    assert harness.subscriptions.is_fetchable(TP0)
+    harness.offsets.validate_positions_if_needed()
+    assert harness.offsets.can_skip_update_fetch_positions()
+
+
+def test_reset_by_duration() -> None:
+    harness = Harness({"auto.offset.reset": "by_duration:PT1H"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    an_hour_ago = harness.clock.wall_ms() - 3_600_000
+    harness.client.prepare_response(list_offsets_response({TP0: (an_hour_ago, 7)}), asks_for(an_hour_ago))
+    reset(harness)
+    assert harness.position(TP0) == 7
+
+
+def test_reset_by_duration_without_a_record_that_late_goes_to_the_end() -> None:
+    harness = Harness({"auto.offset.reset": "by_duration:PT1H"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    an_hour_ago = harness.clock.wall_ms() - 3_600_000
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, -1)}), asks_for(an_hour_ago))
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 30)}), asks_for(-1))
+    reset(harness)
+    harness.poll()
+    assert harness.position(TP0) == 30
+
+
+def test_reset_without_a_policy() -> None:
+    harness = Harness({"auto.offset.reset": "none"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.request_offset_reset(TP0)
+    with pytest.raises(NoOffsetForPartitionError, match="test-0"):
+        harness.offsets.reset_positions_if_needed()
+
+
+def test_read_committed_asks_for_the_last_stable_offset() -> None:
+    harness = Harness({"auto.offset.reset": "latest", "isolation.level": "read_committed"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 5)}), asks_for(-1, isolation_level=1))
+    reset(harness)
+    assert harness.position(TP0) == 5
+
+
+def test_reset_is_asked_once_at_a_time_and_again_after_a_backoff() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    reset(harness)
+    reset(harness)
+    assert len(harness.client.requests) == 1
+    code = errors.NotLeaderOrFollowerError.code
+    harness.client.respond(list_offsets_response({}, errors={TP0: code}))
+    harness.poll()
+    assert harness.metadata.update_requested
+    reset(harness)
+    assert len(harness.client.requests) == 0
+    harness.clock.advance(100)
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 5)}))
+    reset(harness)
+    assert harness.position(TP0) == 5
+
+
+def test_reset_survives_a_disconnection() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    harness.client.prepare_response(None, disconnected=True)
+    reset(harness)
+    assert harness.metadata.update_requested
+    harness.clock.advance(100)
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 5)}))
+    reset(harness)
+    assert harness.position(TP0) == 5
+
+
+def test_seek_wins_over_a_reset_under_way() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    reset(harness)
+    harness.seek(TP0, 50)
+    harness.client.respond(list_offsets_response({TP0: (-1, 5)}))
+    harness.poll()
+    assert harness.position(TP0) == 50
+
+
+def test_partition_that_is_gone_when_its_reset_is_answered() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    reset(harness)
+    harness.subscriptions.assign_from_user({TP1})
+    harness.client.respond(list_offsets_response({}, errors={TP0: errors.NotLeaderOrFollowerError.code}))
+    harness.poll()
+
+
+def test_fatal_error_of_a_reset_is_raised_by_the_next_call() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0, offset=None)
+    harness.subscriptions.reset_initializing_positions()
+    denied = list_offsets_response({}, errors={TP0: errors.TopicAuthorizationError.code})
+    harness.client.prepare_response(denied)
+    reset(harness)
+    assert not harness.offsets.can_skip_update_fetch_positions()
+    with pytest.raises(TopicAuthorizationError, match=TOPIC):
+        harness.offsets.reset_positions_if_needed()
+    harness.clock.advance(100)
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 5)}))
+    reset(harness)
+    assert harness.position(TP0) == 5
+
+
+def test_unknown_leader_asks_for_metadata() -> None:
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.subscriptions.assign_from_user({TP0})
+    harness.update_metadata(leaders={TP0: -1})
+    harness.subscriptions.reset_initializing_positions()
+    harness.offsets.reset_positions_if_needed()
+    assert harness.metadata.update_requested
+    assert not harness.client.requests
+
+
+# --- validation (KIP-320) --------------------------------------------------------------------------------------------
+
+
+def _with_new_leader(config: dict[str, Any] | None = None) -> Harness:
+    harness = Harness(config)
+    harness.assign(TP0, offset=None)
+    leader = harness.metadata.current_leader(TP0)
+    harness.subscriptions.seek_validated(TP0, FetchPosition(10, 4, leader))
+    harness.update_metadata(epoch=6)
+    return harness
+
+
+def validate(harness: Harness) -> None:
+    harness.offsets.validate_positions_if_needed()
+    harness.poll()
+
+
+def test_position_that_the_new_leader_has() -> None:
+    harness = _with_new_leader()
+    asked: list[tuple[int, int, int]] = []
+
+    def matches(request: Any) -> bool:
+        [partition] = request.topics[0].partitions
+        asked.append((partition.leader_epoch, partition.current_leader_epoch, request.replica_id))
+        return True
+
+    harness.client.prepare_response(epoch_response({TP0: (4, 20)}), matches)
+    harness.offsets.validate_positions_if_needed()
+    assert not harness.subscriptions.is_fetchable(TP0)
+    harness.poll()
+    assert asked == [(4, 6, -1)]
+    assert harness.subscriptions.is_fetchable(TP0)
+    assert harness.position(TP0) == 10
+
+
+def test_truncation_goes_back_to_where_logs_agree() -> None:
+    harness = _with_new_leader({"auto.offset.reset": "latest"})
+    harness.client.prepare_response(epoch_response({TP0: (3, 8)}))
+    validate(harness)
+    position = harness.subscriptions.position(TP0)
+    assert position is not None
+    assert (position.offset, position.offset_epoch) == (8, 3)
+    assert harness.subscriptions.is_fetchable(TP0)
+
+
+def test_truncation_without_a_policy_is_told() -> None:
+    harness = _with_new_leader({"auto.offset.reset": "none"})
+    harness.client.prepare_response(epoch_response({TP0: (3, 8)}))
+    validate(harness)
+    with pytest.raises(LogTruncationError, match=r"test-0 \(position 10, agrees up to 8\)") as caught:
+        harness.offsets.validate_positions_if_needed()
+    assert caught.value.divergent_offsets == {TP0: OffsetAndMetadata(8, "", 3)}
+    assert not harness.subscriptions.is_fetchable(TP0)
+
+
+def test_unknown_end_of_an_epoch_resets() -> None:
+    harness = _with_new_leader({"auto.offset.reset": "latest"})
+    harness.client.prepare_response(epoch_response({TP0: (-1, -1)}))
+    validate(harness)
+    assert harness.subscriptions.is_offset_reset_needed(TP0)
+
+
+@pytest.mark.parametrize(
+    "error", [errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError, errors.UnknownTopicOrPartitionError]
+)
+def test_validation_is_tried_again(error: type[errors.BrokerError]) -> None:
+    harness = _with_new_leader()
+    harness.client.prepare_response(epoch_response({}, errors={TP0: error.code}))
+    validate(harness)
+    assert harness.subscriptions.awaiting_validation(TP0)
+    assert harness.metadata.update_requested
+    validate(harness)
+    assert not harness.client.requests
+    harness.clock.advance(100)
+    harness.client.prepare_response(epoch_response({TP0: (4, 20)}))
+    validate(harness)
+    assert harness.subscriptions.is_fetchable(TP0)
+
+
+def test_denied_validation_is_told() -> None:
+    harness = _with_new_leader()
+    harness.client.prepare_response(epoch_response({}, errors={TP0: errors.TopicAuthorizationError.code}))
+    validate(harness)
+    with pytest.raises(TopicAuthorizationError):
+        harness.offsets.validate_positions_if_needed()
+
+
+def test_validation_waits_for_the_connection() -> None:
+    harness = _with_new_leader()
+    harness.offsets._api_versions = ApiVersions()
+    validate(harness)
+    assert not harness.client.requests
+    assert harness.client.is_ready(harness.node(), harness.clock.now_ms())
+
+
+# --- questions of the application ------------------------------------------------------------------------------------
+
+
+def test_beginning_and_end() -> None:
+    harness = Harness(partitions={TOPIC: 2, "other": 1}, brokers=2)
+    harness.assign(TP0)
+    harness.client.prepare_response_from(list_offsets_response({TP0: (-1, 2)}), harness.node(0))
+    harness.client.prepare_response_from(list_offsets_response({TP1: (-1, 3)}), harness.node(1))
+    assert harness.offsets.beginning_offsets([TP0, TP1], harness.timer()) == {TP0: 2, TP1: 3}
+    assert harness.subscriptions.partition_end_offset(TP0, 0) is None
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 12)}), asks_for(-1))
+    assert harness.offsets.end_offsets([TP0], harness.timer()) == {TP0: 12}
+    assert harness.offsets.current_lag(TP0) == 12
+    assert harness.offsets.end_offsets([], harness.timer()) == {}
+
+
+def test_topics_outside_of_the_subscription_come_into_the_metadata_for_a_while() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.client.prepare_metadata_update(metadata_response({TOPIC: 2, "other": 1}))
+    harness.client.prepare_response(list_offsets_response({OTHER: (-1, 4)}))
+    assert harness.offsets.end_offsets([OTHER], harness.timer()) == {OTHER: 4}
+    assert "other" not in harness.metadata.new_metadata_request_builder().topics
+
+
+def test_offsets_for_times() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.client.prepare_response(list_offsets_response({TP0: (1500, 7), TP1: (-1, -1)}))
+    found = harness.offsets.offsets_for_times({TP0: 1000, TP1: 2000}, harness.timer())
+    assert found == {TP0: OffsetAndTimestamp(7, 1500), TP1: None}
+
+
+def test_old_message_format_has_no_times() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    code = errors.UnsupportedForMessageFormatError.code
+    harness.client.prepare_response(list_offsets_response({}, errors={TP0: code}))
+    assert harness.offsets.offsets_for_times({TP0: 1000}, harness.timer()) == {TP0: None}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotLeaderOrFollowerError,
+        errors.UnknownTopicOrPartitionError,
+        errors.FencedLeaderEpochError,
+        errors.LeaderNotAvailableError,
+        errors.UnknownServerError,
+    ],
+)
+def test_questions_are_asked_again(error: type[errors.BrokerError]) -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.client.prepare_response(list_offsets_response({TP1: (-1, 1)}, errors={TP0: error.code}))
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 12)}), asks_for(-1))
+    assert harness.offsets.end_offsets([TP0, TP1], harness.timer()) == {TP0: 12, TP1: 1}
+
+
+def test_questions_end_in_time() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.clock.auto_tick_ms = 10
+    with pytest.raises(KafkaTimeoutError, match="no offsets of test-0 within 500 ms"):
+        harness.offsets.end_offsets([TP0], harness.timer(500))
+
+
+def test_fatal_answers_are_raised_at_once() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    denied = list_offsets_response({}, errors={TP0: errors.TopicAuthorizationError.code})
+    harness.client.prepare_response(denied)
+    with pytest.raises(TopicAuthorizationError):
+        harness.offsets.end_offsets([TP0], harness.timer())
+    harness.client.prepare_unsupported_version_response()
+    with pytest.raises(UnsupportedVersionError):
+        harness.offsets.offsets_for_times({TP0: 1}, harness.timer())
+
+
+def test_brokers_too_old_for_the_question() -> None:
+    harness = Harness({"isolation.level": "read_committed"})
+    harness.assign(TP0)
+    harness.client.set_api_versions(ListOffsetsRequest.API_KEY, 0, 1)
+    harness.client.prepare_response(list_offsets_response({TP0: (-1, 12)}))
+    with pytest.raises(UnsupportedVersionError):
+        harness.offsets.end_offsets([TP0], harness.timer())
+
+
+def test_current_lag_is_asked_for_in_the_background() -> None:
+    harness = Harness()
+    harness.assign(TP0, offset=4)
+    assert harness.offsets.current_lag(TP0) is None
+    assert harness.offsets.current_lag(TP0) is None
+    harness.poll()
+    assert len(harness.client.requests) == 1
+    harness.client.respond(list_offsets_response({TP0: (-1, 12)}))
+    harness.poll()
+    assert harness.offsets.current_lag(TP0) == 8
+
+
+def test_current_lag_is_asked_for_again_after_a_failure() -> None:
+    harness = Harness()
+    harness.assign(TP0, offset=4)
+    assert harness.offsets.current_lag(TP0) is None
+    harness.poll()
+    harness.client.respond(None, disconnected=True)
+    harness.poll()
+    assert harness.offsets.current_lag(TP0) is None
+    harness.poll()
+    assert len(harness.client.requests) == 1
