@@ -34,7 +34,7 @@ def test_fetches_and_moves_the_position() -> None:
     assert (record.topic, record.partition, record.offset, record.timestamp) == (TOPIC, 0, 1, 1001)
     assert (record.key, record.serialized_key_size, record.leader_epoch) == (b"k1", 2, 1)
     assert fetch.records[TP0][2].serialized_value_size == -1
-    assert not harness.fetcher.has_completed_fetches
+    assert not harness.fetcher.has_completed_fetches()
 
 
 def test_request_says_what_the_configuration_says() -> None:
@@ -86,10 +86,20 @@ def test_max_poll_records_spans_batches_and_polls() -> None:
     first = harness.fetch({TP0: partition_data(TP0, records), TP1: partition_data(TP1, batch(0, [b"x"]))})
     assert (values(first, TP0), values(first, TP1)) == ([b"a", b"b"], [])
     assert harness.position(TP0) == 2
-    assert harness.fetcher.has_available_fetches
+    assert harness.fetcher.has_available_fetches()
     second = harness.fetcher.collect_fetch()
     assert (values(second, TP0), values(second, TP1)) == ([b"c"], [b"x"])
     assert harness.fetcher.collect_fetch().is_empty
+
+
+def test_fewer_records_on_request() -> None:
+    harness = Harness({"max.poll.records": 2})
+    harness.assign(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c", b"d"]))}))
+    harness.poll()
+    assert values(harness.fetcher.collect_fetch(1), TP0) == [b"a"]
+    assert values(harness.fetcher.collect_fetch(), TP0) == [b"b", b"c"]
 
 
 def test_the_last_record_frees_the_node_before_it_is_returned() -> None:
@@ -136,8 +146,8 @@ def test_paused_partitions_keep_what_is_buffered() -> None:
     harness.subscriptions.pause(TP0)
     assert values(harness.fetcher.collect_fetch(), TP1) == [b"x"]
     assert harness.fetcher.collect_fetch().is_empty
-    assert harness.fetcher.has_completed_fetches
-    assert not harness.fetcher.has_available_fetches
+    assert harness.fetcher.has_completed_fetches()
+    assert not harness.fetcher.has_available_fetches()
     harness.subscriptions.resume(TP0)
     assert values(harness.fetcher.collect_fetch(), TP0) == [b"b"]
 

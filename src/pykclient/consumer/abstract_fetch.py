@@ -78,11 +78,9 @@ class AbstractFetch:
         """Raise the error, if authentication with ``node`` failed."""
         raise NotImplementedError
 
-    @property
     def has_completed_fetches(self) -> bool:
         return not self._fetch_buffer.is_empty
 
-    @property
     def has_available_fetches(self) -> bool:
         """Whether there is something buffered that ``poll`` would return."""
         return self._fetch_buffer.has_completed_fetches(lambda fetch: self._subscriptions.is_fetchable(fetch.partition))

@@ -66,15 +66,16 @@ class FetchCollector:
         self._metrics_manager = metrics_manager
         self._clock = clock
 
-    def collect_fetch(self, fetch_buffer: FetchBuffer) -> Fetch:
-        """Up to ``max.poll.records`` records; the positions are behind them when this returns.
+    def collect_fetch(self, fetch_buffer: FetchBuffer, max_records: int | None = None) -> Fetch:
+        """Up to ``max_records`` (``max.poll.records``) records; the positions are behind them when this returns.
 
         Raises what a broker said or what is wrong with the bytes, but only when there is nothing before it to return.
         """
         fetch = Fetch()
+        limit = self._config.max_poll_records if max_records is None else max_records
         paused: list[CompletedFetch] = []
         try:
-            while (remaining := self._config.max_poll_records - fetch.num_records) > 0:
+            while (remaining := limit - fetch.num_records) > 0:
                 next_in_line = fetch_buffer.next_in_line_fetch
                 if next_in_line is None or next_in_line.is_consumed:
                     completed = fetch_buffer.peek()

@@ -77,9 +77,9 @@ class Fetcher(AbstractFetch):
             )
         return len(requests)
 
-    def collect_fetch(self) -> Fetch:
-        """What is buffered, up to ``max.poll.records``."""
-        return self._collector.collect_fetch(self._fetch_buffer)
+    def collect_fetch(self, max_records: int | None = None) -> Fetch:
+        """What is buffered, up to ``max_records``, by default ``max.poll.records``."""
+        return self._collector.collect_fetch(self._fetch_buffer, max_records)
 
     def close(self, timer: Timer) -> None:
         """End the sessions, as far as the time allows, and drop what is buffered. A second call does nothing."""
