@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from crc32c import crc32c
-
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.record.checksum import crc32c
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
 
 from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
