@@ -7,11 +7,17 @@ Names are loaded when they are first used: ``import pykclient`` alone costs next
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own costs more to import than all of this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from pykclient import errors
+    from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
+    from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.errors import KafkaError
+    from pykclient.producer.interceptors import ProducerInterceptor
+    from pykclient.producer.kafka_producer import KafkaProducer
+    from pykclient.producer.partitioner import Partitioner
     from pykclient.serialization import (
         DefaultSerializer,
         Deserializer,
@@ -37,15 +43,20 @@ __version__ = "0.1.0"
 #: Public names and the modules that they live in.
 _HOME = {
     "ConsumerGroupMetadata": "types",
+    "ConsumerInterceptor": "consumer.consumer_interceptors",
+    "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
     "ConsumerRecord": "types",
     "DefaultSerializer": "serialization",
     "Deserializer": "serialization",
     "JsonDeserializer": "serialization",
     "JsonSerializer": "serialization",
     "KafkaError": "errors",
+    "KafkaProducer": "producer.kafka_producer",
     "OffsetAndMetadata": "types",
     "OffsetAndTimestamp": "types",
     "PartitionInfo": "types",
+    "Partitioner": "producer.partitioner",
+    "ProducerInterceptor": "producer.interceptors",
     "ProducerRecord": "types",
     "RecordMetadata": "types",
     "Serializer": "serialization",
@@ -57,15 +68,20 @@ _MODULES = frozenset({"errors"})
 
 __all__ = [
     "ConsumerGroupMetadata",
+    "ConsumerInterceptor",
+    "ConsumerRebalanceListener",
     "ConsumerRecord",
     "DefaultSerializer",
     "Deserializer",
     "JsonDeserializer",
     "JsonSerializer",
     "KafkaError",
+    "KafkaProducer",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
+    "Partitioner",
+    "ProducerInterceptor",
     "ProducerRecord",
     "RecordMetadata",
     "Serializer",

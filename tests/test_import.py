@@ -1,0 +1,92 @@
+"""What an import costs: each measurement in a process of its own, as every Spark worker pays it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pykclient
+
+#: Modules that only some programs need; they are loaded on first use.
+LATE = {"ssl", "asyncio", "concurrent", "lz4", "snappy", "zstandard", "gzip", "mmh3", "json", "dataclasses"}
+#: Modules that no import of ours may ever load.
+NEVER = {"confluent_kafka", "kafka", "aiokafka", "pyspark", "pyarrow", "hypothesis", "pytest"}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose interpreters keep compiled modules, as installed packages are."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**environment, "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled"))}
+
+
+def run(code: str, environment: dict[str, str]) -> str:
+    """The last line that the code prints, in a fresh interpreter."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    return done.stdout.splitlines()[-1]
+
+
+def loaded_by(statement: str, environment: dict[str, str]) -> set[str]:
+    """The top-level modules that a statement adds to those of a bare interpreter."""
+    code = f"""
+import sys
+before = set(sys.modules)
+{statement}
+print(*{{name.partition(".")[0] for name in set(sys.modules) - before}})
+"""
+    return set(run(code, environment).split())
+
+
+def import_ms(statement: str, environment: dict[str, str]) -> float:
+    """The CPU time of a statement in milliseconds, after what the standard library takes; the best of several."""
+    code = f"""
+import collections.abc, logging, re, threading, time, typing
+start = time.process_time()
+{statement}
+print((time.process_time() - start) * 1000)
+"""
+    return min(float(run(code, environment)) for _ in range(6))
+
+
+def test_the_package_alone_loads_nothing(compiled: dict[str, str]) -> None:
+    assert loaded_by("import pykclient", compiled) == {"pykclient", "__future__"}
+
+
+@pytest.mark.parametrize("name", pykclient.__all__)
+def test_no_name_loads_what_it_does_not_need(name: str, compiled: dict[str, str]) -> None:
+    assert not loaded_by(f"from pykclient import {name}", compiled) & (LATE | NEVER)
+
+
+def test_configuration_loads_fast(compiled: dict[str, str]) -> None:
+    """It takes 4 ms on the machine that it was written on, half of that for the classes of errors."""
+    modules = "pykclient.config.producer_config, pykclient.config.consumer_config"
+    assert import_ms(f"import {modules}", compiled) < 12
+
+
+def test_a_client_loads_fast(compiled: dict[str, str]) -> None:
+    """It takes 20 ms on the machine that it was written on; importing confluent_kafka takes 67, kafka-python 300."""
+    assert import_ms("from pykclient import KafkaProducer", compiled) < 60
+
+
+def test_every_public_name_exists_and_is_listed() -> None:
+    for name in pykclient.__all__:
+        assert getattr(pykclient, name) is not None
+        assert name in dir(pykclient)
+    assert sorted(set(pykclient.__all__)) == sorted(pykclient.__all__)
+    assert {*pykclient._HOME, *pykclient._MODULES, "__version__"} == set(pykclient.__all__)
+
+
+def test_unknown_names_raise() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'NoSuchName'"):
+        _ = pykclient.NoSuchName
+
+
+def test_version_is_the_projects() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert pykclient.__version__ == project["version"]
