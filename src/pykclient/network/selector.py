@@ -387,11 +387,12 @@ class Selector:
                     self._handle_channel(self._channels[id], _WRITE, now_ms)
 
     def _drain_wakeups(self) -> None:
-        # In this order: a wakeup in between writes a byte that is taken here, but then this poll ends anyway and
-        # whatever the caller of wakeup wants noticed is noticed after it.
-        self._woken = False
+        # In this order: a wakeup in between writes nothing, as the flag still stands, but this poll ends anyway and
+        # whatever its caller wants noticed is noticed after it. The other way round its byte would be taken here and
+        # its flag would stay, so that no later wakeup wrote anything.
         with contextlib.suppress(BlockingIOError):
             self._wake_reader.recv(4096)
+        self._woken = False
 
     def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """One channel's turn."""
@@ -413,10 +414,8 @@ class Selector:
             self._close_after_failed_authentication(channel, now_ms)
         except (OSError, ProtocolError) as error:
             channel.state = channel.state.with_details(channel.describe(), error)
-            if isinstance(error, OSError):
-                self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
-            else:
-                self._log.warning("Closing connection %s (%s): %s", id, channel.describe(), error)
+            # No more than debug: who reads ``disconnected`` has the cause, and knows how much it matters.
+            self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
             self._close(channel, notify=True, graceful=not writing)
         else:
             if channel.registered != channel.interest():
