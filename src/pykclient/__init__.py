@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pykclient import errors
+    from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+    from pykclient.consumer.kafka_consumer import KafkaConsumer
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.errors import KafkaError
@@ -45,11 +47,13 @@ _HOME = {
     "ConsumerGroupMetadata": "types",
     "ConsumerInterceptor": "consumer.consumer_interceptors",
     "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
+    "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
     "ConsumerRecord": "types",
     "DefaultSerializer": "serialization",
     "Deserializer": "serialization",
     "JsonDeserializer": "serialization",
     "JsonSerializer": "serialization",
+    "KafkaConsumer": "consumer.kafka_consumer",
     "KafkaError": "errors",
     "KafkaProducer": "producer.kafka_producer",
     "OffsetAndMetadata": "types",
@@ -69,6 +73,7 @@ _MODULES = frozenset({"errors"})
 __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerInterceptor",
+    "ConsumerRebalanceListener",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "DefaultSerializer",

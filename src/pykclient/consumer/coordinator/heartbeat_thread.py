@@ -31,6 +31,7 @@ class HeartbeatThread(threading.Thread):
         self._membership = coordinator.membership
         self._log = coordinator.log_context.logger(__name__)
         self._closed = False
+        self._abandoned = False
         self.failure: Exception | None = None
 
     def close(self) -> None:
@@ -39,8 +40,11 @@ class HeartbeatThread(threading.Thread):
         self._membership.signal()
 
     def abandon(self) -> None:
-        """As ``close``, without a lock, for the garbage collector: the thread ends when it wakes up next."""
-        self._closed = True
+        """As ``close``, without a lock, for the garbage collector: the thread ends when it wakes up next.
+
+        It closes the connections then, as nobody else will.
+        """
+        self._abandoned = self._closed = True
 
     def run(self) -> None:
         self._log.debug("Heartbeat thread started")
@@ -53,6 +57,8 @@ class HeartbeatThread(threading.Thread):
         except Exception as error:  # noqa: BLE001 - the end of a thread: poll() raises it in the application
             self._log.exception("The heartbeat thread failed")
             self.failure = error
+        if self._abandoned:
+            self._coordinator.client.close()
         self._log.debug("Heartbeat thread has ended")
 
     def run_once(self) -> int:

@@ -1,0 +1,133 @@
+"""Arguments of the consumer's methods: what is accepted, and what is said about the rest."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pykclient.clock import FOREVER_MS
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.errors import IllegalArgumentError
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+
+def settings_and_topics(
+    args: tuple[Any, ...], settings: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | ConsumerConfig | None, list[str]]:
+    """The leading mapping, if there is one, and the topics."""
+    config: Mapping[str, Any] | None = None
+    if args and (args[0] is None or isinstance(args[0], Mapping)):
+        config, *rest = args
+        args = tuple(rest)
+    if isinstance(config, ConsumerConfig) and settings:
+        config = {**config.originals}
+    return config, topics(args)
+
+
+def topics(values: Collection[str]) -> list[str]:
+    if isinstance(values, str):
+        raise IllegalArgumentError(f"topics must be a list of names, not the string {values!r}; write [{values!r}]")
+    names = list(values)
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise IllegalArgumentError(f"a topic must be named by a string that is not empty, not {name!r}")
+    return names
+
+
+def pattern(value: str | re.Pattern[str]) -> re.Pattern[str]:
+    if isinstance(value, re.Pattern):
+        return value
+    if not value:
+        raise IllegalArgumentError("the pattern of topics is empty")
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise IllegalArgumentError(f"the pattern of topics {value!r} is no regular expression: {error}") from error
+
+
+def listener(value: Any) -> Any:
+    """Anything with the two methods will do."""
+    if value is not None:
+        for method in ("on_partitions_revoked", "on_partitions_assigned"):
+            if not callable(getattr(value, method, None)):
+                raise IllegalArgumentError(f"a rebalance listener needs a method {method}(partitions): {value!r}")
+    return value
+
+
+def partition(value: Any) -> TopicPartition:
+    if isinstance(value, TopicPartition):
+        tp = value
+    elif isinstance(value, tuple) and len(value) == 2:
+        tp = TopicPartition(*value)
+    else:
+        raise IllegalArgumentError(f"{value!r} is not a TopicPartition")
+    if not isinstance(tp.topic, str) or not tp.topic.strip() or not isinstance(tp.partition, int) or tp.partition < 0:
+        raise IllegalArgumentError(f"{tp!r} is not a partition: it needs a topic's name and a number from 0 on")
+    return tp
+
+
+def partitions(values: Iterable[Any]) -> list[TopicPartition]:
+    """Without duplicates, in the order given."""
+    if isinstance(values, (TopicPartition, str)):
+        raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {values!r}; write [{values!r}]")
+    return list(dict.fromkeys(partition(value) for value in values))
+
+
+def partitions_of_call(args: tuple[Any, ...]) -> list[TopicPartition]:
+    """Several arguments, or one that is a list of them."""
+    if len(args) == 1 and not isinstance(args[0], tuple) and isinstance(args[0], Iterable):
+        return partitions(args[0])
+    return partitions(args)
+
+
+def offset(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise IllegalArgumentError(f"an offset is an integer, not {value!r}")
+    return value
+
+
+def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Offsets to commit; plain numbers are taken as well."""
+    if values is None:
+        return None
+    checked: dict[TopicPartition, OffsetAndMetadata] = {}
+    for key, value in values.items():
+        committed = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(offset(value))
+        if offset(committed.offset) < 0:
+            raise IllegalArgumentError(f"offset {committed.offset} of {key} cannot be committed: it is negative")
+        if committed.metadata is None or committed.leader_epoch is None:
+            epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
+            committed = OffsetAndMetadata(committed.offset, committed.metadata or "", epoch)
+        checked[partition(key)] = committed
+    return checked
+
+
+def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
+    checked: dict[TopicPartition, int] = {}
+    for key, value in values.items():
+        if not isinstance(value, int) or value < 0:
+            raise IllegalArgumentError(f"the time for {key} must be milliseconds since the epoch, not {value!r}")
+        checked[partition(key)] = value
+    return checked
+
+
+def milliseconds(value: float) -> int:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value) or value < 0:
+        raise IllegalArgumentError(f"a timeout is a number of milliseconds from 0 on, not {value!r}")
+    return FOREVER_MS if value >= FOREVER_MS else int(value)
+
+
+def max_records(value: int | None) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise IllegalArgumentError(f"max_records must be at least 1, not {value!r}")
+    return value
+
+
+def group_membership_operation(value: str) -> str:
+    known = (DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP)
+    if value not in known:
+        raise IllegalArgumentError(f"group_membership_operation must be one of {', '.join(known)}, not {value!r}")
+    return value

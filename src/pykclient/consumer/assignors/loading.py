@@ -1,0 +1,46 @@
+"""From ``partition.assignment.strategy`` to assignors (Java: ConsumerPartitionAssignor.getAssignorInstances)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pykclient.config.config_def import load
+from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor
+from pykclient.consumer.assignors.range_assignor import RangeAssignor
+from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
+from pykclient.errors import ConfigError
+
+KEY = "partition.assignment.strategy"
+_BY_NAME: dict[str, type[ConsumerPartitionAssignor]] = {"range": RangeAssignor, "roundrobin": RoundRobinAssignor}
+
+
+def assignor_instances(values: Sequence[Any]) -> list[ConsumerPartitionAssignor]:
+    """Names, dotted names of classes, classes and instances to instances. Raises ConfigError."""
+    assignors: list[ConsumerPartitionAssignor] = []
+    for value in values:
+        assignor = _instance(value)
+        if any(other.name == assignor.name for other in assignors):
+            raise ConfigError(f"{KEY}: two assignors have the name {assignor.name!r}")
+        assignors.append(assignor)
+    return assignors
+
+
+def _instance(value: Any) -> ConsumerPartitionAssignor:
+    given = value
+    if isinstance(value, str):
+        value = _BY_NAME.get(value) or _load(value)
+    if isinstance(value, type):
+        value = value()
+    if not isinstance(value, ConsumerPartitionAssignor):
+        raise ConfigError(f"{KEY}: {given!r} is neither {' nor '.join(_BY_NAME)} nor a ConsumerPartitionAssignor")
+    return value
+
+
+def _load(name: str) -> Any:
+    try:
+        return load(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{KEY}: {name!r} is neither {' nor '.join(_BY_NAME)} nor the dotted name of a class ({error})"
+        ) from error

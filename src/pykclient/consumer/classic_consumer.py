@@ -1,0 +1,316 @@
+"""The consumer with the classic group protocol, without its face (Java: ClassicKafkaConsumer)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from pykclient.clock import Timer
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.consumer_components import ConsumerComponents
+from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
+from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+from pykclient.consumer.coordinator.consumer_parts import Offsets
+from pykclient.consumer.coordinator.offset_committer import OffsetCommitCallback
+from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.handout import Records
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+DEFAULT_REBALANCE_REASON = "rebalance enforced by user"
+
+
+class ClassicConsumer:
+    """What the public methods do once they are allowed to. Thread: application, one call at a time."""
+
+    def __init__(self, components: ConsumerComponents) -> None:
+        self.components = components
+        self._clock = components.clock
+        self._log = components.log_context.logger(__name__)
+        self._client = components.client
+        self._coordinator = components.coordinator
+        self._fetcher = components.fetcher
+        self._handout = components.handout
+        self._metadata = components.metadata
+        self._metrics = components.consumer_metrics
+        self._offset_fetcher = components.offset_fetcher
+        self._subscriptions = components.subscriptions
+        self._retry_backoff_ms: int = components.config["retry.backoff.ms"]
+        self._request_timeout_ms: int = components.config["request.timeout.ms"]
+        self._has_all_fetch_positions = False
+        self._reported = ""
+
+    # --- subscription ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Collection[str], listener: Any) -> None:
+        self.group()
+        self._require_assignors()
+        wanted = set(topics)
+        kept = {tp for tp in self._subscriptions.assigned_partitions() if tp.topic in wanted}
+        self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
+        self._handout.retain(kept)
+        self._log.info("Subscribed to %s", ", ".join(sorted(wanted)))
+        if self._subscriptions.subscribe(wanted, listener):
+            self._metadata.request_update_for_new_topics()
+
+    def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any) -> None:
+        coordinator = self.group()
+        self._require_assignors()
+        self._log.info("Subscribed to topics that match %r", pattern.pattern)
+        self._subscriptions.subscribe_pattern(pattern, listener)
+        coordinator.update_pattern_subscription(self._metadata.fetch())
+        self._metadata.request_update_for_new_topics()
+
+    def unsubscribe(self) -> None:
+        self._fetcher.clear_buffered_data_for_unassigned_partitions(())
+        try:
+            if self._coordinator is not None:
+                self._coordinator.on_leave_prepare()
+                self._coordinator.maybe_leave_group(DEFAULT, "the consumer unsubscribed from all topics")
+        finally:
+            self._handout.retain(())
+            self._subscriptions.unsubscribe()
+        self._log.info("Unsubscribed from everything")
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        assigned = set(partitions)
+        self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
+        if self._coordinator is not None:
+            # No rebalance follows that would commit what is given up now.
+            self._coordinator.maybe_auto_commit_offsets_async(self._clock.now_ms())
+        self._handout.retain(assigned)
+        self._log.info("Assigned by hand: %s", ", ".join(map(str, sorted(assigned))))
+        if self._subscriptions.assign_from_user(assigned):
+            self._metadata.request_update_for_new_topics()
+
+    def _require_assignors(self) -> None:
+        if not self.components.assignors:
+            raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
+
+    def group(self) -> ConsumerCoordinator:
+        """The coordinator. Raises InvalidGroupIdError for a consumer without a group."""
+        if self._coordinator is None:
+            raise InvalidGroupIdError("subscribing, committing and all else about groups needs a group.id")
+        return self._coordinator
+
+    # --- poll --------------------------------------------------------------------------------------------------------
+
+    def poll(self, timer: Timer, max_records: int | None = None) -> tuple[Records, Mapping[TopicPartition, int]]:
+        """Records, and where their partitions' positions are now; nothing when the timer ran out before any came."""
+        if self._subscriptions.has_no_subscription_or_user_assignment():
+            raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
+        self._metrics.record_poll_start(timer.now_ms)
+        try:
+            while True:
+                self._client.maybe_trigger_wakeup()
+                # A rebalance is pushed on but not waited for: other partitions may have records.
+                self._update_assignment_metadata_if_needed(timer)
+                fetch = self._poll_for_fetches(timer, max_records)
+                if not fetch.is_empty:
+                    # Let the brokers work while the application does. The positions have moved, so from here to the
+                    # return nothing may raise: neither wakeups nor errors of other requests.
+                    if self._send_fetches() or self._client.has_pending_requests():
+                        self._client.transmit_sends()
+                    records: Records = fetch.records
+                    if not self.components.interceptors.is_empty:
+                        records = self.components.interceptors.on_consume(records)
+                    return records, {tp: next_.offset for tp, next_ in fetch.next_offsets.items()}
+                if timer.expired:
+                    self._report_unreachable()
+                    return {}, {}
+        finally:
+            self._metrics.record_poll_end(self._clock.now_ms())
+
+    def stay_alive(self) -> None:
+        """What a poll does for the group, without waiting and without taking records."""
+        self._client.maybe_trigger_wakeup()
+        self._update_assignment_metadata_if_needed(Timer(self._clock, 0))
+
+    def still_valid(self, tp: TopicPartition, end_offset: int) -> bool:
+        """Whether records that were taken when the position went to ``end_offset`` may still be handed out."""
+        position = self._subscriptions.position_or_none(tp)
+        return position is not None and position.offset == end_offset and self._subscriptions.is_fetchable(tp)
+
+    def _update_assignment_metadata_if_needed(self, timer: Timer) -> bool:
+        if self._coordinator is not None and not self._coordinator.poll(timer, wait_for_join_group=False):
+            return False
+        return self.update_fetch_positions(timer)
+
+    def _poll_for_fetches(self, timer: Timer, max_records: int | None) -> Fetch:
+        fetch = self._fetcher.collect_fetch(max_records)
+        if not fetch.is_empty:
+            return fetch
+        self._send_fetches()
+        timeout_ms = timer.remaining_ms
+        if self._coordinator is not None:
+            timeout_ms = min(self._coordinator.time_to_next_poll(timer.now_ms), timeout_ms)
+        if not self._has_all_fetch_positions:
+            # The look-up of a position may be in its backoff, which nothing that arrives would end.
+            timeout_ms = min(timeout_ms, self._retry_backoff_ms)
+        wait = Timer(self._clock, timeout_ms)
+        self._client.poll(wait, self._nothing_fetched)
+        timer.update(wait.now_ms)
+        return self._fetcher.collect_fetch(max_records)
+
+    def _nothing_fetched(self) -> bool:
+        return not self._fetcher.has_available_fetches()
+
+    def _send_fetches(self) -> int:
+        self._offset_fetcher.validate_positions_on_metadata_change()
+        return self._fetcher.send_fetches()
+
+    def _report_unreachable(self) -> None:
+        """An empty poll looks like an empty topic: say why it may not be, once for each reason."""
+        report = self._client.connection_report()
+        if report != self._reported:
+            self._reported = report
+            if report:
+                self._log.warning("poll() returns nothing while %s", report)
+
+    # --- positions ---------------------------------------------------------------------------------------------------
+
+    def update_fetch_positions(self, timer: Timer) -> bool:
+        """Give every partition a position: the committed one, or by ``auto.offset.reset``; False when time ran out."""
+        self._offset_fetcher.validate_positions_if_needed()
+        self._has_all_fetch_positions = self._subscriptions.has_all_fetch_positions()
+        if self._has_all_fetch_positions:
+            return True
+        # Only now: without a partition that lacks one, a consumer needs no coordinator for its positions.
+        if self._coordinator is not None and not self._coordinator.init_with_committed_offsets_if_needed(timer):
+            return False
+        self._subscriptions.reset_initializing_positions()
+        self._offset_fetcher.reset_positions_if_needed()
+        return True
+
+    def position(self, tp: TopicPartition, timer: Timer) -> int:
+        waiting = self._handout.next_offsets().get(tp)
+        if waiting is not None:
+            return waiting.offset
+        while True:
+            position = self._subscriptions.valid_position(tp)
+            if position is not None:
+                return position.offset
+            self.update_fetch_positions(timer)
+            self._client.poll(timer)
+            if timer.expired:
+                raise self.timeout_error(f"the position of {tp}", timer)
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
+        if offset < 0:
+            raise IllegalArgumentError(f"cannot seek to offset {offset} of {tp}: it is negative")
+        self._log.info("Seeking to offset %d of %s", offset, tp)
+        if leader_epoch is not None:
+            self._metadata.update_last_seen_epoch_if_newer(tp, leader_epoch)
+        # Without an epoch the position is not validated.
+        position = FetchPosition(offset, leader_epoch, self._metadata.current_leader(tp))
+        self._subscriptions.seek_unvalidated(tp, position)
+        self._handout.drop((tp,))
+
+    def reset(self, partitions: Collection[TopicPartition], strategy: AutoOffsetResetStrategy) -> None:
+        """Go to the beginning or the end with the next poll."""
+        self._subscriptions.request_offset_reset(partitions, strategy)
+        self._handout.drop(partitions)
+
+    def rewind(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Fetch again what was taken but not handed out."""
+        for tp, offset in offsets.items():
+            position = self._subscriptions.position_or_none(tp)
+            if position is not None and self._subscriptions.has_valid_position(tp):
+                epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
+                self._subscriptions.set_position(tp, FetchPosition(offset.offset, epoch, position.current_leader))
+        self._handout.drop(offsets.keys())
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            self._subscriptions.pause(tp)
+        waiting = self._handout.next_offsets()
+        self.rewind({tp: waiting[tp] for tp in partitions if tp in waiting})
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit_sync(self, offsets: Offsets | None, timer: Timer) -> None:
+        coordinator = self.group()
+        start_ms = self._clock.now_ms()
+        try:
+            offsets = self._to_commit(offsets)
+            if not coordinator.commit_offsets_sync(offsets, timer):
+                raise self.timeout_error("the commit", timer)
+        finally:
+            self._metrics.record_commit_sync(self._clock.now_ms() - start_ms)
+
+    def commit_async(self, offsets: Offsets | None, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
+        return self.group().commit_offsets_async(self._to_commit(offsets), callback)
+
+    def _to_commit(self, offsets: Offsets | None) -> Offsets:
+        if offsets is None:
+            return self.components.consumed()
+        for tp, offset in offsets.items():
+            if offset.leader_epoch >= 0:
+                self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)
+        return dict(offsets)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timer: Timer
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        coordinator = self.group()
+        start_ms = self._clock.now_ms()
+        try:
+            offsets = coordinator.fetch_committed_offsets(partitions, timer)
+        finally:
+            self._metrics.record_committed(self._clock.now_ms() - start_ms)
+        if offsets is None:
+            raise self.timeout_error("the look-up of committed offsets", timer)
+        for tp, offset in offsets.items():
+            if offset is not None and offset.leader_epoch >= 0:
+                self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)
+        return {tp: offsets.get(tp) for tp in partitions}
+
+    def timeout_error(self, what: str, timer: Timer) -> KafkaTimeoutError:
+        reasons = [] if self._coordinator is None else [self._coordinator.last_error]
+        known = "; ".join(str(reason) for reason in reasons if reason is not None)
+        why = self._client.connection_report() or known or "no answer came; the brokers may be overloaded or paused"
+        return KafkaTimeoutError(f"{what} was not done within {timer.timeout_ms} ms: {why}")
+
+    # --- closing -----------------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int, operation: str, *, auto_commit: bool) -> None:
+        """Close everything within ``timeout_ms``, and only then raise what went wrong first."""
+        timer = Timer(self._clock, min(timeout_ms, self._request_timeout_ms))
+        failures: list[BaseException] = []
+        coordinator = self._coordinator
+        if coordinator is not None:
+            self._attempt(
+                "the coordinator", lambda: coordinator.close(timer, operation, auto_commit=auto_commit), failures
+            )
+        timer.update()
+        timer.reset(max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
+        self._attempt("the fetcher", lambda: self._fetcher.close(timer), failures)
+        self._handout.retain(())
+        self._attempt("the interceptors", self.components.interceptors.close, failures)
+        self._attempt("the metrics", self.components.metrics.close, failures)
+        self._attempt("the network client", self._client.close, failures)
+        for deserializer in (self.components.key_deserializer, self.components.value_deserializer):
+            close = getattr(deserializer, "close", None)
+            if callable(close):
+                self._attempt("a deserializer", close, failures)
+        self._log.debug("Closed")
+        if failures:
+            failure = failures[0]
+            if isinstance(failure, KafkaError) or not isinstance(failure, Exception):
+                raise failure
+            raise KafkaError(f"closing the consumer failed: {failure!r}") from failure
+
+    def _attempt(self, what: str, close: Callable[[], object], failures: list[BaseException]) -> None:
+        try:
+            close()
+        except BaseException as error:  # noqa: BLE001 - all else must be closed first, after Ctrl-C as well
+            self._log.error("Closing %s failed: %s", what, error)
+            failures.append(error)
+
+    def abandon(self) -> None:
+        """Nobody has closed this consumer and nobody can any more: let go of thread and sockets. Takes no locks."""
+        if self._coordinator is None or not self._coordinator.abandon():
+            self._client.close()

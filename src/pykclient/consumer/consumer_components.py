@@ -1,0 +1,185 @@
+"""Everything that a consumer is made of, put together from its configuration.
+
+Java: the constructor of ClassicKafkaConsumer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.assignors.loading import assignor_instances
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.coordinator.abstract_coordinator import METRIC_PREFIX
+from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetcher import Fetcher
+from pykclient.consumer.handout import Handout
+from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
+from pykclient.consumer.offset_fetcher import OffsetFetcher
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.topic_metadata_fetcher import TopicMetadataFetcher
+from pykclient.errors import ConfigError
+from pykclient.log_context import LogContext
+from pykclient.metrics import MetricConfig, Metrics
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.kafka_client import KafkaClient
+from pykclient.serialization import BYTES, deserializer_for
+
+#: Fetches, look-ups and commits to one node are few; nothing has to wait for its turn.
+_MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
+
+_sequence = itertools.count(1)
+
+
+class ConsumerComponents:
+    """The parts by name. ``client`` is made over sockets unless ``kafka_client`` is given. Thread: application."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        clock: Clock = SYSTEM_CLOCK,
+        kafka_client: KafkaClient | None = None,
+        metadata: ConsumerMetadata | None = None,
+        subscriptions: SubscriptionState | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.group_id = config["group.id"]
+        if self.group_id is not None and not self.group_id.strip():
+            raise ConfigError("group.id is empty; leave it out for a consumer without a group")
+        self.client_id: str = config["client.id"] or _default_client_id(self.group_id, config["group.instance.id"])
+        self.log_context = LogContext(_log_prefix(self.client_id, self.group_id, config["group.instance.id"]))
+        # What can fail for a wrong configuration comes before what has to be closed.
+        self.key_deserializer = deserializer_for(config["key.deserializer"])
+        self.value_deserializer = deserializer_for(config["value.deserializer"])
+        self.assignors = assignor_instances(config["partition.assignment.strategy"])
+        fetch_config = FetchConfig.from_config(config)
+        rng = rng or random.Random()
+        self.interceptors = ConsumerInterceptors(config.configured_instances("interceptor.classes"), self.log_context)
+        self.metrics = Metrics(
+            MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), clock
+        )
+        self.subscriptions = subscriptions or SubscriptionState(
+            self.log_context, AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
+        )
+        self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
+        api_versions = ApiVersions()
+        fetch_metrics = FetchMetricsManager(self.metrics)
+        if kafka_client is None:
+            kafka_client = self._network_client(api_versions, fetch_metrics)
+        self.client = ConsumerNetworkClient(
+            self.log_context,
+            kafka_client,
+            self.metadata,
+            clock,
+            config["retry.backoff.ms"],
+            config["request.timeout.ms"],
+            config["heartbeat.interval.ms"],
+        )
+        self.handout = Handout()
+        self.coordinator = self._coordinator(rng)
+        self.fetcher = Fetcher(
+            self.log_context,
+            self.client,
+            self.metadata,
+            self.subscriptions,
+            fetch_config,
+            Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer)),
+            fetch_metrics,
+            clock,
+            api_versions,
+        )
+        self.offset_fetcher = OffsetFetcher(
+            self.log_context,
+            self.client,
+            self.metadata,
+            self.subscriptions,
+            clock,
+            config["retry.backoff.ms"],
+            config["request.timeout.ms"],
+            fetch_config.isolation_level,
+            api_versions,
+        )
+        self.topic_metadata_fetcher = TopicMetadataFetcher(
+            self.log_context, self.client, config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng
+        )
+        self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
+
+    def _network_client(self, api_versions: ApiVersions, fetch_metrics: FetchMetricsManager) -> KafkaClient:
+        from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+
+        config = self.config
+        addresses = parse_and_validate_addresses(
+            config["bootstrap.servers"], config["client.dns.lookup"], log_context=self.log_context
+        )
+        self.metadata.bootstrap(addresses)
+        return create_network_client(
+            config,
+            self.client_id,
+            self.metrics,
+            METRIC_PREFIX,
+            self.log_context,
+            api_versions,
+            self.metadata,
+            self.clock,
+            _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
+            throttle_time_sensor=fetch_metrics.throttle_time_sensor,
+        )
+
+    def _coordinator(self, rng: random.Random) -> ConsumerCoordinator | None:
+        """None without a group."""
+        if self.group_id is None:
+            return None
+        config = self.config
+        interval_ms = config["auto.commit.interval.ms"] if config["enable.auto.commit"] else None
+        return ConsumerCoordinator(
+            GroupRebalanceConfig.from_consumer_config(self.group_id, config),
+            self.log_context,
+            self.client,
+            self.metrics,
+            self.clock,
+            ConsumerParts(
+                self.metadata,
+                self.subscriptions,
+                self.assignors,
+                self.interceptors,
+                consumed=self.consumed,
+                auto_commit_interval_ms=interval_ms,
+            ),
+            rng,
+        )
+
+    def consumed(self) -> Offsets:
+        """What may be committed: the positions, held back where a loop has not seen all records yet."""
+        offsets = self.subscriptions.all_consumed()
+        for tp, offset in self.handout.next_offsets().items():
+            if tp in offsets:
+                offsets[tp] = offset
+        return offsets
+
+
+def _bound(deserializer: Any) -> Any:
+    return None if deserializer is BYTES else deserializer.deserialize
+
+
+def _default_client_id(group_id: str | None, instance_id: str | None) -> str:
+    if group_id is None:
+        return f"consumer-{next(_sequence)}"
+    return f"consumer-{group_id}-{instance_id or next(_sequence)}"
+
+
+def _log_prefix(client_id: str, group_id: str | None, instance_id: str | None) -> str:
+    instance = f" instance_id={instance_id}" if instance_id else ""
+    return f"[Consumer client_id={client_id} group_id={group_id}{instance}] "

@@ -1,0 +1,465 @@
+"""The consumer as applications see it: Java's semantics, kafka-python's names."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, overload
+
+from pykclient.clock import Timer
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer import arguments
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
+from pykclient.consumer.consumer_components import ConsumerComponents
+from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
+from pykclient.consumer.offset_commit_future import OffsetCommitFuture
+from pykclient.consumer.thread_guard import ThreadGuard
+from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.types import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    TopicPartition,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: How long close() takes at most, unless it is told otherwise.
+DEFAULT_CLOSE_TIMEOUT_MS = 30_000
+
+_INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+
+
+class KafkaConsumer(Generic[K, V]):
+    """Reads records, alone or as a member of a group.
+
+        with KafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            for record in consumer:
+                ...
+
+    ``KafkaConsumer(*topics, **settings)`` or ``KafkaConsumer(settings, *topics)``: settings are Kafka's, with dots in a
+    mapping or underscores as keywords. Topics given here are subscribed to.
+
+    All network traffic happens inside of these methods, but for the heartbeats of a group member, which have a thread
+    of their own. Times are milliseconds. Methods that wait take ``timeout_ms``, by default ``default.api.timeout.ms``,
+    and raise KafkaTimeoutError with the reason when it is over. Errors of the cluster and of the group are raised by
+    ``poll`` or iteration; the consumer can be used after them unless the documentation of the error says otherwise.
+
+    Thread: one at a time; others get ConcurrentModificationError. ``wakeup`` may be called from anywhere. A copy in a
+    forked child raises UseAfterForkError.
+    """
+
+    def __init__(self, *topics: Any, **settings: Any) -> None:
+        """Raises ConfigError for settings that are wrong, and when no bootstrap server's name can be resolved."""
+        config, names = arguments.settings_and_topics(topics, settings)
+        self._guard = ThreadGuard()
+        self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
+        self._start(ConsumerComponents(self.config))
+        if names:
+            self.subscribe(names)
+
+    @classmethod
+    def _of(cls, components: ConsumerComponents) -> KafkaConsumer[Any, Any]:
+        """A consumer of given parts, for tests and for simulation."""
+        consumer: KafkaConsumer[Any, Any] = cls.__new__(cls)
+        consumer._guard = ThreadGuard()
+        consumer.config = components.config
+        consumer._start(components)
+        return consumer
+
+    def _start(self, components: ConsumerComponents) -> None:
+        self._components = components
+        self._clock = components.clock
+        self._subscriptions = components.subscriptions
+        self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
+        self._consumer_timeout_ms: int = self.config["consumer.timeout.ms"]
+        self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
+        self._consumer = ClassicConsumer(components)
+
+    def __repr__(self) -> str:
+        state = " closed" if self._guard.closed else ""
+        return f"<KafkaConsumer client_id={self._components.client_id} group_id={self._components.group_id}{state}>"
+
+    def _timer(self, timeout_ms: float | None) -> Timer:
+        return Timer(
+            self._clock, self._default_timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        )
+
+    # --- subscription ------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topics: Collection[str] = (), pattern: str | re.Pattern[str] | None = None, listener: Any = None
+    ) -> None:
+        """Share the partitions of ``topics``, or of all topics that match ``pattern``, with the group's other members.
+
+        Replaces an earlier subscription; without topics and pattern the same as ``unsubscribe``. A pattern must match
+        the whole name, and new topics are found with the next refresh of metadata (``metadata.max.age.ms``).
+        ``listener`` is a ConsumerRebalanceListener. Raises IllegalStateError after ``assign`` or another kind of
+        subscription, InvalidGroupIdError without ``group.id``.
+        """
+        with self._guard:
+            names = arguments.topics(topics)
+            if names and pattern is not None:
+                raise IllegalArgumentError("subscribe() takes topics or a pattern, not both")
+            if pattern is not None:
+                self._consumer.subscribe_pattern(arguments.pattern(pattern), arguments.listener(listener))
+            elif names:
+                self._consumer.subscribe(names, arguments.listener(listener))
+            else:
+                self._consumer.unsubscribe()
+
+    def subscription(self) -> set[str] | None:
+        """The topics subscribed to; None if there are none."""
+        with self._guard:
+            return set(self._subscriptions.subscription()) or None
+
+    def unsubscribe(self) -> None:
+        """Leave the group and give up all partitions. Positions are not committed."""
+        with self._guard:
+            self._consumer.unsubscribe()
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's help. Replaces an earlier assignment.
+
+        With a ``group.id`` positions can still be committed. Raises IllegalStateError after ``subscribe``.
+        """
+        with self._guard:
+            wanted = arguments.partitions(partitions)
+            if wanted:
+                self._consumer.assign(wanted)
+            else:
+                self._consumer.unsubscribe()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now, by ``assign`` or by the group."""
+        with self._guard:
+            return self._subscriptions.assigned_partitions()
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+        """Records by partition, as soon as there are some; none after ``timeout_ms``.
+
+        At most ``max_records``, by default ``max.poll.records``. With ``update_offsets=False`` the positions stay in
+        front of the records, so that the next poll returns them again. Group membership, automatic commits and
+        callbacks are taken care of in here, so call it more often than every ``max.poll.interval.ms``.
+
+        Raises WakeupError; what the rebalance listener raised; RecordDeserializationError and other errors about
+        records, which ``seek`` can pass over; errors of authorization and of the group.
+        """
+        with self._guard:
+            timer = self._timer(timeout_ms)
+            limit = arguments.max_records(max_records)
+            handout = self._components.handout
+            if not handout.is_empty:
+                # A loop was left in the middle. What it had not seen comes first, if it still belongs here.
+                self._consumer.stay_alive()
+                records = handout.take(limit or self.config["max.poll.records"], self._consumer.still_valid)
+                if records:
+                    return self._not_consumed(records) if not update_offsets else records
+            records, _ = self._consumer.poll(timer, limit)
+            return self._not_consumed(records) if not update_offsets else records
+
+    def _not_consumed(
+        self, records: dict[TopicPartition, list[ConsumerRecord[K, V]]]
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+        self._consumer.rewind({tp: OffsetAndMetadata(list_[0].offset) for tp, list_ in records.items() if list_})
+        return records
+
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        """Record after record, polling in between; ends when none came for ``consumer.timeout.ms``.
+
+        A record counts as consumed once the loop has got it, those that wait behind it do not, also for commits. A
+        loop that is left can be gone on with by another one.
+        """
+        return self._iterate()
+
+    def __next__(self) -> ConsumerRecord[K, V]:
+        if self._iterator is None:
+            self._iterator = self._iterate()
+        try:
+            return next(self._iterator)
+        except BaseException:  # a generator is spent after whatever it raised, the consumer is not
+            self._iterator = None
+            raise
+
+    def _iterate(self) -> Generator[ConsumerRecord[K, V], None, None]:
+        handout = self._components.handout
+        while True:
+            while (records := handout.next_iterator()) is not None:
+                yield from records
+            if not self._refill():
+                return
+
+    def _refill(self) -> bool:
+        """Get records for the loop; False when none came in time."""
+        with self._guard:
+            timer = Timer(self._clock, self._consumer_timeout_ms)
+            while True:
+                records, positions = self._consumer.poll(timer)
+                if records:
+                    self._components.handout.fill(records, positions)
+                    return True
+                timer.update()
+                if timer.expired:
+                    return False
+
+    # --- positions ---------------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record that will be handed out. May look it up."""
+        with self._guard:
+            tp = arguments.partition(partition)
+            if not self._subscriptions.is_assigned(tp):
+                raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
+            return self._consumer.position(tp, self._timer(timeout_ms))
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Go on reading at ``offset``, which is not checked before the next poll."""
+        with self._guard:
+            tp = arguments.partition(partition)
+            if isinstance(offset, OffsetAndMetadata):
+                epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
+                self._consumer.seek(tp, offset.offset, epoch)
+            else:
+                self._consumer.seek(tp, arguments.offset(offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first record of these partitions, of all without any, with the next poll."""
+        self._reset(partitions, AutoOffsetResetStrategy.EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go behind the last record of these partitions, of all without any, with the next poll."""
+        self._reset(partitions, AutoOffsetResetStrategy.LATEST)
+
+    def _reset(self, partitions: tuple[Any, ...], strategy: AutoOffsetResetStrategy) -> None:
+        with self._guard:
+            chosen = arguments.partitions_of_call(partitions) or self._subscriptions.assigned_partitions_list()
+            self._consumer.reset(chosen, strategy)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these until ``resume``. A rebalance forgets it."""
+        with self._guard:
+            self._consumer.pause(arguments.partitions_of_call(partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Take back ``pause``."""
+        with self._guard:
+            for tp in arguments.partitions_of_call(partitions):
+                self._subscriptions.resume(tp)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        with self._guard:
+            return self._subscriptions.paused_partitions()
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The offset behind the last replicated record, as the last fetch told; None before the first."""
+        with self._guard:
+            return self._subscriptions.partition_end_offset(arguments.partition(partition), 0)
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the end that may be read, as last heard; None while that is unknown."""
+        with self._guard:
+            tp = arguments.partition(partition)
+            lag = self._components.offset_fetcher.current_lag(tp)
+            waiting = self._components.handout.next_offsets().get(tp)
+            position = self._subscriptions.position_or_none(tp)
+            if lag is None or waiting is None or position is None:
+                return lag
+            return lag + position.offset - waiting.offset
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit ``offsets``, or all positions, and wait until that is done. Retries what may pass.
+
+        An offset is that of the next record to read. Callbacks of earlier ``commit_async`` have run on return. Raises
+        CommitFailedError when the group has gone on without this member, RebalanceInProgressError when ``poll`` should
+        complete a rebalance first, FencedInstanceIdError, WakeupError, errors of authorization.
+        """
+        with self._guard:
+            self._consumer.commit_sync(arguments.offsets(offsets), self._timer(timeout_ms))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], object] | None = None,
+    ) -> OffsetCommitFuture:
+        """Commit ``offsets``, or all positions, without waiting and without retries.
+
+        ``callback(offsets, error)`` runs inside a later ``poll``, commit or ``close``, in the order of the commits;
+        ``error`` is None on success and RetriableCommitFailedError where another try may help.
+        """
+        with self._guard:
+            return OffsetCommitFuture(self._consumer.commit_async(arguments.offsets(offsets), callback))
+
+    @overload
+    def committed(
+        self, partitions: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None: ...
+
+    @overload
+    def committed(
+        self, partitions: Iterable[TopicPartition], metadata: bool = False, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(
+        self,
+        partitions: TopicPartition | Iterable[TopicPartition],
+        metadata: bool = False,
+        timeout_ms: float | None = None,
+    ) -> Any:
+        """What the group has committed.
+
+        For one partition its offset, or with ``metadata`` an OffsetAndMetadata; for several a dict of
+        OffsetAndMetadata. None where nothing was committed.
+        """
+        with self._guard:
+            timer = self._timer(timeout_ms)
+            if not isinstance(partitions, TopicPartition):
+                return self._consumer.committed(arguments.partitions(partitions), timer)
+            found = self._consumer.committed((partitions,), timer)[partitions]
+            return found if found is None or metadata else found.offset
+
+    # --- questions to the cluster ------------------------------------------------------------------------------------
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds since the epoch); None where there is none."""
+        with self._guard:
+            wanted = arguments.timestamps(timestamps)
+            return self._components.offset_fetcher.offsets_for_times(wanted, self._timer(timeout_ms))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record of each partition. Positions stay."""
+        with self._guard:
+            wanted = arguments.partitions(partitions)
+            return self._components.offset_fetcher.beginning_offsets(wanted, self._timer(timeout_ms))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition that may be read. Positions stay."""
+        with self._guard:
+            wanted = arguments.partitions(partitions)
+            return self._components.offset_fetcher.end_offsets(wanted, self._timer(timeout_ms))
+
+    def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
+        """Where the partitions of ``topic`` live; none when there is no such topic."""
+        with self._guard:
+            known = self._components.metadata.fetch().partitions_for_topic(topic)
+            if known:
+                return list(known)
+            fetcher, allow = (
+                self._components.topic_metadata_fetcher,
+                self._components.metadata.allow_auto_topic_creation,
+            )
+            return fetcher.get_topic_metadata(topic, allow, self._timer(timeout_ms)) or []
+
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+        """The numbers of the partitions of ``topic``; none when there is no such topic."""
+        return {info.partition for info in self.partitions_for(topic, timeout_ms)}
+
+    def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """All topics that may be seen, without Kafka's own unless ``exclude.internal.topics`` is off."""
+        return set(self.list_topics(timeout_ms)) - (
+            _INTERNAL_TOPICS if self.config["exclude.internal.topics"] else frozenset()
+        )
+
+    def list_topics(self, timeout_ms: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics that may be seen, and where their partitions live."""
+        with self._guard:
+            return self._components.topic_metadata_fetcher.get_all_topic_metadata(self._timer(timeout_ms))
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
+        """Wait until the cluster is known; with ``refresh`` until it was asked again. False when time ran out."""
+        with self._guard:
+            if self._bootstrapped() and not refresh:
+                return True
+            return self._components.client.await_metadata_update(self._timer(timeout_ms))
+
+    def bootstrap_connected(self) -> bool:
+        """Whether a broker has told about the cluster."""
+        with self._guard:
+            return self._bootstrapped()
+
+    def _bootstrapped(self) -> bool:
+        return not self._components.metadata.fetch().is_bootstrap_configured
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member's place in its group, for a producer's ``send_offsets_to_transaction``."""
+        with self._guard:
+            return self._consumer.group().group_metadata
+
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Have the group share out its partitions anew, with the next poll (KIP-568)."""
+        with self._guard:
+            self._consumer.group().request_rejoin(reason or DEFAULT_REBALANCE_REASON)
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """All metrics: values by group and name, or with ``raw`` the metric objects by their full name."""
+        metrics = self._components.metrics
+        return metrics.metrics if raw else metrics.by_group()
+
+    def wakeup(self) -> None:
+        """Make the call under way in another thread, or else the next one that waits, raise WakeupError.
+
+        May be called from any thread and from signal handlers.
+        """
+        self._components.client.wakeup()
+
+    def close(
+        self,
+        autocommit: bool = True,
+        timeout_ms: float | None = None,
+        group_membership_operation: str = DEFAULT,
+    ) -> None:
+        """Commit the positions if that is automatic, leave the group, and close all connections.
+
+        Takes at most ``timeout_ms``, by default 30 s. ``group_membership_operation`` is "default" (static members stay,
+        others leave), "leave_group" or "remain_in_group" (KIP-1092). A second call does nothing. Raises what the
+        rebalance listener raised, after all is closed.
+        """
+        operation = arguments.group_membership_operation(group_membership_operation)
+        bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        if self._guard.forked:
+            self._guard.closed = True  # the parent's connections and membership are none of the child's business
+            return
+        self._guard.acquire()
+        try:
+            if not self._guard.closed:
+                # Open until it is done: the rebalance listener may use the consumer.
+                self._consumer.close(bound_ms, operation, auto_commit=autocommit)
+        finally:
+            self._guard.closed = True
+            self._guard.release()
+
+    def __enter__(self) -> KafkaConsumer[K, V]:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        """Close; after an exception without a commit, as the records at hand may not have been processed."""
+        self.close(autocommit=error_type is None)
+
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)
+        if consumer is None or self._guard.closed or self._guard.forked:
+            return
+        self._guard.closed = True
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+        consumer.abandon()
