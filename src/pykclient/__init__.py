@@ -7,15 +7,16 @@ Names are loaded when they are first used: ``import pykclient`` alone costs next
 
 from __future__ import annotations
 
+from pykclient.version import __version__
+
 TYPE_CHECKING = False  # typing's own costs more to import than all of this module
 if TYPE_CHECKING:
     from typing import Any
 
     from pykclient import errors
-    from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
-    from pykclient.consumer.kafka_consumer import KafkaConsumer
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+    from pykclient.consumer.kafka_consumer import KafkaConsumer
     from pykclient.errors import KafkaError
     from pykclient.producer.interceptors import ProducerInterceptor
     from pykclient.producer.kafka_producer import KafkaProducer
@@ -40,13 +41,10 @@ if TYPE_CHECKING:
         TopicPartition,
     )
 
-__version__ = "0.1.0"
-
 #: Public names and the modules that they live in.
 _HOME = {
     "ConsumerGroupMetadata": "types",
     "ConsumerInterceptor": "consumer.consumer_interceptors",
-    "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
     "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
     "ConsumerRecord": "types",
     "DefaultSerializer": "serialization",
@@ -74,12 +72,12 @@ __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerInterceptor",
     "ConsumerRebalanceListener",
-    "ConsumerRebalanceListener",
     "ConsumerRecord",
     "DefaultSerializer",
     "Deserializer",
     "JsonDeserializer",
     "JsonSerializer",
+    "KafkaConsumer",
     "KafkaError",
     "KafkaProducer",
     "OffsetAndMetadata",
