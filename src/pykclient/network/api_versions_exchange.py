@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from pykclient import __version__
 from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.network_receive import Frame
@@ -13,6 +12,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.protocol.wire import Reader
+from pykclient.version import __version__
 
 #: How brokers know us, in their logs and metrics.
 CLIENT_SOFTWARE_NAME = "pykclient"

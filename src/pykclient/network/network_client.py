@@ -361,7 +361,6 @@ class NetworkClient:
                 body = self._parse(in_flight, frame)
             except ProtocolError as error:
                 rejected.add(node_id)
-                self._log.warning("Closing the connection to %s: %s", self._name(node_id), error)
                 self._drop(responses, node_id, now_ms, error)
                 continue
             self._in_flight.complete_next(node_id)
@@ -472,10 +471,7 @@ class NetworkClient:
             node_id = node.id_string
             self._selector.close_channel(node_id)
             if self._connection_states.is_connecting(node_id) or self._connection_states.is_connected(node_id):
-                state = ChannelState(
-                    channel_state.LOCAL_CLOSE, cause=KafkaError("starting again from bootstrap servers")
-                )
-                self._process_disconnection(responses, node_id, now_ms, state)
+                self._process_disconnection(responses, node_id, now_ms, ChannelState(channel_state.LOCAL_CLOSE))
         self._updater.rebootstrap(now_ms)
 
     # --- connections -----------------------------------------------------------------------------------------------
@@ -542,20 +538,23 @@ class NetworkClient:
         if state.state == channel_state.AUTHENTICATION_FAILED and state.exception is not None:
             self._connection_states.authentication_failed(node_id, now_ms, state.exception)
             self._note_failure(node_id, f"authentication failed: {state.exception}")
-        elif state.state == channel_state.EXPIRED:
-            self._log.debug("Idle connection to %s was closed", self._name(node_id))
+        elif state.state == channel_state.EXPIRED or (state.state == channel_state.LOCAL_CLOSE and state.cause is None):
+            self._log.debug("Connection to %s was closed: %s", self._name(node_id), state.state)
         elif was_ready and not timed_out:
-            cause = reason_of(state.cause) if state.cause is not None else "connection lost"
-            self._log.info("Disconnected from %s: %s", self._name(node_id), cause)
+            level = logging.WARNING if isinstance(state.cause, ProtocolError) else logging.INFO
+            self._log.log(level, "Disconnected from %s: %s", self._name(node_id), self._cause(state))
         else:
             self._note_failure(node_id, self._reason(state))
         self._cancel_in_flight_requests(responses, node_id, now_ms, timed_out=timed_out)
         self._updater.handle_server_disconnect(now_ms, node_id, state.exception)
 
     @staticmethod
-    def _reason(state: ChannelState) -> str:
+    def _cause(state: ChannelState) -> str:
+        return reason_of(state.cause) if state.cause is not None else "connection lost"
+
+    def _reason(self, state: ChannelState) -> str:
         """Why a connection did not come to carry requests."""
-        cause = reason_of(state.cause) if state.cause is not None else "connection lost"
+        cause = self._cause(state)
         if state.state == channel_state.AUTHENTICATE:
             return f"{cause} during authentication (wrong security.protocol, or a firewall that blocks Kafka)"
         if state.state == channel_state.READY and isinstance(state.cause, ConnectionResetError):

@@ -1,0 +1,895 @@
+"""NetworkClient over a selector without sockets (after Java's NetworkClientTest)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import DisconnectError, IllegalStateError, SaslAuthenticationError, UnsupportedVersionError
+from pykclient.log_context import LogContext
+from pykclient.network import channel_state
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.cluster_connection_states import BackoffConfig
+from pykclient.network.metadata import Metadata
+from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
+from pykclient.network.network_client import NetworkClient, NetworkClientConfig
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import encode_response
+from pykclient.protocol.message import Request
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykclient.protocol.messages.produce import ProduceRequest
+from pykclient.types import Node, TopicPartition
+from tests.support.mock_clock import MockClock
+from tests.support.mock_selector import MockSelector
+
+NODE = Node(0, "127.0.0.1", 9092)
+REQUEST_TIMEOUT_MS = 1_000
+BACKOFF_MS = 50
+
+
+class Resolver:
+    """Answers from a table; ``None`` is a name that does not exist."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[str] | None] = {}
+        self.asked: list[str] = []
+
+    def resolve(self, host: str) -> list[str]:
+        self.asked.append(host)
+        found = self.answers.get(host, [host])
+        if found is None:
+            raise OSError(-2, "Name or service not known")
+        return found
+
+
+class Fixture:
+    """A client, its selector and its clock."""
+
+    def __init__(
+        self,
+        metadata: Metadata | MetadataUpdater | None = None,
+        *,
+        discover: bool = True,
+        backoff_max_ms: int = BACKOFF_MS,
+        rebootstrap_trigger_ms: int | None = None,
+    ) -> None:
+        self.clock = MockClock()
+        self.selector = MockSelector(self.clock)
+        self.api_versions = ApiVersions()
+        self.resolver = Resolver()
+        self.metadata = metadata or ManualMetadataUpdater([NODE])
+        config = NetworkClientConfig(
+            client_id="test",
+            max_in_flight_requests_per_connection=5,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            backoff=BackoffConfig(BACKOFF_MS, backoff_max_ms, 200, 800),
+            discover_broker_versions=discover,
+            rebootstrap_trigger_ms=rebootstrap_trigger_ms,
+            host_resolver=self.resolver,
+            rng=random.Random(7),
+        )
+        self.client = NetworkClient(config, self.selector, self.metadata, self.api_versions, self.clock, LogContext())
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    def poll(self, timeout_ms: int = 1) -> list[ClientResponse]:
+        return self.client.poll(timeout_ms, self.now)
+
+    def await_ready(self, node: Node = NODE, versions: dict[int, tuple[int, int]] | None = None) -> None:
+        """Connect, and answer the ApiVersions request."""
+        self.client.ready(node, self.now)
+        for _ in range(5):
+            self.poll()
+            for request in self.selector.pending(node.id_string):
+                if request.header.api_key == ApiKeys.API_VERSIONS:
+                    self.selector.respond(node.id_string, api_versions(versions))
+            if self.client.can_send_request(node.id_string, self.now):
+                return
+        raise AssertionError("not ready")
+
+    def send(
+        self,
+        message: Request | None = None,
+        node: Node = NODE,
+        *,
+        timeout_ms: int | None = None,
+        expect_response: bool = True,
+    ) -> tuple[ClientRequest, list[ClientResponse]]:
+        """Send a request; its response will be in the list."""
+        got: list[ClientResponse] = []
+        builder = RequestBuilder(message or HeartbeatRequest(group_id="g", member_id="m"))
+        request = self.client.new_client_request(
+            node.id_string, builder, self.now, expect_response, timeout_ms, got.append
+        )
+        self.client.send(request, self.now)
+        return request, got
+
+
+def api_versions(versions: dict[int, tuple[int, int]] | None = None, error_code: int = 0) -> ApiVersionsResponse:
+    known = {key: (ApiKeys.oldest_version(key), ApiKeys.latest_version(key)) for key in ApiKeys.all()}
+    known.update(versions or {})
+    return ApiVersionsResponse(
+        error_code=error_code,
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=latest)
+            for key, (oldest, latest) in known.items()
+        ],
+    )
+
+
+def metadata_response(*nodes: Node, error_code: int = 0) -> MetadataResponse:
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port) for node in nodes
+    ]
+    return MetadataResponse(brokers=brokers, cluster_id="c", controller_id=-1, error_code=error_code)
+
+
+# --- requests and responses ------------------------------------------------------------------------------------------
+
+
+def test_a_request_to_a_node_that_is_not_ready_is_refused() -> None:
+    f = Fixture()
+    with pytest.raises(IllegalStateError, match="not ready"):
+        f.send()
+
+
+@pytest.mark.parametrize("discover", [True, False])
+def test_request_and_response(discover: bool) -> None:
+    f = Fixture(discover=discover)
+    f.await_ready()
+    request, got = f.send()
+    assert f.client.in_flight_request_count() == f.client.in_flight_request_count("0") == 1
+    assert f.poll() == []
+    f.selector.respond("0", HeartbeatResponse(error_code=3))
+    (response,) = f.poll()
+    assert got == [response]
+    assert response.has_response
+    assert response.response_body.error_code == 3
+    assert response.correlation_id == request.correlation_id
+    assert response.api_version == ApiKeys.latest_version(ApiKeys.HEARTBEAT)
+    assert response.request_latency_ms == 2
+    assert not f.client.has_in_flight_requests()
+
+
+def test_several_responses_of_one_poll_come_in_order() -> None:
+    f = Fixture()
+    f.await_ready()
+    sent = [f.send()[0].correlation_id for _ in range(3)]
+    for _ in range(3):
+        f.selector.respond("0", HeartbeatResponse())
+    assert [response.correlation_id for response in f.poll()] == sent
+
+
+def test_the_limit_of_requests_in_flight() -> None:
+    f = Fixture()
+    f.await_ready()
+    for _ in range(5):
+        assert f.client.is_ready(NODE, f.now)
+        f.send()
+    assert not f.client.is_ready(NODE, f.now)
+    f.selector.respond("0", HeartbeatResponse())
+    f.poll()
+    assert f.client.is_ready(NODE, f.now)
+
+
+def test_no_request_while_the_last_one_is_not_out() -> None:
+    f = Fixture()
+    f.await_ready()
+    f.selector.hold_sends = True
+    f.send()
+    assert not f.client.is_ready(NODE, f.now)
+    f.selector.complete_send(f.selector.requests[0].send)
+    assert f.client.is_ready(NODE, f.now)
+
+
+def test_a_request_that_expects_no_response_is_complete_when_it_is_out() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, with_response = f.send()
+    _, without = f.send(ProduceRequest(acks=0, timeout_ms=1), expect_response=False)
+    _, with_response_too = f.send()
+    f.poll()
+    assert len(without) == 1
+    assert not without[0].has_response
+    assert not without[0].disconnected
+    assert f.client.in_flight_request_count("0") == 2
+    f.selector.requests = [r for r in f.selector.requests if r.header.api_key == ApiKeys.HEARTBEAT]
+    f.selector.respond("0", HeartbeatResponse())
+    f.selector.respond("0", HeartbeatResponse())
+    f.poll()
+    assert with_response
+    assert with_response_too
+
+
+def test_a_callback_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    f = Fixture()
+    f.await_ready()
+
+    def fail(_response: ClientResponse) -> None:
+        raise ValueError("callback")
+
+    builder = RequestBuilder(HeartbeatRequest())
+    f.client.send(f.client.new_client_request("0", builder, f.now, True, callback=fail), f.now)
+    _, got = f.send()
+    f.selector.respond("0", HeartbeatResponse())
+    f.selector.respond("0", HeartbeatResponse())
+    assert len(f.poll()) == 2
+    assert got
+    assert "callback" in caplog.text
+
+
+def test_correlation_ids_leave_out_those_of_sasl() -> None:
+    f = Fixture()
+    f.client._correlation_id = (1 << 31) - 1 - 8
+    ids = [f.client.new_client_request("0", RequestBuilder(HeartbeatRequest()), 0, True).correlation_id for _ in "ab"]
+    assert ids == [(1 << 31) - 1 - 8, 0]
+
+
+def test_a_version_that_the_node_lacks_is_answered_by_the_next_poll() -> None:
+    f = Fixture()
+    f.await_ready(versions={ApiKeys.HEARTBEAT: (90, 99)})
+    request, got = f.send()
+    (response,) = f.poll()
+    assert got == [response]
+    assert isinstance(response.version_mismatch, UnsupportedVersionError)
+    assert not response.disconnected
+    assert not f.client.has_in_flight_requests()
+    assert f.selector.pending("0") == []
+    assert response.correlation_id == request.correlation_id
+
+
+def test_the_newest_version_that_both_know_is_used() -> None:
+    f = Fixture()
+    f.await_ready(versions={ApiKeys.HEARTBEAT: (0, 2)})
+    f.send()
+    assert f.selector.requests[0].header.api_version == 2
+
+
+# --- timeouts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_late_answer_closes_the_connection() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, got = f.send()
+    _, other = f.send(timeout_ms=60_000)
+    f.poll(REQUEST_TIMEOUT_MS + 1)  # the poll itself waits no longer than the default timeout
+    assert not got
+    f.poll()
+    f.poll()
+    assert got[0].disconnected
+    assert got[0].timed_out
+    assert other[0].disconnected  # on the same connection
+    assert f.client.connection_failed(NODE)
+    assert not f.selector.is_channel_ready("0")
+
+
+def test_a_request_may_have_a_timeout_of_its_own() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, got = f.send(timeout_ms=10)
+    f.poll(10)
+    assert not got
+    f.poll(1)
+    assert got[0].timed_out
+
+
+def test_throttled_time_does_not_count_towards_the_timeout() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, first = f.send()
+    _, second = f.send()
+    f.selector.respond("0", HeartbeatResponse(throttle_time_ms=5_000))
+    f.poll()
+    assert first
+    f.clock.advance(REQUEST_TIMEOUT_MS + 10)
+    f.poll(0)
+    assert not second
+    f.clock.advance(5_000)
+    f.poll(0)
+    assert second[0].timed_out
+
+
+def test_a_connection_that_does_not_stand_in_time_is_dropped() -> None:
+    f = Fixture()
+    f.selector.auto_connect = False
+    f.client.ready(NODE, f.now)
+    f.poll(150)
+    assert f.client.connection_delay_ms(NODE, f.now) > 0
+    assert not f.client.connection_failed(NODE)
+    f.poll(100)
+    assert f.client.connection_failed(NODE)
+    assert "no connection within" in f.client.connection_report()
+
+
+# --- API versions ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_request_asks_for_versions_and_tells_who_we_are() -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.poll()
+    (request,) = f.selector.requests
+    assert isinstance(request.body, ApiVersionsRequest)
+    assert request.header.api_version == ApiKeys.latest_version(ApiKeys.API_VERSIONS)
+    assert request.body.client_software_name == "pykclient"
+    assert request.body.client_software_version
+    assert request.header.client_id == "test"
+    assert not f.client.is_ready(NODE, f.now)
+
+
+def unsupported(api_versions_max: int | None) -> bytes:
+    """The answer of a node that does not know the version: always version 0."""
+    keys = []
+    if api_versions_max is not None:
+        keys = [ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=api_versions_max)]
+    body = ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=keys)
+    return encode_response(body, 0, 0).getvalue()[4:]
+
+
+@pytest.mark.parametrize(("told", "expected"), [(2, 2), (None, 0), (99, 3), (4, 3)])
+def test_the_versions_are_asked_for_again_in_a_version_that_the_node_knows(told: int | None, expected: int) -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.poll()
+    f.selector.requests.clear()
+    f.selector.receive("0", unsupported(told))
+    f.poll()
+    assert f.selector.requests[0].header.api_version == expected
+    f.selector.respond("0", api_versions())
+    f.poll()
+    assert f.client.is_ready(NODE, f.now)
+
+
+@pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 9, b"\0\0\0\1\0\x12\0"])
+def test_a_malformed_refusal_means_version_0(body: bytes) -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.poll()
+    f.selector.requests.clear()
+    f.selector.receive("0", b"\0\0\0\0\0\x23" + body)
+    f.poll()
+    assert f.selector.requests[0].header.api_version == 0
+
+
+def test_a_node_that_knows_no_version_of_api_versions_is_left() -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.poll()
+    f.selector.requests.clear()
+    f.selector.receive("0", unsupported(0))
+    f.poll()
+    f.selector.respond("0", api_versions(error_code=UnsupportedVersionError.code))
+    f.poll()
+    assert f.client.connection_failed(NODE)
+    assert "refused to tell its API versions" in f.client.connection_report()
+
+
+def test_another_error_of_api_versions_closes_the_connection() -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.poll()
+    f.selector.respond("0", api_versions(error_code=errors.InvalidRequestError.code))
+    f.poll()
+    assert f.client.connection_failed(NODE)
+
+
+def test_versions_are_forgotten_with_the_connection() -> None:
+    f = Fixture()
+    f.await_ready()
+    assert f.api_versions.get("0") is not None
+    f.selector.disconnect("0")
+    f.poll()
+    assert f.api_versions.get("0") is None
+
+
+def test_versions_are_asked_for_only_when_the_handshake_is_done() -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.selector.ready.clear()  # connected, but a handshake is going on
+    f.poll()
+    assert not f.selector.requests
+    f.selector.ready.add("0")
+    f.poll()
+    assert f.selector.requests
+
+
+# --- connections lost ------------------------------------------------------------------------------------------------
+
+
+def test_all_requests_are_answered_when_the_connection_is_lost_oldest_first() -> None:
+    f = Fixture()
+    f.await_ready()
+    sent = [f.send()[0].correlation_id for _ in range(3)]
+    f.selector.disconnect("0")
+    responses = f.poll()
+    assert [response.correlation_id for response in responses] == sent
+    assert all(response.disconnected and not response.timed_out for response in responses)
+    assert not f.client.has_in_flight_requests()
+
+
+def test_responses_that_came_before_the_end_count() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, first = f.send()
+    _, second = f.send()
+    f.selector.respond("0", HeartbeatResponse())
+    f.selector.disconnect("0")
+    f.poll()
+    assert first[0].has_response
+    assert second[0].disconnected
+
+
+def test_disconnect_answers_pending_requests_with_the_next_poll() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, got = f.send()
+    f.client.disconnect("0")
+    assert not got
+    (response,) = f.poll()
+    assert response.disconnected
+    assert f.client.connection_failed(NODE)
+    f.client.disconnect("0")  # a second time changes nothing
+
+
+def test_close_node_forgets_pending_requests() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, got = f.send()
+    f.client.close_node("0")
+    assert f.poll() == []
+    assert not got
+    assert not f.client.has_in_flight_requests("0")
+    assert f.client.connection_delay_ms(NODE, f.now) == 0
+    f.await_ready()
+
+
+def test_the_backoff_grows_and_is_reset_by_success() -> None:
+    f = Fixture(backoff_max_ms=1_000)
+    delays = []
+    for _ in range(6):
+        f.client.ready(NODE, f.now)
+        f.selector.disconnect("0")
+        f.poll(0)
+        delays.append(f.client.connection_delay_ms(NODE, f.now))
+        f.clock.advance(delays[-1])
+    for attempt, delay in enumerate(delays):
+        expected = min(BACKOFF_MS * 2**attempt, 1_000)
+        assert 0.8 * expected - 1 <= delay <= min(1.2 * expected, 1_000)
+    f.await_ready()
+    f.selector.disconnect("0")
+    f.poll(0)
+    assert f.client.connection_delay_ms(NODE, f.now) <= 1.2 * BACKOFF_MS
+
+
+def test_delays_by_state() -> None:
+    f = Fixture()
+    assert f.client.connection_delay_ms(NODE, f.now) == 0
+    f.await_ready()
+    assert f.client.connection_delay_ms(NODE, f.now) == f.client.poll_delay_ms(NODE, f.now) == FOREVER_MS
+    f.selector.disconnect("0")
+    f.poll(0)
+    assert f.client.connection_delay_ms(NODE, f.now) == BACKOFF_MS
+    assert not f.client.ready(NODE, f.now)
+    assert "0" not in f.selector.ready  # too early
+    f.clock.advance(BACKOFF_MS)
+    f.client.ready(NODE, f.now)
+    assert "0" in f.selector.ready
+
+
+def test_failed_authentication() -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    error = SaslAuthenticationError("wrong password")
+    f.selector.disconnect("0", channel_state.AUTHENTICATION_FAILED, exception=error)
+    f.poll()
+    assert f.client.authentication_error(NODE) is error
+    assert f.client.connection_failed(NODE)
+    assert "wrong password" in f.client.connection_report()
+    f.clock.advance(2 * BACKOFF_MS)
+    f.await_ready()
+    assert f.client.authentication_error(NODE) is None
+
+
+def test_addresses_are_tried_in_turn_and_asked_for_again_when_all_failed() -> None:
+    node = Node(0, "kafka", 9092)
+    f = Fixture(ManualMetadataUpdater([node]))
+    f.resolver.answers["kafka"] = ["10.0.0.1", "10.0.0.2"]
+    f.selector.auto_connect = False
+    tried = []
+    for _ in range(4):
+        f.client.ready(node, f.now)
+        tried.append(f.selector.addresses["0"].ip)
+        f.selector.disconnect("0", channel_state.NOT_CONNECTED)
+        f.poll(0)
+        f.clock.advance(BACKOFF_MS)
+    assert tried == ["10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.2"]
+    assert f.resolver.asked == ["kafka"] * 2
+
+
+def test_after_a_lost_connection_another_address_comes_first() -> None:
+    node = Node(0, "kafka", 9092)
+    f = Fixture(ManualMetadataUpdater([node]))
+    f.resolver.answers["kafka"] = ["10.0.0.1", "10.0.0.2"]
+    f.await_ready(node)
+    f.selector.disconnect("0")
+    f.poll(0)
+    f.clock.advance(BACKOFF_MS)
+    f.client.ready(node, f.now)
+    assert f.selector.addresses["0"].ip == "10.0.0.2"
+    assert f.resolver.asked == ["kafka"] * 2  # the DNS was asked again
+
+
+def test_a_name_that_does_not_exist_is_reported() -> None:
+    node = Node(0, "misspelt", 9092)
+    f = Fixture(ManualMetadataUpdater([node]))
+    f.resolver.answers["misspelt"] = None
+    assert not f.client.ready(node, f.now)
+    assert f.client.connection_failed(node)
+    assert f.client.connection_report() == (
+        "1 of 1 brokers could not be reached (misspelt:9092: Name or service not known). The bootstrap servers gave "
+        "these addresses: check that the brokers' advertised.listeners can be reached from here"
+    )
+
+
+def test_a_node_whose_port_is_none_cannot_be_connected_to() -> None:
+    f = Fixture()
+    f.selector.connect_error = None
+    with pytest.raises(errors.IllegalArgumentError):
+        f.client.ready(Node(3, "", -1), f.now)
+
+
+# --- throttling ------------------------------------------------------------------------------------------------------
+
+
+def test_a_throttled_node_gets_no_requests_for_a_while() -> None:
+    f = Fixture()
+    f.await_ready()
+    f.send()
+    f.selector.respond("0", HeartbeatResponse(throttle_time_ms=100))
+    f.poll()
+    assert not f.client.is_ready(NODE, f.now)
+    assert f.client.throttle_delay_ms(NODE, f.now) == f.client.poll_delay_ms(NODE, f.now) == 100
+    assert f.client.connection_delay_ms(NODE, f.now) == FOREVER_MS
+    assert not f.client.has_ready_nodes(f.now)
+    f.clock.advance(100)
+    assert f.client.is_ready(NODE, f.now)
+    assert f.client.has_ready_nodes(f.now)
+
+
+def test_old_brokers_have_waited_themselves() -> None:
+    f = Fixture()
+    f.await_ready(versions={ApiKeys.HEARTBEAT: (0, 1)})
+    f.send()
+    f.selector.respond("0", HeartbeatResponse(throttle_time_ms=100))
+    f.poll()
+    assert f.client.is_ready(NODE, f.now)
+
+
+# --- the least loaded node -------------------------------------------------------------------------------------------
+
+
+def test_least_loaded_node_prefers_idle_then_busy_then_connecting_then_unconnected() -> None:
+    nodes = [Node(id, f"10.0.0.{id}", 9092) for id in range(4)]
+    f = Fixture(ManualMetadataUpdater(nodes))
+    assert f.client.least_loaded_node(f.now).node in nodes
+    assert not f.client.least_loaded_node(f.now).at_least_one_connection_ready
+    f.selector.auto_connect = False
+    f.client.ready(nodes[3], f.now)
+    assert f.client.least_loaded_node(f.now).node is nodes[3]  # connecting
+    f.selector.auto_connect = True
+    f.await_ready(nodes[0])
+    f.await_ready(nodes[1])
+    f.send(node=nodes[0])
+    assert f.client.least_loaded_node(f.now).node is nodes[1]  # idle
+    f.send(node=nodes[1])
+    f.send(node=nodes[1])
+    assert f.client.least_loaded_node(f.now).node is nodes[0]  # one request instead of two
+    assert f.client.least_loaded_node(f.now).at_least_one_connection_ready
+
+
+def test_least_loaded_node_is_the_one_tried_longest_ago() -> None:
+    nodes = [Node(id, f"10.0.0.{id}", 9092) for id in range(3)]
+    f = Fixture(ManualMetadataUpdater(nodes))
+    for node in (nodes[1], nodes[0]):
+        f.client.ready(node, f.now)
+        f.selector.disconnect(node.id_string)
+        f.poll(10)
+    f.clock.advance(BACKOFF_MS)
+    assert f.client.least_loaded_node(f.now).node is nodes[2]
+    f.client.ready(nodes[2], f.now)
+    f.selector.disconnect("2")
+    f.poll(10)
+    f.clock.advance(BACKOFF_MS)
+    assert f.client.least_loaded_node(f.now).node is nodes[1]
+
+
+def test_no_node_is_available_while_all_back_off() -> None:
+    f = Fixture()
+    f.client.ready(NODE, f.now)
+    f.selector.disconnect("0")
+    f.poll(0)
+    found = f.client.least_loaded_node(f.now)
+    assert found.node is None
+    assert not found.has_node_available_or_connection_ready
+
+
+def test_a_cluster_without_nodes_is_an_error() -> None:
+    f = Fixture(ManualMetadataUpdater())
+    with pytest.raises(IllegalStateError, match="no nodes"):
+        f.client.least_loaded_node(f.now)
+
+
+# --- closing ---------------------------------------------------------------------------------------------------------
+
+
+def test_initiate_close_wakes_the_poll_and_refuses_more() -> None:
+    f = Fixture()
+    f.await_ready()
+    assert f.client.active
+    f.client.initiate_close()
+    assert f.selector.wakeups == 1
+    assert not f.client.active
+    with pytest.raises(DisconnectError, match="closing"):
+        f.poll()
+    with pytest.raises(DisconnectError):
+        f.send()
+    f.client.close()
+    f.client.close()
+    assert f.selector.closed
+
+
+# --- hostile nodes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (b"", "answered request 0"),
+        (b"\0\0", "answered request"),
+        (b"\0\0\0\x63\0\0\0\0", "answered request 99"),
+        (b"\0\0\0\1", "unreadable"),
+        (b"\0\0\0\1\xff\xff\xff\xff\xff", "unreadable"),
+    ],
+)
+def test_a_frame_that_is_no_answer_closes_the_connection(
+    frame: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    f = Fixture()
+    f.await_ready()
+    _, got = f.send()
+    _, second = f.send()
+    f.selector.receive("0", frame)
+    f.selector.receive("0", frame)
+    f.poll()
+    assert got[0].disconnected
+    assert second[0].disconnected
+    assert f.client.connection_failed(NODE)
+    assert f.client.connection_delay_ms(NODE, f.now) > 0
+    assert said in caplog.text
+    assert "WARNING" in caplog.text
+    f.clock.advance(BACKOFF_MS)
+    f.await_ready()
+
+
+def test_an_answer_that_nobody_asked_for_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    f = Fixture()
+    f.await_ready()
+    f.selector.receive("0", b"\0\0\0\0\0\0\0\0")
+    f.poll()
+    assert f.client.connection_failed(NODE)
+    assert "nobody had asked for" in caplog.text
+
+
+def test_an_unknown_error_code_is_left_to_the_caller() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, got = f.send()
+    f.selector.respond("0", HeartbeatResponse(error_code=32_000))
+    f.poll()
+    assert got[0].response_body.error_code == 32_000
+
+
+def test_a_failure_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    f = Fixture()
+    f.selector.connect_error = ConnectionRefusedError(111, "Connection refused")
+    for _ in range(5):
+        f.client.ready(NODE, f.now)
+        f.clock.advance(2 * BACKOFF_MS)
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+
+
+# --- metadata --------------------------------------------------------------------------------------------------------
+
+
+def bootstrapped(**options: int | None) -> tuple[Fixture, Metadata]:
+    metadata = Metadata(100, 100, 300_000, LogContext())
+    metadata.bootstrap([("127.0.0.1", 9092), ("127.0.0.2", 9092)])
+    return Fixture(metadata, **options), metadata  # type: ignore[arg-type]
+
+
+def fetch_metadata(f: Fixture, response: MetadataResponse) -> str:
+    """Poll until a metadata request is sent, and answer it; the id of the node that was asked."""
+    for _ in range(20):
+        f.poll(20)
+        for request in list(f.selector.requests):
+            if request.header.api_key == ApiKeys.API_VERSIONS:
+                f.selector.respond(request.node_id, api_versions())
+            elif request.header.api_key == ApiKeys.METADATA:
+                f.selector.respond(request.node_id, response)
+                f.poll(0)
+                return request.node_id
+    raise AssertionError("no metadata request was sent")
+
+
+def test_metadata_is_fetched_without_being_asked_for() -> None:
+    f, metadata = bootstrapped()
+    assert fetch_metadata(f, metadata_response(NODE)) in ("-1", "-2")
+    assert metadata.fetch().nodes == (NODE,)
+    assert not metadata.fetch().is_bootstrap_configured
+    f.poll()
+    assert f.selector.requests == []
+    f.clock.advance(300_000)
+    fetch_metadata(f, metadata_response(NODE))
+
+
+def test_other_requests_wait_while_metadata_is_due() -> None:
+    f, metadata = bootstrapped()
+    fetch_metadata(f, metadata_response(NODE))
+    f.await_ready()
+    assert f.client.is_ready(NODE, f.now)
+    f.clock.advance(200)
+    metadata.request_update(True)
+    assert not f.client.is_ready(NODE, f.now)
+    fetch_metadata(f, metadata_response(NODE))
+    assert f.client.is_ready(NODE, f.now)
+
+
+def test_a_metadata_response_without_brokers_is_tried_again() -> None:
+    f, metadata = bootstrapped()
+    fetch_metadata(f, metadata_response())
+    assert metadata.fetch().is_bootstrap_configured
+    f.clock.advance(120)
+    fetch_metadata(f, metadata_response(NODE))
+    assert not metadata.fetch().is_bootstrap_configured
+
+
+def test_a_lost_connection_makes_metadata_due_after_its_backoff() -> None:
+    f, metadata = bootstrapped()
+    fetch_metadata(f, metadata_response(NODE))
+    f.await_ready()
+    f.selector.disconnect("0")
+    f.poll(0)
+    assert metadata.update_requested
+
+
+def test_a_lost_metadata_request_is_sent_again() -> None:
+    f, _ = bootstrapped()
+    for _ in range(5):
+        f.poll()
+        for request in list(f.selector.requests):
+            if request.header.api_key == ApiKeys.API_VERSIONS:
+                f.selector.respond(request.node_id, api_versions())
+    (request,) = f.selector.requests
+    assert isinstance(request.body, MetadataRequest)
+    f.selector.requests.clear()
+    f.selector.disconnect(request.node_id)
+    f.poll(200)
+    fetch_metadata(f, metadata_response(NODE))
+
+
+def test_failed_authentication_is_fatal_to_metadata() -> None:
+    f, metadata = bootstrapped()
+    f.poll()
+    error = SaslAuthenticationError("no")
+    (node_id,) = f.selector.ready
+    f.selector.disconnect(node_id, channel_state.AUTHENTICATION_FAILED, exception=error)
+    f.poll()
+    with pytest.raises(SaslAuthenticationError):
+        metadata.maybe_throw_fatal_exception()
+
+
+def test_the_report_names_each_bootstrap_server() -> None:
+    f, _ = bootstrapped()
+    f.selector.connect_error = ConnectionRefusedError(111, "Connection refused")
+    for _ in range(20):
+        f.poll(20)
+    report = f.client.connection_report()
+    assert report.startswith("2 of 2 bootstrap servers could not be reached (")
+    assert "127.0.0.1:9092: Connection refused, nothing listens there" in report
+    assert "127.0.0.2:9092: Connection refused, nothing listens there" in report
+    assert len(f.client.unreachable) == 2
+
+
+def test_no_metadata_for_too_long_starts_again_from_the_bootstrap_servers() -> None:
+    f, metadata = bootstrapped(rebootstrap_trigger_ms=1_000)
+    gone = Node(7, "10.9.9.9", 9092)
+    fetch_metadata(f, metadata_response(gone))
+    f.clock.advance(300_000)
+    f.selector.auto_connect = False
+    f.poll()
+    assert not metadata.fetch().is_bootstrap_configured
+    for _ in range(200):
+        f.poll(100)
+        if metadata.fetch().is_bootstrap_configured:
+            break
+    assert metadata.fetch().is_bootstrap_configured
+    f.selector.auto_connect = True
+    fetch_metadata(f, metadata_response(NODE))
+
+
+def test_when_no_node_is_left_to_try_the_bootstrap_servers_are() -> None:
+    f, metadata = bootstrapped(rebootstrap_trigger_ms=300_000, backoff_max_ms=2_000)
+    fetch_metadata(f, metadata_response(NODE))
+    f.selector.connect_error = ConnectionRefusedError(111, "Connection refused")
+    metadata.request_update(True)
+    for node_id in list(f.selector.ready):
+        f.selector.disconnect(node_id)
+    for _ in range(10):
+        f.clock.advance(100)
+        f.poll(0)
+        if metadata.fetch().is_bootstrap_configured:
+            return
+    raise AssertionError("still waits for a node that is gone")
+
+
+def test_a_broker_can_ask_for_a_new_start() -> None:
+    f, metadata = bootstrapped(rebootstrap_trigger_ms=300_000)
+    fetch_metadata(f, metadata_response(NODE))
+    f.await_ready()
+    f.send()
+    f.selector.requests.clear()
+    f.clock.advance(200)
+    metadata.request_update(True)
+    f.poll()
+    f.selector.requests = [r for r in f.selector.requests if r.header.api_key == ApiKeys.METADATA]
+    if f.selector.requests:
+        node_id = f.selector.requests[0].node_id
+        body = metadata_response(NODE, error_code=errors.RebootstrapRequiredError.code)
+        # The heartbeat's answer is due first on this connection, unless another one was asked.
+        if node_id == "0":
+            f.selector.receive("0", encode_response(HeartbeatResponse(), 4, got_id(f)).getvalue()[4:])
+        f.selector.respond(node_id, body)
+        f.poll(0)
+    assert metadata.fetch().is_bootstrap_configured
+
+
+def got_id(f: Fixture) -> int:
+    in_flight = f.client._in_flight.peek_next("0")
+    assert in_flight is not None
+    return in_flight.request.correlation_id
+
+
+def test_without_rebootstrap_the_broker_s_wish_is_ignored() -> None:
+    f, metadata = bootstrapped(rebootstrap_trigger_ms=None)
+    fetch_metadata(f, metadata_response(NODE, error_code=errors.RebootstrapRequiredError.code))
+    assert not metadata.fetch().is_bootstrap_configured
+
+
+def test_leader_epochs_of_old_brokers_are_not_relied_on() -> None:
+    metadata = Metadata(100, 100, 300_000, LogContext())
+    metadata.bootstrap([("127.0.0.1", 9092)])
+    f = Fixture(metadata)
+    partition = MetadataResponse.MetadataResponsePartition(
+        partition_index=0, leader_id=0, leader_epoch=5, replica_nodes=[0], isr_nodes=[0]
+    )
+    response = metadata_response(NODE)
+    response.topics = [MetadataResponse.MetadataResponseTopic(name="t", partitions=[partition])]
+    f.client.ready(metadata.fetch().nodes[0], f.now)
+    f.poll()
+    f.selector.respond("-1", api_versions({ApiKeys.METADATA: (1, 8)}))
+    f.poll()
+    f.poll()
+    f.selector.respond("-1", response)
+    f.poll()
+    assert metadata.fetch().partition_count_for_topic("t") == 1
+    assert metadata.last_seen_leader_epoch(TopicPartition("t", 0)) is None
