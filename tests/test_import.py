@@ -70,7 +70,7 @@ def test_configuration_loads_fast(compiled: dict[str, str]) -> None:
 
 
 def test_a_client_loads_fast(compiled: dict[str, str]) -> None:
-    """It takes 20 ms on the machine that it was written on; importing confluent_kafka takes 67, kafka-python 300."""
+    """It takes 30 ms on the machine that it was written on; importing confluent_kafka takes 67, kafka-python 300."""
     assert import_ms("from pykclient import KafkaProducer", compiled) < 60
 
 
