@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 from pykclient.record import Compression, CompressionType
-
-from .strategies import CODECS
+from tests.record.strategies import CODECS
 
 TEXT = b"the quick brown fox jumps over the lazy dog; " * 5000
 

@@ -10,18 +10,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykclient.errors import CorruptRecordError
 from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder, Record
+from pykclient.record.checksum import crc32c
 from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, compute_attributes, write_header
 from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD
 from pykclient.record.varint import encode_varint
 from pykclient.types import CREATE_TIME
-
-from .strategies import CODECS, build, legacy_batches, v2_batches
+from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 
 OWNER = CursorOwner("t", 0)
 LIMIT = 1 << 20

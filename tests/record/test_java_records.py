@@ -8,8 +8,7 @@ import pytest
 
 from pykclient.record import ControlRecordType, MemoryRecords, Record, estimate_size_in_bytes_upper_bound
 from pykclient.types import NO_TIMESTAMP_TYPE
-
-from .oracle import (
+from tests.record.oracle import (
     TIMESTAMP_TYPE_TEXT,
     BatchSpec,
     all_specs,

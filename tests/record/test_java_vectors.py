@@ -6,8 +6,7 @@ import pytest
 
 from pykclient.record import MemoryRecords
 from pykclient.record.record_batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_OVERHEAD_V0
-
-from .oracle import BatchSpec, codec_of, read_vectors, to_text
+from tests.record.oracle import BatchSpec, codec_of, read_vectors, to_text
 
 VECTORS = read_vectors()
 

@@ -13,8 +13,7 @@ from pykclient.record import (
 )
 from pykclient.record.default_record_batch import write_empty_header
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
-
-from .strategies import build
+from tests.record.strategies import build
 
 ONE = build([Record(7, 5, b"k", b"v")])
 TWO = build([Record(8, 5, b"k", b"v"), Record(9, 6, None, None)], compression=Compression.of("lz4"))

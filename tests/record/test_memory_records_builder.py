@@ -20,8 +20,7 @@ from pykclient.record import (
     record_batch_overhead,
 )
 from pykclient.types import LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
-
-from .strategies import CODECS, legacy_batches, record_lists, v2_batches
+from tests.record.strategies import CODECS, legacy_batches, record_lists, v2_batches
 
 
 def only_batch(builder: MemoryRecordsBuilder) -> DefaultRecordBatch:
@@ -284,6 +283,9 @@ def test_records_that_cannot_be() -> None:
             builder.append_with_offset(offset, 0, None, None)
     with pytest.raises(IllegalArgumentError, match="timestamp -2 is negative"):
         builder.append(-2, None, None)
+    for magic in (1, 2):
+        with pytest.raises(IllegalArgumentError, match="more than 64 bits"):
+            MemoryRecordsBuilder(magic=magic).append(1 << 63, None, None)
     with pytest.raises(IllegalArgumentError, match="must be a string, not NoneType"):
         builder.append(0, None, None, [(None, b"")])  # type: ignore[list-item]
     with pytest.raises(IllegalArgumentError, match="control"):

@@ -19,8 +19,7 @@ from pykclient.record import (
     RecordBatch,
 )
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers, TopicPartition
-
-from .strategies import CODECS, build, legacy_batches, v2_batches
+from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 
 OWNER = CursorOwner("orders", 3)
 

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykclient.errors import CorruptRecordError
+from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.record.varint import (
     VARINTS,
+    Varints,
     encode_varint,
     read_varint,
     rest_of_varlong,
@@ -46,11 +47,18 @@ def test_int32_round_trip(number: int) -> None:
     assert size_of_varint(number) == len(encoded)
 
 
-def test_the_table_does_not_grow() -> None:
-    before = len(VARINTS)
-    assert VARINTS[1 << 40] == encode_varint(1 << 40)
-    assert VARINTS[-5] == encode_varint(-5)
-    assert len(VARINTS) == before
+def test_the_table_keeps_small_numbers_only() -> None:
+    table = Varints()
+    for number in (0, 100, 8191, 8192, 1 << 40, -1, -5):
+        for _ in range(2):
+            assert table[number] == encode_varint(number)
+    assert sorted(table) == [0, 100, 8191]
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1])
+def test_more_than_64_bits(number: int) -> None:
+    with pytest.raises(IllegalArgumentError, match="does not fit 64 bits"):
+        encode_varint(number)
 
 
 def test_too_many_bytes() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
-from .compression_ratio_estimator import CompressionRatioEstimator
-from .compression_type import CompressionType
-from .control_record import ControlRecordType, EndTransactionMarker
-from .default_record_batch import DefaultRecordBatch
-from .legacy_record_batch import LegacyRecordBatch
-from .memory_records import MemoryRecords
-from .memory_records_builder import MemoryRecordsBuilder
-from .record_batch import (
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
+from pykclient.record.compression_ratio_estimator import CompressionRatioEstimator
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
+from pykclient.record.default_record_batch import DefaultRecordBatch
+from pykclient.record.legacy_record_batch import LegacyRecordBatch
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,

@@ -1,8 +1,8 @@
 """CRC-32C from the crc32c package, without what else that imports.
 
-Its ``__init__`` runs its command line's imports (argparse, mmap) and reads its version through importlib.metadata: 37 ms
-of every process, where all of this package's own modules together take 20. The extension module alone takes a third of
-a millisecond, so it is loaded by itself; should a later version keep it elsewhere, the package is imported as usual.
+Its ``__init__`` imports what its command line needs (argparse, mmap) and reads its version with importlib.metadata:
+most of the time that ``import pykclient.record`` would take. The extension module alone takes a third of a millisecond,
+so it is loaded by itself; should a later version keep it elsewhere, the package is imported as usual.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import cast
 
-from .record_batch import Buffer
+from pykclient.record.record_batch import Buffer
 
 
 def _load() -> Callable[[Buffer], int]:

@@ -19,11 +19,10 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import CorruptRecordError, UnsupportedCompressionTypeError
-
-from .compression_type import CompressionType
+from pykclient.record.compression_type import CompressionType
 
 if TYPE_CHECKING:
-    from .record_batch import Buffer
+    from pykclient.record.record_batch import Buffer
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import ClassVar
 
-from .compression_type import COMPRESSION_TYPES, CompressionType
+from pykclient.record.compression_type import COMPRESSION_TYPES, CompressionType
 
 COMPRESSION_RATIO_IMPROVING_STEP = 0.005
 COMPRESSION_RATIO_DETERIORATE_STEP = 0.05

@@ -9,8 +9,7 @@ from enum import IntEnum
 from struct import Struct
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-
-from .record_batch import Buffer, Record
+from pykclient.record.record_batch import Buffer, Record
 
 _KEY = Struct(">hh")
 _END_TXN_MARKER = Struct(">hi")

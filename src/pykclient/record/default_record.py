@@ -12,10 +12,9 @@ exactly where its length said it would is corrupt.
 from __future__ import annotations
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.record.record_batch import Record
+from pykclient.record.varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
 from pykclient.types import Header, Headers
-
-from .record_batch import Record
-from .varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
 
 
 def encode_headers(headers: Headers) -> bytes:

@@ -11,12 +11,10 @@ from struct import Struct
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.record.checksum import crc32c
-from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
-
-from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
-from .compression_type import CompressionType
-from .default_record import bytes_remain, decode_records
-from .record_batch import (
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.default_record import bytes_remain, decode_records
+from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
     MAX_INT32,
@@ -29,7 +27,8 @@ from .record_batch import (
     Record,
     increment_sequence,
 )
-from .record_cursor import RecordCursor
+from pykclient.record.record_cursor import RecordCursor
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
 
 #: base offset, length, leader epoch, magic, crc | attributes, last offset delta, base and max timestamp,
 #: producer id, epoch, base sequence, count

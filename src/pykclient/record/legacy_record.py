@@ -10,17 +10,17 @@ from struct import Struct
 from zlib import crc32
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
-
-from .compression_type import CompressionType
-from .record_batch import (
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.record_batch import (
     LOG_OVERHEAD,
     MAGIC_VALUE_V0,
+    MAX_INT64,
     NO_TIMESTAMP,
     RECORD_OVERHEAD_V0,
     Buffer,
     legacy_record_overhead,
 )
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
 
 _OFFSET_AND_SIZE = Struct(">qi")
 _CRC = Struct(">I")
@@ -45,10 +45,10 @@ def encode_message(
     """One message with its offset and size; with a compression type ``value`` is the compressed messages inside it.
 
     Raises:
-        IllegalArgumentError: a timestamp below -1, or a v1 message without timestamp type.
+        IllegalArgumentError: a timestamp below -1 or over 64 bits, or a v1 message without timestamp type.
     """
-    if timestamp < 0 and timestamp != NO_TIMESTAMP:
-        raise IllegalArgumentError(f"timestamp {timestamp} is negative")
+    if not 0 <= timestamp <= MAX_INT64 and timestamp != NO_TIMESTAMP:
+        raise IllegalArgumentError(f"timestamp {timestamp} is negative or has more than 64 bits")
     attributes = compression_type.id
     if magic > MAGIC_VALUE_V0:
         if timestamp_type == NO_TIMESTAMP_TYPE:

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from struct import Struct
 
 from pykclient.errors import CorruptRecordError
-from pykclient.types import LOG_APPEND_TIME
-
-from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
-from .compression_type import CompressionType
-from .legacy_record import LegacyRecord, last_inner_offset, read_messages
-from .record_batch import (
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.legacy_record import LegacyRecord, last_inner_offset, read_messages
+from pykclient.record.record_batch import (
     LOG_OVERHEAD,
     MAGIC_VALUE_V1,
     MAX_INT64,
@@ -22,7 +20,8 @@ from .record_batch import (
     CursorOwner,
     Record,
 )
-from .record_cursor import RecordIteratorCursor
+from pykclient.record.record_cursor import RecordIteratorCursor
+from pykclient.types import LOG_APPEND_TIME
 
 _OFFSET = Struct(">q")
 

@@ -7,11 +7,10 @@ from struct import Struct
 from typing import ClassVar
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-
-from .compression import DEFAULT_MAX_DECOMPRESSED_BYTES
-from .default_record_batch import DefaultRecordBatch
-from .legacy_record_batch import LegacyRecordBatch
-from .record_batch import (
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from pykclient.record.default_record_batch import DefaultRecordBatch
+from pykclient.record.legacy_record_batch import LegacyRecordBatch
+from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     HEADER_SIZE_UP_TO_MAGIC,
     LOG_OVERHEAD,

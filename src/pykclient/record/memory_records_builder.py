@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Headers
-
-from .compression import NO_COMPRESSION, Compression
-from .compression_type import CompressionType
-from .control_record import ControlRecordType, EndTransactionMarker
-from .default_record import encode_headers
-from .default_record_batch import compute_attributes, write_header
-from .legacy_record import encode_message
-from .record_batch import (
+from pykclient.record.compression import NO_COMPRESSION, Compression
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
+from pykclient.record.default_record import encode_headers
+from pykclient.record.default_record_batch import compute_attributes, write_header
+from pykclient.record.legacy_record import encode_message
+from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
     MAGIC_VALUE_V0,
     MAGIC_VALUE_V2,
     MAX_INT32,
+    MAX_INT64,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -29,7 +28,8 @@ from .record_batch import (
     record_batch_overhead,
     record_size,
 )
-from .varint import VARINTS
+from pykclient.record.varint import VARINTS
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Headers
 
 #: Estimates of compressed sizes are this much larger than the ratio says.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
@@ -182,8 +182,8 @@ class MemoryRecordsBuilder:
 
         Raises:
             IllegalStateError: the batch is closed for appends.
-            IllegalArgumentError: a negative timestamp (-1, for none, is allowed), headers in an old format, or a batch
-                of control records.
+            IllegalArgumentError: a timestamp that is negative (-1, for none, is allowed) or over 64 bits, headers in an
+                old format, or a batch of control records.
         """
         if self._append_closed or self.magic < MAGIC_VALUE_V2 or self.is_control_batch:
             last_offset = self._last_offset
@@ -198,8 +198,8 @@ class MemoryRecordsBuilder:
         base_timestamp = self._base_timestamp
         if base_timestamp is None:
             base_timestamp = timestamp
-        if timestamp < 0 and timestamp != NO_TIMESTAMP:
-            raise IllegalArgumentError(f"timestamp {timestamp} is negative")
+        if not 0 <= timestamp <= MAX_INT64 and timestamp != NO_TIMESTAMP:
+            raise IllegalArgumentError(f"timestamp {timestamp} is negative or has more than 64 bits")
         last_offset = self._last_offset
         offset = self.base_offset if last_offset is None else last_offset + 1
         varints = VARINTS

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+from pykclient.record.compression import Compression
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.varint import size_of_varint
 from pykclient.types import Header, Headers
-
-from .compression import Compression
-from .compression_type import CompressionType
-from .varint import size_of_varint
 
 MAGIC_VALUE_V0 = 0
 MAGIC_VALUE_V1 = 1

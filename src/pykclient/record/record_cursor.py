@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
+from pykclient.record.record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
+from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.types import ConsumerRecord, TopicPartition
 
-from .default_record import bytes_remain, ended_early, read_headers, size_mismatch
-from .record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
-from .varint import rest_of_varint, rest_of_varlong
-
 if TYPE_CHECKING:
-    from .default_record_batch import DefaultRecordBatch
+    from pykclient.record.default_record_batch import DefaultRecordBatch
 
 
 def _deserialization_error(

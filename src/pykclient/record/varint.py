@@ -1,21 +1,29 @@
 """Zigzag varints, as the fields of v2 records are written (Java: ByteUtils).
 
-Encoding is a table look-up: ``VARINTS[n]`` is the encoding of any ``n``, kept ready for the numbers that batches are
-made of and computed for all others. Decoders inline the one- and two-byte cases and come here for the rest.
+Encoding is a table look-up: ``VARINTS[n]`` is the encoding of any ``n``; those that batches are made of are kept once
+they have been computed. Decoders inline the one- and two-byte cases and come here for the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykclient.errors import CorruptRecordError
+from pykclient.errors import CorruptRecordError, IllegalArgumentError
 
-_READY = 8192
+#: Numbers below have one or two bytes. All of their encodings together take less than a megabyte.
+_KEPT = 8192
 _MASK_64 = (1 << 64) - 1
+_INT64_BOUND = 1 << 63
 
 
 def encode_varint(value: int) -> bytes:
-    """The zigzag varint of a signed number of at most 64 bits."""
+    """The zigzag varint of a signed number of at most 64 bits.
+
+    Raises:
+        IllegalArgumentError: it has more.
+    """
+    if not -_INT64_BOUND <= value < _INT64_BOUND:
+        raise IllegalArgumentError(f"{value} does not fit 64 bits")
     zigzag = (value << 1 ^ value >> 63) & _MASK_64
     encoded = bytearray()
     while zigzag > 0x7F:
@@ -26,22 +34,18 @@ def encode_varint(value: int) -> bytes:
 
 
 class Varints(dict[int, bytes]):
-    """Encodings by number; what is not in the table is computed and not kept. Thread: any."""
+    """Encodings by number, of any number. Thread: any."""
 
     __slots__ = ()
 
     def __missing__(self, value: int) -> bytes:
-        return encode_varint(value)
+        encoded = encode_varint(value)
+        if 0 <= value < _KEPT:
+            self[value] = encoded
+        return encoded
 
 
-def _ready_encodings() -> Varints:
-    table = Varints({n: bytes((n << 1,)) for n in range(64)})
-    table.update((n, bytes((n << 1 & 0x7F | 0x80, n >> 6))) for n in range(64, _READY))
-    table[-1] = b"\x01"
-    return table
-
-
-VARINTS = _ready_encodings()
+VARINTS = Varints()
 
 
 def size_of_varint(value: int) -> int:
