@@ -223,8 +223,8 @@ class CompletedFetch:
         """A control batch ends a transaction of its producer."""
         self._begin_aborted_up_to(batch.last_offset)
         if batch.producer_id in self._aborted_producer_ids:
-            records = batch.records()
-            key = records[0].key if records else None
+            record = batch.first_record()
+            key = None if record is None else record.key
             if key is not None and key[2:4] == _ABORT:
                 self._aborted_producer_ids.discard(batch.producer_id)
 
