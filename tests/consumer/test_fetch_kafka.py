@@ -1,0 +1,349 @@
+"""Fetching from real Kafka: what confluent-kafka wrote, read by ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as TheirPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import (
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RecordDeserializationError,
+)
+from pykclient.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from tests.kafka.cluster import KafkaCluster
+from tests.support.wait import eventually
+
+Consume = Callable[..., KafkaConsumer[Any, Any]]
+
+
+@pytest.fixture
+def consume(kafka: KafkaCluster, request: pytest.FixtureRequest) -> Consume:
+    """Makes consumers without a group, assigned by hand, that are closed after the test."""
+
+    def make(
+        *partitions: TopicPartition, bootstrap_servers: str | None = None, **config: Any
+    ) -> KafkaConsumer[Any, Any]:
+        settings = {"auto_offset_reset": "earliest", **config}
+        consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
+            bootstrap_servers=bootstrap_servers or kafka.bootstrap_servers, **settings
+        )
+        request.addfinalizer(consumer.close)
+        consumer.assign(partitions)
+        return consumer
+
+    return make
+
+
+def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any) -> None:
+    timestamps = config.pop("timestamps", None)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **{k.replace("_", "."): v for k, v in config.items()}})
+    for index, value in enumerate(values):
+        extra = {} if timestamps is None else {"timestamp": timestamps[index]}
+        producer.produce(topic, value, key=b"k%d" % index, partition=partition, headers=[("h", None)], **extra)
+    assert producer.flush(30) == 0
+
+
+def take(consumer: KafkaConsumer[Any, Any], count: int, timeout_s: float = 20.0) -> list[ConsumerRecord[Any, Any]]:
+    """Poll until ``count`` records are there."""
+    taken: list[ConsumerRecord[Any, Any]] = []
+
+    def enough() -> bool:
+        for records in consumer.poll(timeout_ms=200).values():
+            taken.extend(records)
+        return len(taken) >= count
+
+    eventually(enough, timeout_s, f"{count} records")
+    return taken
+
+
+def nothing_more(consumer: KafkaConsumer[Any, Any]) -> bool:
+    return not consumer.poll(timeout_ms=300)
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_all_codecs(kafka: KafkaCluster, topic: str, consume: Consume, codec: str) -> None:
+    kafka.create_topic(topic)
+    values = [b"value %d" % index for index in range(3000)]
+    produce(kafka.bootstrap_servers, topic, values, compression_type=codec, linger_ms=50)
+    consumer = consume(TopicPartition(topic, 0))
+    records = take(consumer, 3000)
+    assert [record.value for record in records] == values
+    assert [record.offset for record in records] == list(range(3000))
+    assert records[7].key == b"k7"
+    assert records[7].headers == (("h", None),)
+    assert consumer.position(TopicPartition(topic, 0)) == 3000
+
+
+def test_batch_larger_than_all_limits_comes_whole(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    values = [bytes([index]) * 200_000 for index in range(3)]
+    produce(kafka.bootstrap_servers, topic, values)
+    consumer = consume(TopicPartition(topic, 0), max_partition_fetch_bytes=1000, fetch_max_bytes=1000)
+    assert [record.value for record in take(consumer, 3)] == values
+
+
+def test_many_partitions_in_one_session(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic, partitions=50)
+    partitions = [TopicPartition(topic, index) for index in range(50)]
+    consumer = consume(*partitions)
+    for round_ in range(3):
+        for partition in (0, 7, 49):
+            produce(kafka.bootstrap_servers, topic, [b"%d" % round_], partition)
+        records = take(consumer, 3)
+        assert {(record.partition, record.value) for record in records} == {(p, b"%d" % round_) for p in (0, 7, 49)}
+        consumer.pause(partitions[1])
+        consumer.resume(partitions[1])
+    handler = consumer._components.fetcher._session_handlers[1]
+    assert handler.session_id > 0
+    assert nothing_more(consumer)
+
+
+def test_paused_partitions_wait(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic, partitions=2)
+    tp0, tp1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for partition in (0, 1):
+        produce(kafka.bootstrap_servers, topic, [b"%d" % partition] * 5, partition)
+    consumer = consume(tp0, tp1)
+    consumer.pause(tp0)
+    assert {record.partition for record in take(consumer, 5)} == {1}
+    assert nothing_more(consumer)
+    consumer.resume(tp0)
+    assert {record.partition for record in take(consumer, 5)} == {0}
+
+
+def test_undecodable_record(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    produce(kafka.bootstrap_servers, topic, [b"1", b"2", b"three", b"4"])
+    consumer = consume(tp, value_deserializer=int)
+    assert [record.value for record in take(consumer, 2)] == [1, 2]
+    with pytest.raises(RecordDeserializationError) as caught:
+        take(consumer, 1)
+    assert (caught.value.topic_partition, caught.value.offset) == (tp, 2)
+    assert consumer.position(tp) == 2
+    consumer.seek(tp, 3)
+    assert [record.value for record in take(consumer, 1)] == [4]
+
+
+def test_metrics(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    produce(kafka.bootstrap_servers, topic, [b"x" * 100] * 1000)
+    consumer = consume(TopicPartition(topic, 0))
+    take(consumer, 1000)
+    metrics = consumer.metrics()
+    fetching = metrics["consumer-fetch-manager-metrics"]
+    assert fetching["records-consumed-total"] == 1000
+    assert 100_000 < fetching["bytes-consumed-total"] < 150_000
+    assert fetching["fetch-total"] >= 1
+    of_partition = metrics[f"consumer-fetch-manager-metrics.{topic}.0"]
+    assert (of_partition["records-lag"], of_partition["records-lead"]) == (0, 1000)
+
+
+class Doubles:
+    """An interceptor that lets everything through twice."""
+
+    def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
+        return {tp: [record for record in list_ for _ in range(2)] for tp, list_ in records.items()}
+
+
+def test_interceptor(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    produce(kafka.bootstrap_servers, topic, [b"a"])
+    consumer = consume(TopicPartition(topic, 0), interceptor_classes=[Doubles()])
+    assert [record.value for record in take(consumer, 2)] == [b"a", b"a"]
+
+
+# --- where to begin ---------------------------------------------------------------------------------------------------
+
+
+def test_earliest_and_latest(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    produce(kafka.bootstrap_servers, topic, [b"old"])
+    late = consume(tp, auto_offset_reset="latest")
+    assert late.position(tp) == 1
+    produce(kafka.bootstrap_servers, topic, [b"new"])
+    assert [record.value for record in take(late, 1)] == [b"new"]
+    assert [record.value for record in take(consume(tp), 2)] == [b"old", b"new"]
+
+
+def test_none(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    produce(kafka.bootstrap_servers, topic, [b"a"])
+    consumer = consume(tp, auto_offset_reset="none")
+    with pytest.raises(NoOffsetForPartitionError) as caught:
+        consumer.poll(timeout_ms=5000)
+    assert caught.value.partitions == {tp}
+    consumer.seek(tp, 77)
+    with pytest.raises(OffsetOutOfRangeError) as out_of_range:
+        take(consumer, 1)
+    assert out_of_range.value.offset_out_of_range_partitions == {tp: 77}
+    consumer.seek_to_beginning(tp)
+    assert [record.value for record in take(consumer, 1)] == [b"a"]
+
+
+def test_by_duration(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic, partitions=2)
+    tp, all_old = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    probe = consume(tp)
+    now_ms = probe._components.clock.wall_ms()
+    hour = 3_600_000
+    ages = [5 * hour, 3 * hour, hour // 2, 0]
+    values = [b"%d" % age for age in ages]
+    produce(kafka.bootstrap_servers, topic, values, timestamps=[now_ms - age for age in ages])
+    produce(kafka.bootstrap_servers, topic, values[:2], 1, timestamps=[now_ms - age for age in ages[:2]])
+    consumer = consume(tp, all_old, auto_offset_reset="by_duration:PT2H")
+    assert [record.value for record in take(consumer, 2)] == values[2:]
+    assert consumer.position(all_old) == 2  # nothing is that young, so it is read from its end
+    produce(kafka.bootstrap_servers, topic, [b"new"], 1)
+    assert [record.value for record in take(consumer, 1)] == [b"new"]
+
+
+def test_out_of_range_after_records_were_deleted(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    produce(kafka.bootstrap_servers, topic, [b"%d" % index for index in range(10)])
+    consumer = consume(tp, max_poll_records=1)
+    assert [record.offset for record in take(consumer, 1)] == [0]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.delete_records([TheirPartition(topic, 0, 6)]).values():
+        future.result(30)
+    consumer.seek(tp, 2)
+    assert [record.offset for record in take(consumer, 1)] == [6]
+    assert consumer.beginning_offsets([tp]) == {tp: 6}
+
+
+def test_questions_about_offsets(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic, partitions=2)
+    tp, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    produce(kafka.bootstrap_servers, topic, [b"a", b"b", b"c"], timestamps=[1000, 2000, 3000])
+    consumer = consume(tp)
+    assert consumer.beginning_offsets([tp, empty]) == {tp: 0, empty: 0}
+    assert consumer.end_offsets([tp, empty]) == {tp: 3, empty: 0}
+    found = consumer.offsets_for_times({tp: 1500, empty: 1500})
+    assert found == {tp: OffsetAndTimestamp(1, 2000, 0), empty: None}
+    assert consumer.offsets_for_times({tp: 3001}) == {tp: None}
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    theirs = admin.list_offsets({TheirPartition(topic, 0): OffsetSpec.for_timestamp(1500)})
+    assert [future.result(30).offset for future in theirs.values()] == [1]
+    assert consumer.partitions_for_topic(topic) == {0, 1}
+    assert topic in consumer.topics()
+    assert consumer.position(tp) == 0
+    assert consumer.current_lag(tp) == 3
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(30)
+    expected = []
+    for number in range(12):
+        commit = number % 3 != 1
+        producer.begin_transaction()
+        for index in range(5):
+            value = b"%d/%d" % (number, index)
+            producer.produce(topic, value)
+            if index == 2:
+                producer.flush(30)  # so that a transaction has several batches
+            if commit:
+                expected.append(value)
+        producer.flush(30)
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+
+    committed = consume(tp, isolation_level="read_committed", max_poll_records=7)
+    assert [record.value for record in take(committed, len(expected))] == expected
+    assert nothing_more(committed)
+    assert committed.position(tp) == 72  # 12 transactions of five records and a marker, aborted ones included
+    assert committed.end_offsets([tp]) == {tp: 72}
+    assert committed.current_lag(tp) == 0
+
+    uncommitted = consume(tp, isolation_level="read_uncommitted")
+    assert len(take(uncommitted, 61)) == 61
+    assert uncommitted.end_offsets([tp]) == {tp: 73}
+
+    producer.commit_transaction(30)
+    assert [record.value for record in take(committed, 1)] == [b"open"]
+
+
+# --- three brokers ----------------------------------------------------------------------------------------------------
+
+
+def test_closest_replica(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+    tp = TopicPartition(topic, 0)
+    produce(kafka_cluster.bootstrap_servers, topic, [b"a"])
+    consumer = consume(tp, bootstrap_servers=kafka_cluster.bootstrap_servers, client_rack="rack-3")
+    assert [record.value for record in take(consumer, 1)] == [b"a"]
+    assert consumer.metrics()[f"consumer-fetch-manager-metrics.{topic}.0"]["preferred-read-replica"] == 3
+    # The replica goes away: the leader takes over, and nothing is lost or repeated.
+    kafka_cluster.brokers[3].kill()
+    values = [b"%d" % index for index in range(20)]
+    produce(kafka_cluster.bootstrap_servers, topic, values)
+    assert [record.value for record in take(consumer, 20, 60)] == values
+
+
+def test_leader_moves(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+    tp = TopicPartition(topic, 0)
+    consumer = consume(tp, bootstrap_servers=kafka_cluster.bootstrap_servers)
+    seen: list[int] = []
+    for number, leader in enumerate((2, 3, 1, 2)):
+        produce(kafka_cluster.bootstrap_servers, topic, [b"%d" % number] * 10)
+        kafka_cluster.move_leader(topic, 0, leader)
+        produce(kafka_cluster.bootstrap_servers, topic, [b"%d" % number] * 10)
+        seen += [record.offset for record in take(consumer, 20, 60)]
+    assert seen == list(range(80))
+
+
+def test_leader_dies(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+    tp = TopicPartition(topic, 0)
+    consumer = consume(tp, bootstrap_servers=kafka_cluster.bootstrap_servers, max_poll_records=10)
+    produce(kafka_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
+    seen = [record.offset for record in take(consumer, 20)]
+    kafka_cluster.brokers[1].kill()
+    produce(kafka_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
+    seen += [record.offset for record in take(consumer, 100 - len(seen), 60)]
+    assert seen == list(range(100))
+
+
+def test_topic_made_anew(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    produce(kafka.bootstrap_servers, topic, [b"old %d" % index for index in range(10)])
+    consumer = consume(tp, metadata_max_age_ms=500)
+    take(consumer, 10)
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic)
+    produce(kafka.bootstrap_servers, topic, [b"new"])
+    values: list[Any] = []
+
+    def new_one_is_there() -> bool:
+        try:
+            for records in consumer.poll(timeout_ms=200).values():
+                values.extend(record.value for record in records)
+        except KafkaError as error:
+            raise AssertionError(str(error)) from error
+        return b"new" in values
+
+    eventually(new_one_is_there, 30)
+    assert values == [b"new"]
