@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections import deque
 from typing import Final, Protocol
 
 from pykclient.errors import AuthenticationError, IllegalStateError
@@ -26,7 +25,6 @@ class KafkaChannel:
     """States and steps of one connection; the selector says when. Thread: io."""
 
     __slots__ = (
-        "_auth_frames",
         "_auth_send",
         "_authenticator",
         "_reader",
@@ -52,7 +50,6 @@ class KafkaChannel:
         self._reader = reader
         self._remote_address: str | None = None
         self._auth_send: NetworkSend | None = None
-        self._auth_frames: deque[Frame] = deque()
 
     # --- what the selector asks ------------------------------------------------------------------------------------
 
@@ -135,13 +132,11 @@ class KafkaChannel:
         while True:
             if not self.send_authentication_frames(now_ms) or authenticator.complete:
                 return
-            if not self._auth_frames:
-                frames: list[Frame] = []
-                self.read(frames, one=True)
-                self._auth_frames.extend(frames)
-            if not self._auth_frames:
+            frames: list[Frame] = []
+            self.read(frames, one=True)  # what follows may be for the application already
+            if not frames:
                 return
-            authenticator.receive(self._auth_frames.popleft(), now_ms)
+            authenticator.receive(frames[0], now_ms)
 
     def send_authentication_frames(self, now_ms: int) -> bool:
         """Send what the authenticator has to say; whether all of it is out."""
@@ -202,12 +197,13 @@ class KafkaChannel:
         reader = self._reader
         if not reader.retry_allocation():
             return 0
-        received = 0
-        if one:
-            frame = reader.next_frame()
-            if frame is not None:
+        if reader.buffered:
+            # Left over from a read for one frame only.
+            while (frame := reader.next_frame()) is not None:
                 frames.append(frame)
-                return 0
+                if one:
+                    return 0
+        received = 0
         read_into = self._transport.read_into
         while received < _READ_LIMIT:
             target = reader.writable()

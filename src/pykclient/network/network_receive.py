@@ -101,8 +101,8 @@ class FrameReader:
         """Whether ``next_frame`` gives a frame without more bytes."""
         if self._large is not None:
             return self._large_end == len(self._large)
-        available = self._end - self._start
-        return available >= 4 and not self._pool and available - 4 >= _SIZE.unpack_from(self._buffer, self._start)[0]
+        available = self._end - self._start - 4
+        return available >= 0 and not self._pool and available >= _SIZE.unpack_from(self._buffer, self._start)[0] >= 0
 
     def writable(self) -> memoryview:
         """Where the next bytes go."""
@@ -196,21 +196,23 @@ class FrameReader:
 
     def _check_size(self, size: int) -> None:
         start = bytes(self._buffer[self._start : self._start + 4])
+        problem = None
         if self._first is not None:
             if start == b"HTTP":
-                raise InvalidReceiveError(
-                    "the answer looks like HTTP: the address is that of a web server, not of Kafka"
-                )
-            if start[0] in (0x15, 0x16) and start[1] == 3:
-                raise InvalidReceiveError(
+                problem = "the answer looks like HTTP: the address is that of a web server, not of Kafka"
+            elif start[0] in (0x15, 0x16) and start[1] == 3:
+                problem = (
                     "the answer looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
                 )
-            if size > self._first:
-                raise InvalidReceiveError(
+            elif size > self._first:
+                problem = (
                     f"the first answer claims to have {size} bytes: the address is probably not that of a Kafka broker"
                 )
             self._first = None
         if size < 0:
-            raise InvalidReceiveError(f"a frame has the size {size}")
-        if 0 <= self._max_size < size:
-            raise InvalidReceiveError(f"a frame of {size} bytes exceeds the limit of {self._max_size} bytes")
+            problem = f"a frame has the size {size}"
+        elif 0 <= self._max_size < size:
+            problem = problem or f"a frame of {size} bytes exceeds the limit of {self._max_size} bytes"
+        if problem is not None:
+            self._start = self._end = 0  # nothing that follows can be understood
+            raise InvalidReceiveError(problem)

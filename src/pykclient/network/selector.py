@@ -516,16 +516,15 @@ class Selector:
             failed = self._failed_sends.pop(id, None) is not None
             if not failed and id in self._explicitly_muted:
                 continue
+            frames: list[Frame] = []
             if not failed and channel.has_frame:
-                self._take_buffered_frame(channel)
+                with contextlib.suppress(ProtocolError):
+                    channel.read(frames, one=True)  # gives a frame that is there without touching the socket
+            if frames:
+                self.completed_receives.append(NetworkReceive(id, frames[0]))
             else:
                 del self._closing_channels[id]
                 self._do_close(channel, notify=True)
-
-    def _take_buffered_frame(self, channel: KafkaChannel) -> None:
-        frames: list[Frame] = []
-        channel.read(frames, one=True)  # gives a frame that is there without touching the socket
-        self.completed_receives += [NetworkReceive(channel.id, frame) for frame in frames]
 
     def _close_after_failed_authentication(self, channel: KafkaChannel, now_ms: int) -> None:
         delay_ms = self._config.failed_authentication_delay_ms

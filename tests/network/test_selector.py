@@ -1,0 +1,596 @@
+"""The selector on real loopback sockets (after Java's SelectorTest)."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.errors import IllegalStateError, SaslAuthenticationError
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network import channel_state
+from pykclient.network.authenticator import Authenticator
+from pykclient.network.kafka_channel import KafkaChannel, PlaintextChannelBuilder
+from pykclient.network.memory_pool import UNLIMITED, MemoryPool, SimpleMemoryPool
+from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, FrameReader
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
+from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.network.transport_layer import PlaintextTransportLayer
+from tests.support.mock_clock import MockClock
+
+DEFAULT = USE_DEFAULT_BUFFER_SIZE
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def make(config: SelectorConfig | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: object) -> Selector:
+    return Selector(config or SelectorConfig(), Metrics(), clock, LogContext(), **options)  # type: ignore[arg-type]
+
+
+def poll_until(selector: Selector, condition: Callable[[], object], polls: int = 200) -> list[bytes]:
+    """Poll until ``condition`` holds; the payloads that came."""
+    payloads: list[bytes] = []
+    for _ in range(polls):
+        selector.poll(50)
+        payloads += [bytes(receive.payload) for receive in selector.completed_receives]
+        if condition():
+            return payloads
+    raise AssertionError("the condition never held")
+
+
+class Server:
+    """Accepts one connection at a time; the test reads and writes its sockets itself."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        self.accepted: list[socket.socket] = []
+
+    @property
+    def address(self) -> SocketAddress:
+        return SocketAddress("127.0.0.1", self.port, "127.0.0.1")
+
+    def accept(self) -> socket.socket:
+        sock, _ = self.listener.accept()
+        sock.settimeout(10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.accepted.append(sock)
+        return sock
+
+    def close(self) -> None:
+        for sock in (self.listener, *self.accepted):
+            sock.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def selector() -> Iterator[Selector]:
+    made = make()
+    yield made
+    made.close()
+
+
+def connect(selector: Selector, server: Server, id: str = "0") -> socket.socket:
+    selector.connect(id, server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.is_channel_ready(id))
+    return sock
+
+
+def recv_exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        chunk = sock.recv(count - len(data))
+        assert chunk
+        data += chunk
+    return data
+
+
+def test_connect_send_and_receive(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    selector.send(NetworkSend("0", [frame(b"hello"), b""]))
+    selector.poll(0)
+    assert [send.destination_id for send in selector.completed_sends] == ["0"]
+    assert recv_exactly(sock, 9) == frame(b"hello")
+    sock.sendall(frame(b"world"))
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"world"]
+    assert selector.completed_receives[0].source == "0"
+    selector.poll(0)
+    assert not selector.completed_receives
+    assert not selector.completed_sends
+
+
+def test_connected_is_told_once(selector: Selector, server: Server) -> None:
+    selector.connect("0", server.address, 65536, 65536)
+    server.accept()
+    poll_until(selector, lambda: selector.connected == ["0"])
+    selector.poll(0)
+    assert selector.connected == []
+    with pytest.raises(IllegalStateError, match="already"):
+        selector.connect("0", server.address, DEFAULT, DEFAULT)
+
+
+def test_ipv6(selector: Selector) -> None:
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        return  # no IPv6 on this machine: nothing to connect to
+    with listener:
+        selector.connect("0", SocketAddress("::1", listener.getsockname()[1], "::1"), DEFAULT, DEFAULT)
+        listener.accept()[0].close()
+        poll_until(selector, lambda: selector.disconnected or selector.connected)
+
+
+def test_a_refused_connection_tells_why(selector: Selector) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    address = SocketAddress("127.0.0.1", port, "localhost")
+    try:
+        selector.connect("0", address, DEFAULT, DEFAULT)
+    except ConnectionRefusedError:
+        return  # some systems tell at once
+    poll_until(selector, lambda: selector.disconnected)
+    state = selector.disconnected["0"]
+    assert state.state == channel_state.NOT_CONNECTED
+    assert isinstance(state.cause, OSError)
+    assert state.cause.errno == errno.ECONNREFUSED
+    assert state.remote_address == f"127.0.0.1:{port}"
+    assert not selector.channels()
+
+
+def test_many_responses_in_one_read_come_in_order(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    expected = [str(number).encode() * 10 for number in range(500)]
+    sock.sendall(b"".join(map(frame, expected)))
+    payloads: list[bytes] = []
+    while len(payloads) < len(expected):
+        selector.poll(1000)
+        payloads += [bytes(receive.payload) for receive in selector.completed_receives]
+    assert payloads == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 64 * 1024 - 4, 64 * 1024 - 3, 64 * 1024, 3_000_000])
+def test_frames_of_every_size(selector: Selector, server: Server, size: int) -> None:
+    sock = connect(selector, server)
+    payload = bytes(itertools.islice(itertools.cycle(range(251)), size))
+    writer = threading.Thread(target=sock.sendall, args=(frame(payload) + frame(b"next"),))
+    writer.start()
+    payloads: list[bytes] = []
+    while len(payloads) < 2:
+        selector.poll(5000)
+        payloads += [bytes(receive.payload) for receive in selector.completed_receives]
+    writer.join()
+    assert payloads == [payload, b"next"]
+
+
+def test_byte_by_byte(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    stream = frame(b"ab") + frame(b"") + frame(b"c")
+    payloads: list[bytes] = []
+    for index in range(len(stream)):
+        sock.sendall(stream[index : index + 1])
+        before = len(payloads)
+        selector.poll(1000)
+        payloads += [bytes(receive.payload) for receive in selector.completed_receives]
+        assert len(payloads) - before <= 1
+    assert payloads == [b"ab", b"", b"c"]
+
+
+def test_a_frame_larger_than_the_socket_takes(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    parts = [bytes([number]) * 400_000 for number in range(20)]
+    send = NetworkSend("0", [struct.pack(">i", 8_000_000), *parts])
+    selector.send(send)
+    assert not send.completed
+    with pytest.raises(IllegalStateError, match="still sending"):
+        selector.send(NetworkSend("0", [b"x"]))
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(recv_exactly(sock, 8_000_004)))
+    reader.start()
+    poll_until(selector, lambda: selector.completed_sends)
+    reader.join()
+    assert got[0][4:] == b"".join(parts)
+    assert selector.channel("0") is not None
+
+
+def test_a_frame_of_more_buffers_than_one_call_takes(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    selector.send(NetworkSend("0", [struct.pack(">i", 3000), *[b"x"] * 3000]))
+    assert recv_exactly(sock, 3004)[4:] == b"x" * 3000
+
+
+def test_a_send_without_an_answer_ends_the_wait(selector: Selector, server: Server) -> None:
+    connect(selector, server)
+    selector.send(NetworkSend("0", [frame(b"x")], expect_response=False))
+    started_ms = SYSTEM_CLOCK.now_ms()
+    selector.poll(60_000)
+    assert SYSTEM_CLOCK.now_ms() - started_ms < 10_000
+    assert selector.completed_sends
+
+
+def test_wakeup_ends_a_wait(selector: Selector) -> None:
+    threading.Timer(0.05, selector.wakeup).start()
+    selector.poll(60_000)
+    selector.wakeup()
+    selector.wakeup()
+    selector.poll(60_000)  # woken before it began
+    started_ms = SYSTEM_CLOCK.now_ms()
+    selector.poll(50)
+    assert SYSTEM_CLOCK.now_ms() - started_ms >= 49
+
+
+def test_the_end_of_the_stream(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    sock.sendall(frame(b"last") + b"\0\0\0\x09half")
+    sock.close()
+    assert poll_until(selector, lambda: selector.disconnected) == [b"last"]
+    state = selector.disconnected["0"]
+    assert state.state == channel_state.READY
+    assert "closed by the other side in the middle of a frame" in str(state.cause)
+    with pytest.raises(IllegalStateError, match="no connection"):
+        selector.send(NetworkSend("0", [b"x"]))
+
+
+def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()  # a reset
+    for _ in range(200):
+        if not selector.is_channel_ready("0"):
+            break
+        channel = selector.channel("0")
+        assert channel is not None
+        if channel.send is None:
+            selector.send(NetworkSend("0", [frame(b"x")]))
+    assert not selector.is_channel_ready("0")
+    selector.poll(60_000)
+    assert isinstance(selector.disconnected["0"].cause, OSError)
+    assert not selector.connected
+
+
+def test_closing_here_is_not_told(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    selector.close_channel("0")
+    selector.close_channel("0")
+    assert sock.recv(10) == b""
+    selector.poll(0)
+    assert not selector.disconnected
+    connect(selector, server)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\2\2\x28", b"\xff\xff\xff\xff"]
+)
+def test_garbage_closes_the_connection(selector: Selector, server: Server, garbage: bytes) -> None:
+    sock = connect(selector, server)
+    sock.sendall(garbage)
+    poll_until(selector, lambda: selector.disconnected)
+    assert "InvalidReceiveError" in repr(selector.disconnected["0"].cause)
+    assert not selector.channels()
+
+
+def test_the_size_limit_closes_the_connection(server: Server) -> None:
+    selector = make(SelectorConfig(max_receive_size=10))
+    sock = connect(selector, server)
+    sock.sendall(frame(b"0123456789") + frame(b"0123456789a"))
+    assert poll_until(selector, lambda: selector.disconnected) == [b"0123456789"]
+    assert "exceeds the limit of 10" in str(selector.disconnected["0"].cause)
+    selector.close()
+
+
+# --- muting ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_muted_connection_is_not_read(selector: Selector, server: Server) -> None:
+    sock, other = connect(selector, server, "0"), connect(selector, server, "1")
+    selector.mute("0")
+    sock.sendall(frame(b"a"))
+    other.sendall(frame(b"b"))
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"b"]
+    selector.poll(20)
+    assert not selector.completed_receives
+    selector.send(NetworkSend("0", [frame(b"x")]))  # writing goes on
+    assert recv_exactly(sock, 5) == frame(b"x")
+    selector.unmute("0")
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"a"]
+    selector.mute_all()
+    sock.sendall(frame(b"c"))
+    selector.poll(20)
+    assert not selector.completed_receives
+    selector.unmute_all()
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"c"]
+
+
+def test_a_server_takes_one_request_at_a_time() -> None:
+    selector = make(SelectorConfig(one_receive_per_poll=True))
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(listener.getsockname())
+    accepted, _ = listener.accept()
+    selector.register("c", accepted)
+    assert selector.is_channel_ready("c")
+    client.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"1"]
+    selector.mute("c")
+    selector.poll(20)
+    assert not selector.completed_receives
+    selector.send(NetworkSend("c", [frame(b"answer")]))
+    selector.unmute("c")
+    selector.poll(60_000)  # what is buffered needs no event of the socket
+    assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"2"]
+    client.close()  # with a request that was not taken yet
+    assert poll_until(selector, lambda: selector.disconnected) == [b"3"]
+    assert selector.disconnected["c"].state == channel_state.READY
+    selector.close()
+    listener.close()
+
+
+def test_a_closing_connection_gives_all_its_requests() -> None:
+    selector = make(SelectorConfig(one_receive_per_poll=True))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    selector.register("c", accepted)
+    expected = [str(number).encode() for number in range(10)]
+    client.sendall(b"".join(map(frame, expected)))
+    client.close()
+    payloads: list[bytes] = []
+    muted = False
+    for _ in range(100):
+        selector.poll(50)
+        assert len(selector.completed_receives) <= 1
+        payloads += [bytes(receive.payload) for receive in selector.completed_receives]
+        if selector.disconnected:
+            break
+        if len(payloads) == 5 and not muted:
+            muted = True
+            selector.mute("c")
+            selector.poll(20)
+            assert not selector.completed_receives
+            selector.unmute("c")
+    assert payloads == expected
+    assert selector.lowest_priority_channel() is None
+    selector.close()
+
+
+def test_without_memory_connections_wait() -> None:
+    pool = SimpleMemoryPool(1000, 600, strict=True)
+    selector = make(SelectorConfig(one_receive_per_poll=True), memory_pool=pool)
+    listener = socket.create_server(("127.0.0.1", 0))
+    clients = []
+    for number in range(3):
+        clients.append(socket.create_connection(listener.getsockname()))
+        selector.register(str(number), listener.accept()[0])
+    for client in clients:
+        client.sendall(frame(b"x" * 600))
+    taken: list[Frame] = []
+    for _ in range(10):
+        selector.poll(10)
+        taken += [receive.payload for receive in selector.completed_receives]
+    assert len(taken) == 1
+    assert pool.available_memory == 400
+    for expected in (2, 3):
+        pool.release(len(taken[-1]))
+        for _ in range(10):
+            selector.poll(10)
+            taken += [receive.payload for receive in selector.completed_receives]
+        assert len(taken) == expected
+    selector.close()
+    for sock in (listener, *clients):
+        sock.close()
+
+
+def test_a_connection_muted_by_hand_stays_so_when_memory_comes_back() -> None:
+    pool = SimpleMemoryPool(100, 100, strict=True)
+    selector = make(memory_pool=pool)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        selector.register("c", listener.accept()[0])
+    held = pool.try_allocate(100)
+    assert held is not None
+    client.sendall(frame(b"x" * 50))
+    for _ in range(5):
+        selector.poll(10)
+    selector.mute("c")
+    pool.release(100)
+    for _ in range(5):
+        selector.poll(10)
+        assert not selector.completed_receives
+    selector.unmute("c")
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"x" * 50]
+    selector.close()
+    client.close()
+
+
+# --- idle connections ------------------------------------------------------------------------------------------------
+
+
+def test_the_connection_idle_for_longest_is_closed_first(server: Server) -> None:
+    clock = MockClock()
+    selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
+    first = connect(selector, server, "0")
+    clock.advance(400)
+    connect(selector, server, "1")
+    clock.advance(400)
+    first.sendall(frame(b"in use"))
+    poll_until(selector, lambda: selector.completed_receives)
+    clock.advance(601)  # "1" is idle for 1001 ms, "0" for 601
+    selector.poll(0)
+    assert selector.disconnected["1"].state == channel_state.EXPIRED
+    assert selector.is_channel_ready("0")
+    assert selector.lowest_priority_channel() is selector.channel("0")
+    clock.advance(400)
+    selector.poll(0)
+    assert list(selector.disconnected) == ["0"]
+    clock.advance(5_000)
+    selector.poll(0)
+    assert not selector.disconnected
+    selector.close()
+
+
+def test_idle_connections_stay_without_a_limit(server: Server) -> None:
+    clock = MockClock()
+    selector = make(clock=clock)
+    connect(selector, server)
+    clock.advance(1 << 40)
+    selector.poll(0)
+    assert selector.is_channel_ready("0")
+    selector.close()
+
+
+# --- authentication --------------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """An authentication of two steps from the client: it says ``who``, and ``secret`` after the server's ``go``."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.complete = False
+        self.closed = False
+        self._fails = fails
+        self._out: list[bytes] = [frame(b"who")]
+
+    def next_frame(self, now_ms: int) -> Sequence[bytes] | None:
+        return [self._out.pop(0)] if self._out else None
+
+    def receive(self, frame_: Frame, now_ms: int) -> None:
+        if frame_ == b"go":
+            self._out.append(frame(b"secret"))
+        elif frame_ == b"welcome" and not self._fails:
+            self.complete = True
+        else:
+            self._out.append(frame(b"bye"))
+            raise SaslAuthenticationError("refused")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ExchangeBuilder(PlaintextChannelBuilder):
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def build_channel(
+        self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
+    ) -> KafkaChannel:
+        reader = FrameReader(UNLIMITED_SIZE, UNLIMITED)
+        return KafkaChannel(id, PlaintextTransportLayer(sock), self._authenticator, reader)
+
+
+def test_an_exchange_of_several_frames_before_the_channel_is_ready(server: Server) -> None:
+    exchange = Exchange()
+    selector = make(channel_builder=ExchangeBuilder(exchange))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.connected)
+    assert not selector.is_channel_ready("0")
+    assert recv_exactly(sock, 7) == frame(b"who")
+    sock.sendall(frame(b"go"))
+    selector.poll(1000)
+    assert recv_exactly(sock, 10) == frame(b"secret")
+    assert not selector.is_channel_ready("0")
+    sock.sendall(frame(b"welcome") + frame(b"a response"))
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"a response"]
+    assert selector.is_channel_ready("0")
+    selector.close()
+    assert exchange.closed
+
+
+def test_the_end_of_the_stream_during_the_exchange(server: Server) -> None:
+    selector = make(channel_builder=ExchangeBuilder(Exchange()))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    server.accept().close()
+    poll_until(selector, lambda: selector.disconnected)
+    assert selector.disconnected["0"].state == channel_state.AUTHENTICATE
+    selector.close()
+
+
+@pytest.mark.parametrize("delay_ms", [0, 500])
+def test_failed_authentication_closes_perhaps_later(server: Server, delay_ms: int) -> None:
+    clock = MockClock()
+    config = SelectorConfig(failed_authentication_delay_ms=delay_ms)
+    selector = make(config, clock=clock, channel_builder=ExchangeBuilder(Exchange(fails=True)))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.connected)
+    recv_exactly(sock, 7)
+    sock.sendall(frame(b"welcome"))
+    if delay_ms:
+        for _ in range(5):
+            selector.poll(20)
+            assert not selector.disconnected
+        clock.advance(delay_ms)
+    poll_until(selector, lambda: selector.disconnected)
+    state = selector.disconnected["0"]
+    assert state.state == channel_state.AUTHENTICATION_FAILED
+    assert isinstance(state.exception, SaslAuthenticationError)
+    assert recv_exactly(sock, 7) == frame(b"bye")
+    assert sock.recv(1) == b""
+    selector.close()
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics(server: Server) -> None:
+    clock = MockClock()
+    metrics = Metrics(clock=clock)
+    selector = Selector(SelectorConfig(metrics_group_prefix="producer"), metrics, clock, LogContext())
+    sock = connect(selector, server)
+    for size in (10, 30):
+        selector.send(NetworkSend("0", [b"\0" * size]))
+    sock.sendall(frame(b"abc"))
+    poll_until(selector, lambda: selector.completed_receives)
+    clock.advance(1_000)
+    selector.poll(0)
+    values = metrics.by_group()
+    total, node = values["producer-metrics"], values["producer-node-metrics.node-0"]
+    assert total["connection-count"] == 1
+    assert total["connection-creation-total"] == 1
+    for group in (total, node):
+        assert group["request-total"] == 2
+        assert group["outgoing-byte-total"] == 40
+        assert group["request-size-avg"] == 20
+        assert group["request-size-max"] == 30
+        assert group["response-total"] == 1
+        assert group["incoming-byte-total"] == 7
+    assert total["network-io-total"] == 3
+    assert total["select-total"] > 0
+    assert metrics.get_sensor("node-0.latency") is not None
+    selector.close_channel("0")
+    assert metrics.by_group()["producer-metrics"]["connection-close-total"] == 1
+    selector.close()
+    assert "producer-metrics" not in metrics.by_group()
+
+
+def test_an_idle_poll_waits_all_its_time_in_few_system_calls(selector: Selector, server: Server) -> None:
+    connect(selector, server)
+    selector.poll(0)
+    calls = 0
+    select = selector._selector.select
+
+    def counted(timeout: float | None = None) -> list[tuple[object, int]]:
+        nonlocal calls
+        calls += 1
+        return select(timeout)  # type: ignore[return-value]
+
+    selector._selector.select = counted  # type: ignore[method-assign,assignment]
+    started_ms = SYSTEM_CLOCK.now_ms()
+    selector.poll(1_500)
+    assert SYSTEM_CLOCK.now_ms() - started_ms >= 1_490
+    assert calls <= 2
