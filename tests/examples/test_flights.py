@@ -1,0 +1,95 @@
+"""The demo says yes to a right answer, and no, with exit code 1, to every way of being wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples import flights as demo
+from examples.flights import DemoError, Flight, Tally
+from tests.kafka.cluster import KafkaCluster
+
+COLUMNS = "year,carrier,tailnum,dep_delay,time_hour"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A year of six hundred flights, some cancelled, some of unknown aircraft."""
+    source = random.Random(5)
+    rows = [
+        f"2013,{source.choice(['UA', 'AA', 'B6'])},{source.choice(['NA', *(f'N{n}' for n in range(40))])},"
+        f"{source.choice(['NA', '-3', '0', '41'])},2013-01-01T{source.randrange(24):02}:00:00Z"
+        for _ in range(600)
+    ]
+    path = tmp_path / "flights.csv"
+    path.write_text("\n".join([COLUMNS, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def tally(*flights: Flight) -> Tally:
+    made = Tally()
+    for flight in flights:
+        made.add(flight.number, flight.carrier, flight.aircraft, flight.delay)
+    return made
+
+
+def flight(number: int, carrier: str = "UA", aircraft: str = "N1", delay: int | None = 5) -> Flight:
+    return Flight(number, carrier, aircraft, delay, "2013-01-01T10:00:00Z")
+
+
+def test_what_two_readers_tally_is_what_one_would() -> None:
+    merged = tally(flight(0), flight(2, delay=None))
+    merged.merge(tally(flight(1, "AA", "N2", -4)))
+    merged.check(tally(flight(0), flight(1, "AA", "N2", -4), flight(2, delay=None)))
+    assert merged.carriers == {"UA": [2, 1, 5], "AA": [1, 1, -4]}
+
+
+@pytest.mark.parametrize(
+    ("received", "message"),
+    [
+        ([flight(0)], "1 flights were read, the file has 2"),
+        ([flight(0), flight(1), flight(1)], "3 flights were read"),
+        ([flight(0), flight(1, "AA")], "AA: .* from the topic"),
+        ([flight(0), flight(1, delay=6)], "UA: .* from the topic"),
+        ([flight(1), flight(0)], "out of order, such as .'N1'"),
+        ([flight(0), flight(0)], "lost, doubled"),
+    ],
+)
+def test_a_wrong_answer_is_told(received: list[Flight], message: str) -> None:
+    with pytest.raises(DemoError, match=message):
+        tally(*received).check(tally(flight(0), flight(1)))
+
+
+def test_an_aircraft_belongs_to_one_reader() -> None:
+    with pytest.raises(DemoError, match="1 aircraft reached two readers, such as N1"):
+        tally(flight(0)).merge(tally(flight(1)))
+
+
+def test_a_file_that_is_missing_ends_in_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--file", "no-such-file.csv"]) == 1
+    assert "no-such-file.csv" in capsys.readouterr().out
+
+
+def test_the_whole_demo(kafka: KafkaCluster, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)])
+    shown = capsys.readouterr().out
+    assert code == 0, shown
+    assert "3 airlines: equal to a direct computation" in shown
+    assert "40 aircraft: every flight once, in order" in shown
+
+
+def test_the_whole_demo_fails_where_the_topic_is_wrong(
+    kafka: KafkaCluster, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = demo.write
+
+    def write(producer: Any, topic: str, flights: Sequence[Flight], bar: Any, group: Any) -> None:
+        honest(producer, topic, list(reversed(flights)), bar, group)
+
+    monkeypatch.setattr(demo, "write", write)
+    assert demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)]) == 1
+    assert "out of order" in capsys.readouterr().out
