@@ -319,6 +319,16 @@ _KEYS = (
         convert=none_means(LONG_MAX),
         extension=True,
     ),
+    ConfigKey(
+        "max.decompressed.batch.bytes",
+        Type.INT,
+        256 * 1024 * 1024,
+        at_least(1),
+        LOW,
+        "A compressed batch of records that would take more memory than this is refused as corrupt. The broker bounds "
+        "only what a batch takes compressed, so that a megabyte from a hostile producer could fill all memory.",
+        extension=True,
+    ),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
 )

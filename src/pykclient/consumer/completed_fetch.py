@@ -161,7 +161,7 @@ class CompletedFetch:
                 elif not (config.isolation_level == READ_COMMITTED and self._is_aborted(batch)):
                     owner = CursorOwner(*self.partition, deserializers.key, deserializers.value)
                     # The broker answers with whole batches; the position may be inside of the first.
-                    return batch.cursor(owner, self.next_fetch_offset)
+                    return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
             except KafkaError as error:
                 raise self._fail(error) from error
             self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)

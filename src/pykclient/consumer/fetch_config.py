@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+
 if TYPE_CHECKING:
     from pykclient.config.abstract_config import AbstractConfig
 
@@ -22,6 +24,7 @@ class FetchConfig:
         "fetch_size",
         "isolation_level",
         "max_bytes",
+        "max_decompressed_bytes",
         "max_poll_records",
         "max_wait_ms",
         "min_bytes",
@@ -38,6 +41,7 @@ class FetchConfig:
         check_crcs: bool = True,
         client_rack_id: str = "",
         isolation_level: int = READ_UNCOMMITTED,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -47,6 +51,7 @@ class FetchConfig:
         self.check_crcs = check_crcs
         self.client_rack_id = client_rack_id
         self.isolation_level = isolation_level
+        self.max_decompressed_bytes = max_decompressed_bytes
 
     @classmethod
     def from_config(cls, config: AbstractConfig) -> FetchConfig:
@@ -60,6 +65,7 @@ class FetchConfig:
             check_crcs=config.get_bool("check.crcs"),
             client_rack_id=config.get_str("client.rack"),
             isolation_level=isolation_level(config.get_str("isolation.level")),
+            max_decompressed_bytes=config.get_int("max.decompressed.batch.bytes"),
         )
 
 

@@ -7,6 +7,7 @@ that names the package to install. What a codec library says about bad input bec
 zstd can stand for tens of GiB. Every decompression here goes on in steps and stops past ``max_decompressed_bytes``.
 The default of 256 MiB is 256 times the broker's default bound for a batch, which leaves room for the best ratios that
 real records reach and for batches that were made large on purpose, and it still fits a container of ordinary size.
+The consumer's ``max.decompressed.batch.bytes`` sets it.
 
 Thread: any. Compressors and decompressors that are worth keeping (zstd: 10 times faster for small batches) are lent out
 to one call at a time; ``list.pop`` and ``list.append`` are the lock.
@@ -16,6 +17,7 @@ to one call at a time; ``list.pop`` and ``list.append`` are the lock.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import CorruptRecordError, UnsupportedCompressionTypeError
@@ -37,7 +39,7 @@ def _not_installed(codec: str, package: str, error: ImportError) -> UnsupportedC
 
 def _too_large(codec: str, size: int, limit: int) -> CorruptRecordError:
     return CorruptRecordError(
-        f"{size} bytes of {codec} hold more than {limit} bytes; if they are meant to, raise max_decompressed_bytes"
+        f"{size} bytes of {codec} hold more than {limit}; if they are meant to, raise max.decompressed.batch.bytes"
     )
 
 
@@ -170,25 +172,16 @@ class SnappyCompression(Compression):
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
         snappy = self._library()
         data = bytes(data)
-        if not data.startswith(self._HEADER):
-            return self._decompress_block(snappy, data, limit, limit)
         chunks = []
         total = 0
-        pos = self._HEADER_SIZE
-        end = len(data)
-        while pos + 4 <= end:
-            if data.startswith(self._HEADER, pos):
-                # A second stream, as when files are concatenated.
-                pos += self._HEADER_SIZE
-                continue
-            size = int.from_bytes(data[pos : pos + 4], "big")
-            pos += 4
-            if size > end - pos:
-                raise _unreadable("snappy", f"a block of {size} bytes where {end - pos} are left")
-            chunk = self._decompress_block(snappy, data[pos : pos + size], limit - total, limit)
-            total += len(chunk)
-            chunks.append(chunk)
-            pos += size
+        for block in self._blocks(data):
+            total += self._declared_size(block)
+            if total > limit:
+                raise _too_large("snappy", len(data), limit)
+            try:
+                chunks.append(bytes(snappy.uncompress(block)))
+            except snappy.UncompressError as error:
+                raise _unreadable("snappy", error) from error
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     @staticmethod
@@ -199,9 +192,27 @@ class SnappyCompression(Compression):
             raise _not_installed("snappy", "python-snappy", error) from error
         return snappy
 
+    def _blocks(self, data: bytes) -> Iterator[bytes]:
+        if not data.startswith(self._HEADER):
+            yield data
+            return
+        pos = 0
+        end = len(data)
+        while pos + 4 <= end:
+            if data.startswith(self._HEADER, pos):
+                # At the start, and where streams are put one after the other.
+                pos += self._HEADER_SIZE
+                continue
+            size = int.from_bytes(data[pos : pos + 4], "big")
+            pos += 4
+            if size > end - pos:
+                raise _unreadable("snappy", f"a block of {size} bytes where {end - pos} are left")
+            yield data[pos : pos + size]
+            pos += size
+
     @staticmethod
-    def _decompress_block(snappy: Any, block: bytes, room: int, limit: int) -> bytes:
-        """One raw block, whose first bytes are its size as an unsigned varint; read before memory is taken for it."""
+    def _declared_size(block: bytes) -> int:
+        """What a block says it holds, in an unsigned varint at its start: known before memory is taken for it."""
         declared = 0
         for index in range(5):
             if index == len(block):
@@ -211,15 +222,10 @@ class SnappyCompression(Compression):
                 break
         else:
             raise _unreadable("snappy", "a block's size has more than 5 bytes")
-        if declared > room:
-            raise _too_large("snappy", len(block), limit)
-        # The densest element copies 64 bytes and takes 3 (2-byte offset); nothing real comes near 32 to 1.
+        # The densest element copies 64 bytes and takes 3; nothing real comes near 32 to 1.
         if declared > 32 * len(block):
             raise _unreadable("snappy", f"{len(block)} bytes cannot hold the {declared} that they declare")
-        try:
-            return bytes(snappy.uncompress(block))
-        except snappy.UncompressError as error:
-            raise _unreadable("snappy", error) from error
+        return declared
 
 
 class Lz4Compression(Compression):
