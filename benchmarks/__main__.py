@@ -43,8 +43,20 @@ def cases(arguments: argparse.Namespace) -> list[tuple[str, int, str, int]]:
     return [case for case in wanted if case[0] in arguments.kinds]
 
 
+def warm_up(arguments: argparse.Namespace, cluster: Any) -> None:
+    """Let the broker's virtual machine compile what it runs, or the first client pays for all."""
+    cluster.create_topic("warm-up", arguments.partitions)
+    for kind, records in (("produce", 500_000), ("consume", 500_000), ("latency", 2000)):
+        run(
+            "confluent-kafka",
+            Case(kind, cluster.bootstrap_servers, "warm-up", arguments.partitions, records, 100, "none"),
+        )
+    cluster.delete_topic("warm-up")
+
+
 def measure(arguments: argparse.Namespace, cluster: Any) -> None:
     lines: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    warm_up(arguments, cluster)
     for kind, size_bytes, codec, records in cases(arguments):
         shared = f"bench-consume-{size_bytes}-{codec}"
         if kind == "consume":  # every client reads the very same log, written by confluent-kafka
