@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.config.producer_config import ProducerConfig
-from pykclient.log_context import LogContext
-from pykclient.metrics import Metrics
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientResponse, RequestBuilder
-from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ZERO_UUID
-from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_request import MetadataRequestBuilder
-from pykclient.network.network_client import NetworkClient
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
-from pykclient.types import TopicPartition
+from pykclient.types import Node, TopicPartition
 from tests.kafka.cluster import KafkaCluster
-
-
-class Client:
-    """A network client with what it is made of."""
-
-    def __init__(self, bootstrap_servers: str, **config: object) -> None:
-        settings = ProducerConfig({"bootstrap.servers": bootstrap_servers, **config})
-        self.metrics = Metrics()
-        self.api_versions = ApiVersions()
-        self.metadata = Metadata(100, 1_000, 300_000, LogContext())
-        self.metadata.bootstrap(parse_and_validate_addresses(settings.get_list("bootstrap.servers")))
-        self.network: NetworkClient = create_network_client(
-            settings, "test", self.metrics, "test", LogContext(), self.api_versions, self.metadata, SYSTEM_CLOCK, 5
-        )
-
-    def poll_until(self, condition: Callable[[], bool], timeout_ms: int = 10_000) -> list[ClientResponse]:
-        deadline_ms = SYSTEM_CLOCK.now_ms() + timeout_ms
-        responses: list[ClientResponse] = []
-        while not condition():
-            now_ms = SYSTEM_CLOCK.now_ms()
-            assert now_ms < deadline_ms, self.network.connection_report()
-            responses += self.network.poll(100, now_ms)
-        return responses
-
-    def bootstrap(self) -> None:
-        self.poll_until(lambda: not self.metadata.fetch().is_bootstrap_configured)
-
-
-@contextmanager
-def client(bootstrap_servers: str, **config: object) -> Iterator[Client]:
-    made = Client(bootstrap_servers, **config)
-    try:
-        yield made
-    finally:
-        made.network.close()
+from tests.network.client import Client, client
+from tests.support.proxy import TcpProxy
 
 
 @pytest.mark.kafka
@@ -123,3 +80,32 @@ def test_one_dead_bootstrap_server_does_not_matter(kafka: KafkaCluster) -> None:
     with client(f"127.0.0.1:1,{kafka.bootstrap_servers}") as c:
         c.bootstrap()
         assert c.metadata.fetch().nodes
+
+
+@pytest.mark.kafka
+def test_a_connection_that_the_broker_cuts_is_made_again(kafka: KafkaCluster) -> None:
+    host, _, port = kafka.bootstrap_servers.partition(":")
+    with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}") as c:
+        node = c.metadata.fetch().nodes[0]
+        c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()) or c.network.has_ready_nodes(1 << 62))
+        c.bootstrap()
+        for cut in range(0, 400, 13):
+            proxy.cut_after(cut)
+            response = ask(c, node)
+            assert response.has_response or response.disconnected
+        assert proxy.cuts > 1
+        proxy.restore()
+        while not ask(c, node).has_response:
+            pass
+
+
+def ask(c: Client, node: Node) -> ClientResponse:
+    """Ask a node for its versions, once it is connected, and wait for what comes of it."""
+    c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))
+    got: list[ClientResponse] = []
+    now_ms = SYSTEM_CLOCK.now_ms()
+    builder = RequestBuilder(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    request = c.network.new_client_request(node.id_string, builder, now_ms, True, callback=got.append)
+    c.network.send(request, now_ms)
+    c.poll_until(lambda: bool(got))
+    return got[0]

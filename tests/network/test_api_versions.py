@@ -1,0 +1,54 @@
+"""Versions that nodes speak."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import UnsupportedVersionError
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.node_api_versions import ApiVersionRange, NodeApiVersions
+from pykclient.protocol.api_keys import ApiKeys
+
+
+def test_the_newest_version_in_common() -> None:
+    node = NodeApiVersions({ApiKeys.PRODUCE: ApiVersionRange(4, 7)})
+    assert node.latest_usable_version(ApiKeys.PRODUCE) == 7
+    assert node.latest_usable_version(ApiKeys.PRODUCE, 3, 5) == 5
+    with pytest.raises(UnsupportedVersionError, match="PRODUCE in versions 1 to 3, only 4 to 7"):
+        node.latest_usable_version(ApiKeys.PRODUCE, 1, 3)
+    with pytest.raises(UnsupportedVersionError, match="PRODUCE in versions 8 to 9"):
+        node.latest_usable_version(ApiKeys.PRODUCE, 8, 9)
+    with pytest.raises(UnsupportedVersionError, match="does not support FETCH"):
+        node.latest_usable_version(ApiKeys.FETCH)
+
+
+def test_a_node_that_speaks_what_we_do() -> None:
+    node = NodeApiVersions.create([(ApiKeys.FETCH, 0, 4)])
+    assert node.latest_usable_version(ApiKeys.METADATA) == ApiKeys.latest_version(ApiKeys.METADATA)
+    assert node.api_version(ApiKeys.FETCH) == (0, 4)
+    assert "FETCH(1): 0 to 4" in repr(node)
+
+
+def test_the_batch_format_that_all_nodes_take() -> None:
+    versions = ApiVersions()
+    assert versions.max_usable_produce_magic == 2
+    versions.update("1", NodeApiVersions.create())
+    versions.update("2", NodeApiVersions.create([(ApiKeys.PRODUCE, 0, 2)]))
+    assert versions.max_usable_produce_magic == 1
+    versions.update("3", NodeApiVersions.create([(ApiKeys.PRODUCE, 0, 1)]))
+    assert versions.max_usable_produce_magic == 0
+    versions.remove("3")
+    versions.remove("2")
+    versions.remove("2")
+    assert versions.max_usable_produce_magic == 2
+    assert versions.get("2") is None
+
+
+def test_the_newest_features_count() -> None:
+    versions = ApiVersions()
+    versions.update("1", NodeApiVersions({}, None, {"transaction.version": 2}, 10))
+    versions.update("2", NodeApiVersions({}, None, {"transaction.version": 1}, 9))
+    versions.remove("1")
+    info = versions.finalized_features_info
+    assert info.finalized_features_epoch == 10
+    assert info.finalized_features == {"transaction.version": 2}

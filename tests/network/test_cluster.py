@@ -1,0 +1,53 @@
+"""The picture of the cluster."""
+
+from __future__ import annotations
+
+import uuid
+
+from pykclient.network.cluster import ZERO_UUID, Cluster
+from pykclient.protocol import message
+from pykclient.types import Node, PartitionInfo, TopicPartition
+
+NODES = [Node(id, f"h{id}", 9092) for id in range(3)]
+A = PartitionInfo("a", 0, NODES[0], (NODES[0], NODES[1]), (NODES[0],), (NODES[1],))
+B = PartitionInfo("a", 1, None, (NODES[2],), ())
+CLUSTER = Cluster("c", NODES, [A, B], topic_ids={"a": uuid.UUID(int=7)})
+
+
+def test_questions() -> None:
+    assert CLUSTER.partition(TopicPartition("a", 0)) == A
+    assert CLUSTER.leader_for(TopicPartition("a", 1)) is None
+    assert CLUSTER.leader_for(TopicPartition("x", 1)) is None
+    assert CLUSTER.partitions_for_topic("a") == (A, B)
+    assert CLUSTER.available_partitions_for_topic("a") == (A,)
+    assert CLUSTER.partitions_for_topic("x") == CLUSTER.available_partitions_for_topic("x") == ()
+    assert CLUSTER.partition_count_for_topic("a") == 2
+    assert CLUSTER.partition_count_for_topic("x") is None
+    assert CLUSTER.partitions_for_node(0) == (A,)
+    assert CLUSTER.partitions_for_node(1) == CLUSTER.partitions_for_node(99) == ()
+    assert CLUSTER.topics == {"a"}
+    assert CLUSTER.node_by_id(2) is NODES[2]
+    assert CLUSTER.topic_id("a") == uuid.UUID(int=7)
+    assert CLUSTER.topic_id("x") == ZERO_UUID == message.ZERO_UUID
+    assert CLUSTER.topic_name(uuid.UUID(int=7)) == "a"
+    assert list(CLUSTER.topic_ids) == [uuid.UUID(int=7)]
+
+
+def test_a_node_that_is_online_for_a_partition() -> None:
+    partition = TopicPartition("a", 0)
+    assert CLUSTER.node_if_online(partition, 0) is NODES[0]
+    assert CLUSTER.node_if_online(partition, 1) is None  # offline
+    assert CLUSTER.node_if_online(partition, 2) is None  # no replica
+    assert CLUSTER.node_if_online(partition, 9) is None
+    assert CLUSTER.node_if_online(TopicPartition("x", 0), 0) is None
+
+
+def test_equality_and_additions() -> None:
+    same = Cluster("c", NODES, [A, B], topic_ids={"a": uuid.UUID(int=7)})
+    assert same == CLUSTER
+    assert hash(same) == hash(CLUSTER)
+    assert Cluster("c", NODES, [A]) != CLUSTER
+    more = Cluster("c", NODES, [A]).with_partitions({TopicPartition("a", 1): B})
+    assert more.partitions_for_topic("a") == (A, B)
+    assert Cluster.empty().nodes == ()
+    assert not Cluster.empty().is_bootstrap_configured

@@ -1,0 +1,176 @@
+"""Connection states: every move of the table, and none beside it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pykclient.errors import IllegalStateError, SaslAuthenticationError
+from pykclient.log_context import LogContext
+from pykclient.network import channel_state
+from pykclient.network.channel_state import ChannelState
+from pykclient.network.cluster_connection_states import (
+    AUTHENTICATION_FAILED,
+    CHECKING_API_VERSIONS,
+    CONNECTING,
+    DISCONNECTED,
+    MOVES,
+    READY,
+    BackoffConfig,
+    ClusterConnectionStates,
+)
+
+
+class Resolver:
+    def resolve(self, host: str) -> list[str]:
+        return [host]
+
+
+def make() -> ClusterConnectionStates:
+    return ClusterConnectionStates(BackoffConfig(50, 1_000, 100, 800), LogContext(), Resolver(), random.Random(3))
+
+
+ACTIONS = {
+    CONNECTING: lambda states: states.connecting("0", 0, "h"),
+    CHECKING_API_VERSIONS: lambda states: states.checking_api_versions("0"),
+    READY: lambda states: states.ready("0"),
+    DISCONNECTED: lambda states: states.disconnected("0", 0),
+    AUTHENTICATION_FAILED: lambda states: states.authentication_failed("0", 0, SaslAuthenticationError("no")),
+}
+
+PATHS = {
+    CONNECTING: [CONNECTING],
+    CHECKING_API_VERSIONS: [CONNECTING, CHECKING_API_VERSIONS],
+    READY: [CONNECTING, READY],
+    DISCONNECTED: [CONNECTING, DISCONNECTED],
+    AUTHENTICATION_FAILED: [CONNECTING, DISCONNECTED, AUTHENTICATION_FAILED],
+}
+
+
+@pytest.mark.parametrize(("start", "end"), list(itertools.product(MOVES, repeat=2)))
+def test_the_table(start: str, end: str) -> None:
+    states = make()
+    for step in PATHS[start]:
+        ACTIONS[step](states)
+    assert states.connection_state("0") == start
+    if end in MOVES[start]:
+        ACTIONS[end](states)
+        assert states.connection_state("0") == end
+    else:
+        with pytest.raises(IllegalStateError, match=f"from {start} to {end}"):
+            ACTIONS[end](states)
+        assert states.connection_state("0") == start
+
+
+@pytest.mark.parametrize(("start", "end"), list(itertools.product(channel_state.MOVES, repeat=2)))
+def test_the_table_of_channels(start: str, end: str) -> None:
+    state = ChannelState(start, remote_address="h:1")
+    if end in channel_state.MOVES[start]:
+        moved = state.move_to(end)
+        assert (moved.state, moved.remote_address) == (end, "h:1")
+    else:
+        with pytest.raises(IllegalStateError, match=f"from {start} to {end}"):
+            state.move_to(end)
+
+
+def test_a_node_that_never_was_connected() -> None:
+    states = make()
+    assert states.can_connect("0", 0)
+    assert not states.is_disconnected("0")
+    assert not states.is_blacked_out("0", 0)
+    assert states.connection_delay_ms("0", 0) == states.poll_delay_ms("0", 0) == 0
+    states.throttle("0", 100)
+    assert states.throttle_delay_ms("0", 0) == 0
+    with pytest.raises(IllegalStateError, match="never was"):
+        states.disconnected("0", 0)
+
+
+def test_setup_timeouts_grow_and_are_reset() -> None:
+    states = make()
+    timeouts = []
+    now_ms = 0
+    for _ in range(5):
+        states.connecting("0", now_ms, "h")
+        timeout_ms = states.connection_setup_timeout_ms("0")
+        timeouts.append(timeout_ms)
+        assert states.nodes_with_connection_setup_timeout(now_ms + timeout_ms) == []
+        assert states.nodes_with_connection_setup_timeout(now_ms + timeout_ms + 1) == ["0"]
+        states.disconnected("0", now_ms)
+        assert states.is_blacked_out("0", now_ms)
+        now_ms += 2_000
+    for attempt, timeout_ms in enumerate(timeouts):
+        assert min(80 * 2**attempt, 640) - 1 <= timeout_ms <= min(120 * 2**attempt, 800)
+    states.connecting("0", now_ms, "h")
+    states.checking_api_versions("0")
+    assert states.connection_setup_timeout_ms("0") <= 120
+    assert states.nodes_with_connection_setup_timeout(now_ms + 10_000) == []
+    with pytest.raises(IllegalStateError):
+        states.is_connection_setup_timeout("0", now_ms)
+
+
+def test_a_throttle_never_gets_shorter() -> None:
+    states = make()
+    states.connecting("0", 0, "h")
+    states.ready("0")
+    states.throttle("0", 100)
+    states.throttle("0", 50)
+    assert states.throttle_delay_ms("0", 10) == states.poll_delay_ms("0", 10) == 90
+    assert not states.is_ready("0", 99)
+    assert states.is_ready("0", 100)
+
+
+def test_a_node_that_moved_starts_afresh() -> None:
+    states = make()
+    states.connecting("0", 0, "old")
+    for _ in range(5):
+        states.disconnected("0", 0)
+    states.connecting("0", 5_000, "new")
+    assert states.current_address("0") == "new"
+    states.disconnected("0", 5_000)
+    assert states.connection_delay_ms("0", 5_000) <= 60
+
+
+class Connections(RuleBasedStateMachine):
+    """Any legal walk keeps the answers consistent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states = make()
+        self.now_ms = 0
+        self.state: str | None = None
+
+    @rule(passed_ms=st.integers(0, 2_000))
+    def wait(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+
+    @rule(end=st.sampled_from(sorted(MOVES)))
+    def move(self, end: str) -> None:
+        if self.state is None and end != CONNECTING:
+            return
+        if self.state is not None and end not in MOVES[self.state]:
+            return
+        if end == CONNECTING:
+            self.states.connecting("0", self.now_ms, "h")
+        elif end == DISCONNECTED:
+            self.states.disconnected("0", self.now_ms)
+        else:
+            ACTIONS[end](self.states)
+        self.state = end
+
+    @invariant()
+    def answers_agree(self) -> None:
+        states, now_ms = self.states, self.now_ms
+        assert states.is_connecting("0") == (self.state == CONNECTING)
+        assert states.is_ready("0", now_ms) == states.has_ready_nodes(now_ms) == (self.state == READY)
+        if states.can_connect("0", now_ms):
+            assert states.connection_delay_ms("0", now_ms) == 0
+        elif states.is_disconnected("0"):
+            assert 0 < states.connection_delay_ms("0", now_ms) <= 1_000
+        assert not (states.is_connected("0") and states.is_disconnected("0"))
+
+
+TestConnections = Connections.TestCase

@@ -1,0 +1,439 @@
+"""Metadata: versions, epochs, ids, retention, backoff, errors (after Java's MetadataTest)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient import errors
+from pykclient.errors import (
+    AuthenticationError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+)
+from pykclient.log_context import LogContext
+from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
+from pykclient.network.metadata import LeaderAndEpoch, LeaderIdAndEpoch, Metadata
+from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykclient.types import Node, TopicPartition
+
+Topic = MetadataResponse.MetadataResponseTopic
+Partition = MetadataResponse.MetadataResponsePartition
+ZERO = uuid.UUID(int=0)
+BACKOFF_MS, EXPIRE_MS = 100, 1_000
+NODES = [Node(id, f"10.0.0.{id}", 9092, rack=f"r{id}") for id in range(3)]
+
+
+def make(**options: object) -> Metadata:
+    return Metadata(BACKOFF_MS, BACKOFF_MS, EXPIRE_MS, LogContext(), **options)  # type: ignore[arg-type]
+
+
+def partition(index: int, leader: int = 0, epoch: int = 1, error: int = 0) -> Partition:
+    return Partition(
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=epoch,
+        error_code=error,
+        replica_nodes=[0, 1, 2],
+        isr_nodes=[0, 1],
+        offline_replicas=[2],
+    )
+
+
+def topic(
+    name: str, partitions: int = 1, *, epoch: int = 1, id: uuid.UUID = ZERO, error: int = 0, internal: bool = False
+) -> Topic:
+    found = [] if error else [partition(index, epoch=epoch) for index in range(partitions)]
+    return Topic(name=name, topic_id=id, error_code=error, is_internal=internal, partitions=found)
+
+
+def response(*topics: Topic, nodes: list[Node] | None = None, cluster_id: str | None = "c") -> MetadataResponse:
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in (NODES if nodes is None else nodes)
+    ]
+    return MetadataResponse(brokers=brokers, cluster_id=cluster_id, controller_id=1, topics=list(topics))
+
+
+def update(metadata: Metadata, *topics: Topic, now_ms: int = 0, partial: bool = False) -> None:
+    metadata.update_with_current_request_version(response(*topics), partial, now_ms)
+
+
+T0 = TopicPartition("t", 0)
+
+
+def test_bootstrap_and_first_update() -> None:
+    metadata = make()
+    metadata.bootstrap([("a", 1), ("b", 2)])
+    cluster = metadata.fetch()
+    assert cluster.is_bootstrap_configured
+    assert [(node.id, node.host, node.port) for node in cluster.nodes] == [(-1, "a", 1), (-2, "b", 2)]
+    assert metadata.update_requested
+    assert metadata.time_to_next_update(0) == 0
+    version = metadata.update_version
+    update(metadata, topic("t", 2))
+    cluster = metadata.fetch()
+    assert not cluster.is_bootstrap_configured
+    assert metadata.update_version == version + 1
+    assert not metadata.update_requested
+    assert cluster.cluster_resource.cluster_id == "c"
+    assert cluster.nodes == tuple(NODES)
+    assert cluster.controller == NODES[1]
+    assert cluster.partition_count_for_topic("t") == 2
+    info = cluster.partition(T0)
+    assert info is not None
+    assert info.leader == NODES[0]
+    assert info.replicas == tuple(NODES)
+    assert info.in_sync_replicas == tuple(NODES[:2])
+    assert info.offline_replicas == (NODES[2],)
+    metadata.rebootstrap()
+    assert metadata.fetch().is_bootstrap_configured
+    assert metadata.update_requested
+
+
+def test_update_after_close_is_an_error() -> None:
+    metadata = make()
+    metadata.close()
+    assert metadata.is_closed
+    with pytest.raises(IllegalStateError):
+        update(metadata)
+
+
+# --- when to ask -----------------------------------------------------------------------------------------------------
+
+
+def test_by_age() -> None:
+    metadata = make()
+    update(metadata, now_ms=50)
+    assert metadata.time_to_next_update(50) == EXPIRE_MS
+    assert metadata.time_to_next_update(60) == EXPIRE_MS - 10
+    assert metadata.time_to_next_update(50 + EXPIRE_MS) == 0
+    assert metadata.last_successful_update == 50
+
+
+def test_by_demand_after_the_backoff() -> None:
+    metadata = make()
+    update(metadata, topic("t", epoch=1), now_ms=0)
+    metadata.request_update(True)
+    assert metadata.time_to_next_update(0) == BACKOFF_MS
+    assert metadata.time_to_next_update(BACKOFF_MS) == 0
+
+
+def test_a_new_topic_does_not_wait() -> None:
+    metadata = make()
+    update(metadata, now_ms=0)
+    version = metadata.request_update_for_new_topics()
+    assert version == metadata.update_version
+    assert metadata.time_to_next_update(0) == 0
+
+
+def test_failures_back_off() -> None:
+    metadata = Metadata(100, 10_000, 300_000, LogContext(), rng=random.Random(1))
+    metadata.bootstrap([("a", 1)])
+    now_ms = 0
+    for attempt in range(6):
+        metadata.failed_update(now_ms)
+        delay_ms = metadata.time_to_next_update(now_ms)
+        assert 80 * 2**attempt - 1 <= delay_ms <= min(120 * 2**attempt, 10_000)
+        now_ms += 20_000
+    update(metadata, topic("t"), now_ms=now_ms)
+    metadata.request_update(True)
+    assert metadata.time_to_next_update(now_ms) <= 120
+
+
+def test_answers_that_bring_nothing_new_back_off() -> None:
+    metadata = Metadata(100, 10_000, 300_000, LogContext(), rng=random.Random(1))
+    update(metadata, topic("t", epoch=1), now_ms=0)
+    delays = []
+    for turn in range(1, 5):
+        now_ms = turn * 20_000
+        update(metadata, topic("t", epoch=1), now_ms=now_ms)
+        metadata.request_update(False)
+        delays.append(metadata.time_to_next_update(now_ms))
+    assert delays[3] > 3 * delays[0]
+    metadata.request_update(True)
+    assert metadata.time_to_next_update(now_ms) <= 120
+    update(metadata, topic("t", epoch=2), now_ms=100_000)  # a new epoch is news
+    metadata.request_update(False)
+    assert metadata.time_to_next_update(100_000) <= 120
+
+
+def test_a_topic_added_while_a_request_is_on_its_way_needs_another_one() -> None:
+    metadata = make()
+    metadata.bootstrap([("a", 1)])
+    sent = metadata.new_metadata_request_and_version(0)
+    metadata.request_update_for_new_topics()
+    metadata.update(sent.request_version, response(topic("t")), sent.is_partial_update, 0)
+    assert metadata.update_requested
+    sent = metadata.new_metadata_request_and_version(0)
+    metadata.update(sent.request_version, response(topic("t")), sent.is_partial_update, 0)
+    assert not metadata.update_requested
+
+
+class NewTopics(Metadata):
+    def new_metadata_request_builder_for_new_topics(self) -> MetadataRequestBuilder | None:
+        return MetadataRequestBuilder.for_topic_names(["new"], True)
+
+
+def test_partial_and_full_requests() -> None:
+    metadata = NewTopics(BACKOFF_MS, BACKOFF_MS, EXPIRE_MS, LogContext())
+    metadata.bootstrap([("a", 1)])
+    assert not metadata.new_metadata_request_and_version(0).is_partial_update  # nothing is known yet
+    update(metadata, now_ms=0)
+    metadata.request_update_for_new_topics()
+    request = metadata.new_metadata_request_and_version(0)
+    assert request.is_partial_update
+    assert request.request_builder.topics == ["new"]
+    metadata.request_update(True)
+    full = metadata.new_metadata_request_and_version(0)
+    assert not full.is_partial_update
+    assert full.request_builder.is_all_topics
+    metadata.update(full.request_version, response(), False, 0)
+    metadata.request_update_for_new_topics()
+    assert not metadata.new_metadata_request_and_version(EXPIRE_MS).is_partial_update  # too old for a part
+
+
+def test_a_partial_update_leaves_age_and_full_requests_alone() -> None:
+    metadata = make()
+    update(metadata, topic("a"), now_ms=0)
+    metadata.request_update(True)
+    update(metadata, topic("b"), now_ms=500, partial=True)
+    assert metadata.update_requested
+    assert metadata.last_successful_update == 0
+    assert metadata.fetch().topics == {"a", "b"}
+
+
+# --- leader epochs ---------------------------------------------------------------------------------------------------
+
+
+def test_an_older_epoch_does_not_replace_a_newer_one() -> None:
+    metadata = make()
+    update(metadata, topic("t", epoch=10))
+    assert metadata.last_seen_leader_epoch(T0) == 10
+    older = response(topic("t", epoch=9))
+    older.topics[0].partitions[0].leader_id = 2
+    metadata.update_with_current_request_version(older, False, 1)
+    assert metadata.fetch().leader_for(T0) == NODES[0]
+    assert metadata.last_seen_leader_epoch(T0) == 10
+    newer = response(topic("t", epoch=11))
+    newer.topics[0].partitions[0].leader_id = 2
+    metadata.update_with_current_request_version(newer, False, 2)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[2], 11)
+
+
+def test_a_new_topic_id_starts_epochs_afresh() -> None:
+    metadata = make()
+    first, second = uuid.uuid4(), uuid.uuid4()
+    update(metadata, topic("t", epoch=10, id=first))
+    update(metadata, topic("t", epoch=5, id=first))
+    assert metadata.last_seen_leader_epoch(T0) == 10
+    update(metadata, topic("t", epoch=3, id=second))
+    assert metadata.last_seen_leader_epoch(T0) == 3
+    assert metadata.topic_ids == {"t": second}
+    assert metadata.topic_names == {second: "t"}
+    update(metadata, topic("t", epoch=2))  # a broker that is too old for ids tells nothing about them
+    assert metadata.last_seen_leader_epoch(T0) == 3
+    assert metadata.topic_ids == {}
+    update(metadata, topic("t", epoch=1, id=second))  # lost in between, so taken as new
+    assert metadata.last_seen_leader_epoch(T0) == 1
+
+
+def test_no_epoch_forgets_the_one_that_was_known() -> None:
+    metadata = make()
+    update(metadata, topic("t", epoch=10))
+    update(metadata, topic("t", epoch=-1))
+    assert metadata.last_seen_leader_epoch(T0) is None
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], None)
+
+
+def test_an_epoch_seen_elsewhere() -> None:
+    metadata = make()
+    assert not metadata.update_last_seen_epoch_if_newer(T0, 5)  # nothing to compare with
+    update(metadata, topic("t", epoch=10))
+    assert not metadata.update_last_seen_epoch_if_newer(T0, 10)
+    assert metadata.partition_metadata_if_current(T0) is not None
+    assert metadata.update_last_seen_epoch_if_newer(T0, 11)
+    assert metadata.update_requested
+    assert metadata.partition_metadata_if_current(T0) is None
+    assert metadata.current_leader(T0) == LeaderAndEpoch(None, 11)
+    with pytest.raises(IllegalArgumentError):
+        metadata.update_last_seen_epoch_if_newer(T0, -1)
+    assert metadata.current_leader(TopicPartition("other", 0)) == LeaderAndEpoch(None, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=30))
+def test_the_known_epoch_never_falls(steps: list[tuple[int, bool]]) -> None:
+    metadata = make()
+    highest = -1
+    for epoch, elsewhere in steps:
+        if elsewhere:
+            newer = metadata.update_last_seen_epoch_if_newer(T0, epoch)
+            assert newer == (highest >= 0 and epoch > highest)
+            highest = max(highest, epoch) if newer else highest
+        else:
+            update(metadata, topic("t", epoch=epoch))
+            highest = max(highest, epoch)
+        assert (metadata.last_seen_leader_epoch(T0) or 0) == max(highest, 0)
+
+
+def test_hints_about_new_leaders() -> None:
+    metadata = make()
+    id = uuid.uuid4()
+    update(metadata, topic("t", 3, epoch=5, id=id), topic("u"))
+    new = Node(9, "10.0.0.9", 9092)
+    changed = metadata.update_partition_leadership(
+        {
+            T0: LeaderIdAndEpoch(9, 6),
+            TopicPartition("t", 1): LeaderIdAndEpoch(1, 5),  # not newer
+            TopicPartition("t", 2): LeaderIdAndEpoch(77, 6),  # a node that nobody knows
+            TopicPartition("u", 0): LeaderIdAndEpoch(None, 6),
+            TopicPartition("unknown", 0): LeaderIdAndEpoch(1, 6),
+        },
+        [new],
+    )
+    assert changed == {T0}
+    cluster = metadata.fetch()
+    assert metadata.current_leader(T0) == LeaderAndEpoch(new, 6)
+    assert cluster.leader_for(TopicPartition("t", 1)) == NODES[0]
+    assert set(cluster.nodes) == {*NODES, new}
+    assert cluster.controller == NODES[1]
+    assert metadata.topic_ids == {"t": id}
+    assert cluster.topics == {"t", "u"}
+    assert metadata.update_partition_leadership({T0: LeaderIdAndEpoch(9, 6)}, [new]) == set()
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+class Retaining(Metadata):
+    wanted: frozenset[str] = frozenset()
+
+    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
+        return topic in self.wanted
+
+
+def test_only_wanted_topics_are_kept() -> None:
+    metadata = Retaining(BACKOFF_MS, BACKOFF_MS, EXPIRE_MS, LogContext())
+    metadata.wanted = frozenset("ab")
+    update(metadata, topic("a"), topic("b", internal=True), topic("x"), topic("y", error=InvalidTopicError.code))
+    assert metadata.fetch().topics == {"a", "b"}
+    assert metadata.fetch().internal_topics == {"b"}
+    assert metadata.last_seen_leader_epoch(TopicPartition("x", 0)) is None
+    metadata.maybe_throw_any_exception()
+    metadata.wanted = frozenset("bc")
+    update(metadata, topic("c"), partial=True)
+    assert metadata.fetch().topics == {"b", "c"}
+    assert metadata.last_seen_leader_epoch(TopicPartition("a", 0)) is None
+    assert metadata.fetch().internal_topics == {"b"}
+
+
+def test_a_partial_update_replaces_what_it_speaks_of() -> None:
+    metadata = make()
+    id = uuid.uuid4()
+    update(metadata, topic("a", 3, id=id), topic("b"))
+    update(metadata, topic("a", error=errors.LeaderNotAvailableError.code), partial=True)
+    assert metadata.fetch().topics == {"b"}
+    assert metadata.topic_ids == {}
+    assert metadata.update_requested
+
+
+def test_topic_errors() -> None:
+    metadata = make()
+    update(
+        metadata,
+        topic("bad name", error=InvalidTopicError.code),
+        topic("secret", error=TopicAuthorizationError.code),
+        topic("fine"),
+    )
+    metadata.maybe_throw_exception_for_topic("fine")
+    metadata.maybe_throw_any_exception()  # forgotten by the line before
+    update(metadata, topic("bad name", error=InvalidTopicError.code))
+    with pytest.raises(InvalidTopicError, match="bad name"):
+        metadata.maybe_throw_exception_for_topic("bad name")
+    update(metadata, topic("secret", error=TopicAuthorizationError.code))
+    with pytest.raises(TopicAuthorizationError, match="secret"):
+        metadata.maybe_throw_any_exception()
+    metadata.maybe_throw_any_exception()
+
+
+def test_fatal_errors() -> None:
+    metadata = make()
+    for raise_it in (
+        metadata.maybe_throw_fatal_exception,
+        metadata.maybe_throw_any_exception,
+        lambda: metadata.maybe_throw_exception_for_topic("t"),
+    ):
+        metadata.fatal_error(AuthenticationError("no"))
+        with pytest.raises(AuthenticationError):
+            raise_it()
+        raise_it()
+
+
+@pytest.mark.parametrize(
+    ("code", "asks_again"),
+    [
+        (errors.LeaderNotAvailableError.code, True),
+        (errors.UnknownTopicOrPartitionError.code, True),
+        (InvalidTopicError.code, False),
+        (32_000, False),
+    ],
+)
+def test_errors_that_will_pass_ask_again(code: int, asks_again: bool) -> None:
+    metadata = make()
+    update(metadata, topic("t", error=code))
+    assert metadata.update_requested == asks_again
+    other = make()
+    other.update_with_current_request_version(
+        response(Topic(name="t", partitions=[partition(0, error=code)])), False, 0
+    )
+    assert other.update_requested == asks_again
+
+
+def test_a_topic_id_that_is_unknown_has_no_name() -> None:
+    metadata = make()
+    update(metadata, Topic(name=None, topic_id=uuid.uuid4(), error_code=errors.UnknownTopicIdError.code))
+    assert metadata.fetch().topics == set()
+    assert metadata.update_requested
+
+
+def test_a_leader_that_is_not_among_the_brokers() -> None:
+    metadata = make()
+    metadata.update_with_current_request_version(response(topic("t"), nodes=NODES[1:]), False, 0)
+    assert metadata.fetch().leader_for(T0) is None
+    assert metadata.fetch().available_partitions_for_topic("t") == ()
+    assert metadata.fetch().partitions_for_topic("t")[0].replicas[0].host == ""
+
+
+def test_listeners_hear_of_the_cluster() -> None:
+    heard: list[ClusterResource] = []
+
+    class Listener:
+        def on_update(self, resource: ClusterResource) -> None:
+            heard.append(resource)
+
+    metadata = make(cluster_resource_listeners=ClusterResourceListeners([Listener(), object()]))
+    update(metadata)
+    assert heard == [ClusterResource("c")]
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def test_requests_that_a_version_cannot_express() -> None:
+    by_id = MetadataRequestBuilder.for_topic_ids([uuid.uuid4()])
+    assert isinstance(by_id.build(12), MetadataRequest)
+    for builder, version in (
+        (by_id, 11),
+        (MetadataRequestBuilder.for_topic_names(["a"], False), 3),
+        (MetadataRequestBuilder.all_topics(), 0),
+    ):
+        with pytest.raises(errors.UnsupportedVersionError):
+            builder.build(version)
+    assert MetadataRequestBuilder.for_topic_names(["a"], True).topics == ["a"]

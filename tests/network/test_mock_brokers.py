@@ -1,0 +1,89 @@
+"""The network client on librdkafka's mock brokers, and on servers that are no brokers at all."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import confluent_kafka
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.protocol.api_keys import ApiKeys
+from tests.network.client import client
+
+
+@pytest.fixture(scope="module")
+def mock_brokers() -> Iterator[str]:
+    producer = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 2})
+    brokers = producer.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    producer.flush(1)  # the brokers live as long as it does
+
+
+def test_a_broker_that_knows_only_old_versions_of_api_versions(mock_brokers: str) -> None:
+    with client(mock_brokers) as c:
+        c.bootstrap()
+        assert len(c.metadata.fetch().nodes) == 3
+        node = c.metadata.fetch().nodes[0]
+        c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))
+        versions = c.api_versions.get(node.id_string)
+        assert versions is not None
+        spoken = versions.api_version(ApiKeys.API_VERSIONS)
+        assert spoken is not None
+        assert spoken.max_version < 3  # so that the first request was refused
+
+
+@contextmanager
+def server(answer: bytes) -> Iterator[str]:
+    """Gives ``answer`` to whatever is asked first, then closes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            with sock:
+                sock.recv(4096)
+                sock.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "looks like HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x28", "looks like TLS"),
+        (b"\x7f\xff\xff\xff", "not that of a Kafka broker"),
+        (b"", "before it answered anything"),
+        (b"\0\0\0\x04\0\0\0\x63", "it answered request 99"),
+        (b"\0\0\0\x08\0\0\0\0\xff\xff\xff\xff", "refused to tell its API versions|unreadable"),
+    ],
+)
+def test_what_is_no_broker_is_named(answer: bytes, said: str) -> None:
+    with server(answer) as address, client(address) as c:
+        c.poll_until(lambda: c.network.connection_report() != "")
+        report = c.network.connection_report()
+        assert report.startswith(f"1 of 1 bootstrap servers could not be reached ({address}: ")
+        assert any(word in report for word in said.split("|"))
+        c.poll_until(lambda: c.network.least_loaded_node(SYSTEM_CLOCK.now_ms()).node is not None)  # lives on
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with client(f"127.0.0.1:{port}") as c:
+        c.poll_until(lambda: c.network.connection_report() != "")
+        assert "Connection refused, nothing listens there" in c.network.connection_report()
