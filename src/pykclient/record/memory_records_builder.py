@@ -107,8 +107,9 @@ class MemoryRecordsBuilder:
         partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
         delete_horizon_ms: int = NO_TIMESTAMP,
     ) -> None:
-        """The batch is written over ``buffer`` from its start, which grows if it must and never shrinks; it belongs to
-        the builder until the batch is not needed any more. ``write_limit`` is in bytes, header included.
+        """The batch is written over ``buffer`` from its start; it belongs to the builder until the batch is not needed
+        any more. A batch that does not fit makes it longer or, while a view of it lives, goes on in another one.
+        ``write_limit`` is in bytes, header included.
 
         Raises:
             IllegalArgumentError: something that format ``magic`` does not have.
@@ -151,7 +152,9 @@ class MemoryRecordsBuilder:
         self._records = bytearray() if is_compressed else self._buffer
         self._position = 0 if is_compressed else self._header_size
         if len(self._buffer) < self._header_size:
-            self._buffer[:] = bytes(self._header_size)
+            self._buffer = bytearray(self._header_size)
+            if not is_compressed:
+                self._records = self._buffer
         self._uncompressed_size = 0
         # With a delete horizon, that is what the timestamps of the records are relative to (KIP-534).
         self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
@@ -233,7 +236,11 @@ class MemoryRecordsBuilder:
         position = self._position
         end = position + size
         # Overwrites what is there, and where the buffer ends before ``end``, lengthens it.
-        self._records[position:end] = record
+        try:
+            self._records[position:end] = record
+        except BufferError:
+            self._leave_buffer()
+            self._records[position:end] = record
         self._position = end
         self._uncompressed_size = uncompressed_size + size
         self._last_offset = offset
@@ -242,6 +249,13 @@ class MemoryRecordsBuilder:
             self._max_timestamp = timestamp
         self._base_timestamp = base_timestamp
         return size
+
+    def _leave_buffer(self) -> None:
+        """Go on in a buffer of our own, because somebody still holds a view of the lent one, which so cannot grow."""
+        buffer = bytearray(self._buffer)
+        if self._records is self._buffer:
+            self._records = buffer
+        self._buffer = buffer
 
     def append_with_offset(
         self, offset: int, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
@@ -314,7 +328,11 @@ class MemoryRecordsBuilder:
         inner_offset = offset - self.base_offset if is_relative else offset
         message = encode_message(self.magic, inner_offset, timestamp, key, value, timestamp_type=self._timestamp_type)
         size = len(message)
-        self._records[self._position : self._position + size] = message
+        try:
+            self._records[self._position : self._position + size] = message
+        except BufferError:
+            self._leave_buffer()
+            self._records[self._position : self._position + size] = message
         self._position += size
         self._uncompressed_size += size
         self._last_offset = offset
@@ -437,7 +455,11 @@ class MemoryRecordsBuilder:
         if self._records is not self._buffer:
             compressed = self.compression.compress(self._records, self.magic)
             self._position = self._header_size + len(compressed)
-            self._buffer[self._header_size : self._position] = compressed
+            try:
+                self._buffer[self._header_size : self._position] = compressed
+            except BufferError:
+                self._leave_buffer()
+                self._buffer[self._header_size : self._position] = compressed
             self._records = bytearray()
 
     def close(self) -> None:
