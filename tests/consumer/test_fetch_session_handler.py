@@ -35,10 +35,7 @@ def wanted(tp: TopicPartition, offset: int = 0, id: UUID | None = None) -> Parti
 
 
 def build(handler: FetchSessionHandler, partitions: dict[TopicPartition, PartitionData]) -> FetchRequestData:
-    builder = handler.new_builder()
-    for tp, data in partitions.items():
-        builder.add(tp, data)
-    return builder.build()
+    return handler.build(partitions)
 
 
 def answer(
@@ -164,7 +161,7 @@ def test_close() -> None:
     build(handler, {A0: wanted(A0)})
     answer(handler, A0)
     handler.notify_close()
-    data = handler.new_builder().build()
+    data = handler.build({})
     assert (data.metadata, data.to_send, data.to_forget) == (FetchMetadata(7, -1), {}, [])
 
 
@@ -257,10 +254,17 @@ class SessionMachine(RuleBasedStateMachine):
         self.broker.evict()
 
     @precondition(lambda self: self.wanted)
-    @rule(fate=st.sampled_from(["good", "good", "good", "lost request", "lost response", "no session"]))
-    def exchange(self, fate: str) -> None:
+    @rule(
+        fate=st.sampled_from(["good", "good", "good", "lost request", "lost response", "no session"]),
+        by_changes=st.booleans(),
+    )
+    def exchange(self, fate: str, by_changes: bool) -> None:
         partitions = {tp: wanted(tp, offset, self.ids[tp.topic]) for tp, offset in self.wanted.items()}
-        data = build(self.handler, partitions)
+        if self.handler.next_is_incremental and by_changes:
+            known = dict.fromkeys(self.handler.session_topic_partitions())
+            data = self.handler.build_changes({**known, **partitions})
+        else:
+            data = self.handler.build(partitions)
         builder = FetchRequestBuilder(FetchConfig(), data)
         version = builder.latest_allowed_version
         self.agreed = False

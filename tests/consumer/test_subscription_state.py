@@ -357,7 +357,7 @@ def test_those_that_delivered_come_last() -> None:
     state.move_partition_to_end(assigned_before[0])
     expected = [*assigned_before[1:], assigned_before[0]]
     assert state.fetchable_partitions(lambda _: True) == expected
-    assert [tp for tp, _, _ in state.fetchable_partitions_of(1)] == expected
+    assert list(state.fetchable_partitions_of(1)) == expected
     state.move_partition_to_end(TopicPartition("c", 0))
 
 
@@ -374,6 +374,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.state = make()
         self.state.subscribe({"a", "b"})
         self.now_ms = 0
+        self.told: dict[int, dict[TopicPartition, FetchPosition]] = {}
 
     def _assigned(self, tp: TopicPartition) -> bool:
         return self.state.is_assigned(tp)
@@ -423,6 +424,20 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(tp=partitions)
     def unprefer(self, tp: TopicPartition) -> None:
         self.state.clear_preferred_read_replica(tp)
+
+    @rule(node_id=st.sampled_from([1, 2, 9]), everything=st.booleans())
+    def tell(self, node_id: int, everything: bool) -> None:
+        """A node that is told everything once and then what has changed knows what it is to be asked for."""
+        if everything or node_id not in self.told:
+            self.told[node_id] = self.state.fetchable_partitions_of(node_id)
+            return
+        for tp, position in self.state.take_changes_of(node_id).items():
+            if position is None:
+                self.told[node_id].pop(tp, None)
+            else:
+                self.told[node_id][tp] = position
+        group = self.state._index.fetchable.get(node_id, {})
+        assert self.told[node_id] == {tp: state.position for tp, state in group.items()}
 
     @rule(by_ms=st.integers(1, 20))
     def wait(self, by_ms: int) -> None:

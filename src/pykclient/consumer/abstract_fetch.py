@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pykclient.consumer.completed_fetch import CompletedFetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
-    from pykclient.consumer.fetch_session_handler import Builder
+    from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
     from pykclient.network.api_versions import ApiVersions
@@ -68,6 +70,8 @@ class AbstractFetch:
         self._api_versions = api_versions
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
+        # As they were when a node was last told everything: those of its session are the same since.
+        self._topic_ids_of_node: dict[int, Mapping[str, UUID]] = {}
         self._checked_replicas = (-1, -1)
 
     def is_unavailable(self, node: Node) -> bool:
@@ -101,45 +105,55 @@ class AbstractFetch:
         # While a node has something buffered, the other partitions wait, too. A request would leave the buffered ones
         # out, so they would drop out of the broker's session and come back a moment later.
         buffered = {subscriptions.fetch_node_id(tp) for tp in self._fetch_buffer.buffered_partitions()}
-        builders: dict[Node, Builder] = {}
+        requests: dict[Node, FetchRequestData] = {}
         for node_id in node_ids:
             if node_id == NO_NODE:
                 self._log.debug("Asking for metadata, as a partition to fetch has no leader")
                 self._metadata.request_update(False)
             elif node_id not in buffered:
-                self._add_partitions(node_id, builders)
-        return {node: builder.build() for node, builder in builders.items()}
+                node = self._available_node(node_id)
+                if node is not None:
+                    requests[node] = self._build(node_id)
+        return requests
 
-    def _add_partitions(self, node_id: int, builders: dict[Node, Builder]) -> None:
-        partitions = self._subscriptions.fetchable_partitions_of(node_id)
+    def _available_node(self, node_id: int) -> Node | None:
+        """The node, unless a request to it would fail at once. Raises the error of a failed authentication."""
         node = self._metadata.fetch().node_by_id(node_id)
-        if node is None and partitions:
-            node = partitions[0][1].current_leader.leader
         if node is None:
-            return
+            # Gone from the metadata, but no new leader is known yet.
+            node = self._subscriptions.leader_by_position(node_id)
+        if node is None:
+            return None
         if self.is_unavailable(node):
             self.maybe_throw_auth_failure(node)
-            return
+            return None
+        return node
+
+    def _build(self, node_id: int) -> FetchRequestData:
+        """What to ask ``node_id`` for: everything in a new session, what has changed in one that goes on."""
         handler = self._session_handlers.get(node_id)
         if handler is None:
             handler = self._session_handlers[node_id] = FetchSessionHandler(self._log_context, node_id)
-        builder = handler.new_builder()
-        session = handler.session_partitions
         topic_ids = self._metadata.topic_ids
-        max_bytes = self._config.fetch_size
-        for tp, position, _ in partitions:
-            topic_id = topic_ids.get(tp.topic, ZERO_UUID)
-            epoch = position.current_leader.epoch
-            data = session.get(tp)
-            if (
-                data is None
-                or data.fetch_offset != position.offset
-                or data.current_leader_epoch != epoch
-                or data.topic_id is not topic_id
-            ):
-                data = PartitionData(topic_id, position.offset, INVALID_LOG_START_OFFSET, max_bytes, epoch)
-            builder.add(tp, data)
-        builders[node] = builder
+        if handler.next_is_incremental and self._topic_ids_of_node.get(node_id) is topic_ids:
+            changes = self._subscriptions.take_changes_of(node_id)
+            return handler.build_changes(
+                {tp: None if at is None else self._partition_data(tp, at, topic_ids) for tp, at in changes.items()}
+            )
+        self._topic_ids_of_node[node_id] = topic_ids
+        wanted = self._subscriptions.fetchable_partitions_of(node_id)
+        return handler.build({tp: self._partition_data(tp, at, topic_ids) for tp, at in wanted.items()})
+
+    def _partition_data(
+        self, tp: TopicPartition, position: FetchPosition, topic_ids: Mapping[str, UUID]
+    ) -> PartitionData:
+        return PartitionData(
+            topic_ids.get(tp.topic, ZERO_UUID),
+            position.offset,
+            INVALID_LOG_START_OFFSET,
+            self._config.fetch_size,
+            position.current_leader.epoch,
+        )
 
     def _drop_preferred_read_replicas_that_are_gone(self) -> None:
         """Go back to the leader where the replica that it named is offline or not in the metadata."""
@@ -161,7 +175,7 @@ class AbstractFetch:
             handler.notify_close()
             node = cluster.node_by_id(node_id)
             if node is not None and not self.is_unavailable(node):
-                requests[node] = handler.new_builder().build()
+                requests[node] = handler.build({})
         return requests
 
     def create_fetch_request(self, node: Node, data: FetchRequestData) -> FetchRequestBuilder:

@@ -78,7 +78,10 @@ class TopicIdPartition(NamedTuple):
 
 
 class FetchRequestData(NamedTuple):
-    """What to put into a request. ``session_partitions`` is all that the broker will then know the session to hold."""
+    """What to put into a request.
+
+    ``session_partitions`` is what the session holds with it, a view until the next request is built.
+    """
 
     to_send: Mapping[TopicPartition, PartitionData]
     to_forget: list[TopicIdPartition]
@@ -99,84 +102,94 @@ class FetchRequestData(NamedTuple):
 class FetchSessionHandler:
     """The client's half of one session (Java: FetchSessionHandler).
 
-    For each request ``new_builder``, ``add`` every partition that is wanted, ``build``; then either ``handle_response``
-    or ``handle_error``, before the next one is built. Thread: owner.
+    For each request ``build`` with all that is wanted or, where ``next_is_incremental``, ``build_changes`` with what is
+    not wanted as before; then either ``handle_response`` or ``handle_error`` before the next one is built.
+
+    Thread: owner.
     """
 
-    __slots__ = ("_log", "_next_metadata", "_node_id", "_session_partitions", "_session_topic_names")
+    __slots__ = (
+        "_log",
+        "_next_metadata",
+        "_node_id",
+        "_session_partitions",
+        "_topic_names",
+        "_without_topic_id",
+        "session_topic_names",
+    )
 
     def __init__(self, log_context: LogContext, node_id: int) -> None:
         self._log = log_context.logger(__name__)
         self._node_id = node_id
         self._next_metadata = INITIAL
         self._session_partitions: dict[TopicPartition, PartitionData] = {}
-        self._session_topic_names: dict[UUID, str] = {}
+        self._topic_names: dict[UUID, str] = {}
+        self._without_topic_id = 0  # how many of the partitions have none
+        #: Names by id; empty when the session cannot use ids.
+        self.session_topic_names: Mapping[UUID, str] = {}
 
     @property
     def session_id(self) -> int:
         return self._next_metadata.session_id
 
     @property
-    def session_topic_names(self) -> Mapping[UUID, str]:
-        """Names by id; empty when the session cannot use ids."""
-        return self._session_topic_names
-
-    @property
-    def session_partitions(self) -> Mapping[TopicPartition, PartitionData]:
-        """What the broker was told last, so that the same objects can be handed to ``Builder.add`` again."""
-        return self._session_partitions
+    def next_is_incremental(self) -> bool:
+        """Whether the next request can be made by ``build_changes``."""
+        return not self._next_metadata.is_full
 
     def session_topic_partitions(self) -> list[TopicPartition]:
         return list(self._session_partitions)
 
-    def new_builder(self) -> Builder:
-        return Builder(self)
+    def build(self, wanted: Mapping[TopicPartition, PartitionData]) -> FetchRequestData:
+        """A request after which the session holds exactly ``wanted``."""
+        if self.next_is_incremental:
+            changes: dict[TopicPartition, PartitionData | None] = dict(wanted)
+            changes.update((tp, None) for tp in self._session_partitions if tp not in wanted)
+            return self.build_changes(changes)
+        self._session_partitions = {}
+        self._topic_names = {}
+        self._without_topic_id = 0
+        return self.build_changes(wanted)
 
-    def _build(
-        self, wanted: dict[TopicPartition, PartitionData], names: dict[UUID, str], can_use_topic_ids: bool
-    ) -> FetchRequestData:
-        to_send: dict[TopicPartition, PartitionData] = wanted
-        removed: list[TopicIdPartition] = []
-        replaced: list[TopicIdPartition] = []
-        if not self._next_metadata.is_full:
-            to_send, removed, replaced = self._differences(wanted)
-            if any(partition.topic_id == ZERO_UUID for partition in removed):
-                can_use_topic_ids = False
-        self._session_partitions = wanted
-        self._session_topic_names = names if can_use_topic_ids else {}
-        data = FetchRequestData(to_send, removed, replaced, wanted, self._next_metadata, can_use_topic_ids)
-        self._log.debug("Built %s for node %d", data, self._node_id)
-        return data
-
-    def _differences(
-        self, wanted: dict[TopicPartition, PartitionData]
-    ) -> tuple[dict[TopicPartition, PartitionData], list[TopicIdPartition], list[TopicIdPartition]]:
-        """What is new or changed, what is gone, and what has the name but not the id of something before."""
+    def build_changes(self, changes: Mapping[TopicPartition, PartitionData | None]) -> FetchRequestData:
+        """A request after which the session holds what it did, but for ``changes``; None takes a partition out."""
         session = self._session_partitions
         to_send: dict[TopicPartition, PartitionData] = {}
-        replaced: list[TopicIdPartition] = []
-        known = 0
-        for tp, data in wanted.items():
-            previous = session.get(tp)
-            if previous is None:
-                to_send[tp] = data
-                continue
-            known += 1
-            if previous is data or previous == data:
-                continue
-            to_send[tp] = data
-            if previous.topic_id != data.topic_id and ZERO_UUID not in (previous.topic_id, data.topic_id):
-                replaced.append(TopicIdPartition(previous.topic_id, tp))
         removed: list[TopicIdPartition] = []
-        if known < len(session):
-            removed = [TopicIdPartition(data.topic_id, tp) for tp, data in session.items() if tp not in wanted]
-        return to_send, removed, replaced
+        replaced: list[TopicIdPartition] = []
+        can_use_topic_ids = True
+        for tp, data in changes.items():
+            previous = session.get(tp)
+            if previous == data:
+                continue
+            if previous is not None and previous.topic_id.int == 0:
+                self._without_topic_id -= 1
+            if data is None:
+                if previous is not None:
+                    del session[tp]
+                    removed.append(TopicIdPartition(previous.topic_id, tp))
+                    # It can only be forgotten by name.
+                    can_use_topic_ids &= previous.topic_id.int != 0
+                continue
+            to_send[tp] = session[tp] = data
+            if data.topic_id.int == 0:
+                self._without_topic_id += 1
+            elif previous is None or previous.topic_id != data.topic_id:
+                self._topic_names[data.topic_id] = tp.topic
+                if previous is not None and previous.topic_id.int:
+                    self._topic_names.pop(previous.topic_id, None)
+                    replaced.append(TopicIdPartition(previous.topic_id, tp))
+        can_use_topic_ids &= self._without_topic_id == 0
+        self.session_topic_names = self._topic_names if can_use_topic_ids else {}
+        request = FetchRequestData(to_send, removed, replaced, session, self._next_metadata, can_use_topic_ids)
+        self._log.debug("Node %d: %s", self._node_id, request)
+        return request
 
     def response_partitions(
         self, response: FetchResponse, version: int
     ) -> dict[TopicPartition, FetchResponse.PartitionData]:
         """The partitions of a response by name; those of ids that the session does not know are left out."""
-        names = self._session_topic_names
+        names = self.session_topic_names
         result: dict[TopicPartition, FetchResponse.PartitionData] = {}
         for topic in response.responses:
             name = names.get(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.topic
@@ -233,7 +246,7 @@ class FetchSessionHandler:
         if full and len(partitions) - len(extra) < len(session):
             problems.append(f"partitions left out: {_join(tp for tp in session if tp not in partitions)}")
         if version >= TOPIC_ID_VERSION:
-            unknown = {topic.topic_id for topic in response.responses} - self._session_topic_names.keys() - {ZERO_UUID}
+            unknown = {topic.topic_id for topic in response.responses} - self.session_topic_names.keys() - {ZERO_UUID}
             if unknown:
                 problems.append(f"unknown topic ids: {_join(unknown)}")
         return "; ".join(problems)
@@ -246,34 +259,6 @@ class FetchSessionHandler:
         """The request failed or was never answered, so what the broker knows is unknown."""
         self._log.info("A fetch (%s) from node %d failed: %s", self._next_metadata, self._node_id, error)
         self._next_metadata = self._next_metadata.next_close_existing_attempt_new()
-
-
-class Builder:
-    """Collects what the next request of a session is to fetch. Thread: owner."""
-
-    __slots__ = ("_can_use_topic_ids", "_handler", "_last_topic_id", "_names", "_wanted")
-
-    def __init__(self, handler: FetchSessionHandler) -> None:
-        self._handler = handler
-        self._wanted: dict[TopicPartition, PartitionData] = {}
-        self._names: dict[UUID, str] = {}
-        self._last_topic_id: UUID | None = None
-        self._can_use_topic_ids = True
-
-    def add(self, tp: TopicPartition, data: PartitionData) -> None:
-        """Want ``tp``. The object that was handed in the last time tells fastest that nothing has changed."""
-        self._wanted[tp] = data
-        topic_id = data.topic_id
-        if topic_id is not self._last_topic_id:  # hashing and comparing ids is slow, and topics come in runs
-            self._last_topic_id = topic_id
-            if topic_id == ZERO_UUID:
-                self._can_use_topic_ids = False
-            else:
-                self._names.setdefault(topic_id, tp.topic)
-
-    def build(self) -> FetchRequestData:
-        """The difference to what the session holds; from then on the session holds what was added. Call it once."""
-        return self._handler._build(self._wanted, self._names, self._can_use_topic_ids)
 
 
 def _join(things: Iterable[object]) -> str:

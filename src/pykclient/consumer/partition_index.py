@@ -9,21 +9,23 @@ from pykclient.types import TopicPartition
 
 
 class PartitionIndex:
-    """The assignment in order, with three indexes beside it.
+    """The assignment in order, with indexes beside it.
 
     ``without_position``: those that nothing can be fetched from until a reset or a validation is over.
     ``fetchable``: those that can be fetched, by the id of the node to fetch them from; no empty groups.
+    ``changed``: by node id, those to tell that node about, as they came, went or have another position than before.
     ``leased``: those that are read from a preferred replica for a time.
 
     The order is that of fairness: a partition that has delivered goes to the end. Thread: owner.
     """
 
-    __slots__ = ("assignment", "fetchable", "leased", "without_position")
+    __slots__ = ("assignment", "changed", "fetchable", "leased", "without_position")
 
     def __init__(self) -> None:
         self.assignment: dict[TopicPartition, TopicPartitionState] = {}
         self.without_position: dict[TopicPartition, TopicPartitionState] = {}
         self.fetchable: dict[int, dict[TopicPartition, TopicPartitionState]] = {}
+        self.changed: dict[int, dict[TopicPartition, None]] = {}
         self.leased: dict[TopicPartition, TopicPartitionState] = {}
 
     def file(self, tp: TopicPartition, state: TopicPartitionState, wanted: bool) -> None:
@@ -38,6 +40,7 @@ class PartitionIndex:
             if node_id is not None:
                 self.fetchable.setdefault(node_id, {})[tp] = state
                 state.group_node = node_id
+        self.touch(tp, state)
         if state.preferred_read_replica is None:
             self.leased.pop(tp, None)
         else:
@@ -49,10 +52,18 @@ class PartitionIndex:
             del group[tp]
             if not group:
                 del self.fetchable[state.group_node]
+            self.changed.setdefault(state.group_node, {})[tp] = None
             state.group_node = None
+
+    def touch(self, tp: TopicPartition, state: TopicPartitionState) -> None:
+        """Note that the position of ``tp`` is another one."""
+        if state.group_node is not None:
+            self.changed.setdefault(state.group_node, {})[tp] = None
 
     def replace(self, assignment: dict[TopicPartition, TopicPartitionState]) -> None:
         """Begin anew with ``assignment``, none of which is filed yet."""
+        for node_id, group in self.fetchable.items():
+            self.changed.setdefault(node_id, {}).update(dict.fromkeys(group))
         for state in self.assignment.values():
             state.group_node = None
         self.without_position.clear()

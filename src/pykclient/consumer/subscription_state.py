@@ -18,7 +18,7 @@ from pykclient.consumer.fetch_state import (
 from pykclient.consumer.partition_index import PartitionIndex
 from pykclient.errors import IllegalArgumentError, IllegalStateError, NoOffsetForPartitionError
 from pykclient.log_context import LogContext
-from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata, TopicPartition
+from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import LeaderAndEpoch
@@ -248,14 +248,25 @@ class SubscriptionState:
         """The ids of the nodes that have something to fetch; NO_NODE among them when a leader is unknown."""
         return list(self._index.fetchable)
 
-    def fetchable_partitions_of(self, node_id: int) -> list[tuple[TopicPartition, FetchPosition, int | None]]:
-        """What to fetch from a node: partition, position and the preferred read replica, if that is the reason."""
+    def fetchable_partitions_of(self, node_id: int) -> dict[TopicPartition, FetchPosition]:
+        """All that is to be fetched from a node, by partition. Nothing is changed then for ``take_changes_of``."""
+        self._index.changed.pop(node_id, None)
         group = self._index.fetchable.get(node_id, {})
-        return [
-            (tp, state.position, state.preferred_read_replica)
-            for tp, state in group.items()
-            if state.position is not None
-        ]
+        return {tp: state.position for tp, state in group.items() if state.position is not None}
+
+    def take_changes_of(self, node_id: int) -> dict[TopicPartition, FetchPosition | None]:
+        """What is to be fetched from a node otherwise than when it was last asked for; None: no more."""
+        group = self._index.fetchable.get(node_id, {})
+        changed = self._index.changed.pop(node_id, None) or ()
+        return {tp: group[tp].position if tp in group else None for tp in changed}
+
+    def leader_by_position(self, node_id: int) -> Node | None:
+        """The node of this id, as a position to fetch from knows it."""
+        for state in self._index.fetchable.get(node_id, {}).values():
+            leader = None if state.position is None else state.position.current_leader.leader
+            if leader is not None and leader.id == node_id:
+                return leader
+        return None
 
     def fetch_node_id(self, tp: TopicPartition) -> int | None:
         """The id of the node that the partition is to be fetched from; None when it is not to be fetched."""
@@ -321,7 +332,9 @@ class SubscriptionState:
         """Move on after a delivery (Java: ``position(tp, position)``)."""
         state = self._assigned(tp)
         state.advance(position)
-        if state.fetch_node_id != state.group_node:
+        if state.group_node == state.fetch_node_id:
+            self._index.touch(tp, state)
+        else:
             self._file(tp, state)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
