@@ -231,13 +231,10 @@ class Sender:
             self._fail_expired(batch, now_ms)
 
     def _fail_expired(self, batch: ProducerBatch, now_ms: int) -> None:
-        what = (
-            "has not been answered"
-            if batch.in_flight
-            else "waited to be sent again"
-            if batch.in_retry
-            else "was not sent"
-        )
+        if batch.in_flight:
+            what = "was not answered"
+        else:
+            what = "was not answered with success" if batch.in_retry else "was not sent"
         report = self._client.connection_report()
         error = KafkaTimeoutError(
             f"{batch.record_count} record(s) for {batch.topic_partition} expired: the batch {what} within "

@@ -1,0 +1,243 @@
+"""A producer's insides on a mock clock and a mock client."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network.client_request import ClientRequest
+from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
+from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.producer_metadata import ProducerMetadata
+from pykclient.producer.producer_metrics import SenderMetrics
+from pykclient.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from pykclient.producer.sender import Sender, SenderConfig
+from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
+from pykclient.protocol.messages.metadata import MetadataResponse
+from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords
+from pykclient.types import Node, TopicPartition
+from tests.support.mock_client import MockClient
+from tests.support.mock_clock import MockClock
+
+TOPIC = "orders"
+TP0 = TopicPartition(TOPIC, 0)
+TP1 = TopicPartition(TOPIC, 1)
+TOPIC_ID = uuid.uuid5(uuid.NAMESPACE_DNS, TOPIC)
+DELIVERY_TIMEOUT_MS = 1500
+REQUEST_TIMEOUT_MS = 1000
+RETRY_BACKOFF_MS = 50
+
+
+def nodes(count: int) -> list[Node]:
+    return [Node(index, f"host{index}", 9092) for index in range(count)]
+
+
+def snapshot(
+    partitions: Mapping[TopicPartition, int | None], node_count: int = 2, epochs: Mapping[TopicPartition, int] | None = None
+) -> MetadataSnapshot:
+    """``partitions`` maps to the leader's id."""
+    epochs = epochs or {}
+    return MetadataSnapshot(
+        "cluster",
+        {node.id: node for node in nodes(node_count)},
+        [PartitionMetadata(tp, 0, leader, epochs.get(tp)) for tp, leader in partitions.items()],
+    )
+
+
+def metadata_response(
+    leaders: Mapping[TopicPartition, int] | None = None,
+    node_count: int = 2,
+    epoch: int = 1,
+    errors: Mapping[str, int] | None = None,
+    topic_ids: Mapping[str, uuid.UUID] | None = None,
+) -> MetadataResponse:
+    topics: dict[str, MetadataResponse.MetadataResponseTopic] = {}
+    for tp, leader in ({TP0: 0, TP1: 1} if leaders is None else leaders).items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic_id = (topic_ids or {TOPIC: TOPIC_ID}).get(tp.topic, uuid.UUID(int=0))
+            topic = topics[tp.topic] = MetadataResponse.MetadataResponseTopic(name=tp.topic, topic_id=topic_id)
+        topic.partitions.append(
+            MetadataResponse.MetadataResponsePartition(
+                partition_index=tp.partition, leader_id=leader, leader_epoch=epoch, replica_nodes=[0], isr_nodes=[0]
+            )
+        )
+    for name, code in (errors or {}).items():
+        topics[name] = MetadataResponse.MetadataResponseTopic(name=name, error_code=code)
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)
+        for node in nodes(node_count)
+    ]
+    return MetadataResponse(cluster_id="cluster", controller_id=0, brokers=brokers, topics=topics.values())
+
+
+def produce_response(
+    results: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    log_append_time_ms: int = -1,
+    log_start_offset: int = -1,
+    error_message: str | None = None,
+    record_errors: Mapping[int, str | None] | None = None,
+    leader: tuple[int, int] | None = None,
+    endpoints: Sequence[Node] = (),
+    by_id: bool = True,
+) -> ProduceResponse:
+    """``results`` maps to (error code, base offset); ``leader`` is (id, epoch)."""
+    topics: dict[str, ProduceResponse.TopicProduceResponse] = {}
+    for tp, (error_code, base_offset) in results.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            if by_id:
+                topic = ProduceResponse.TopicProduceResponse(topic_id=TOPIC_ID)
+            else:
+                topic = ProduceResponse.TopicProduceResponse(name=tp.topic)
+            topics[tp.topic] = topic
+        partition = ProduceResponse.PartitionProduceResponse(
+            index=tp.partition,
+            error_code=error_code,
+            base_offset=base_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log_start_offset,
+            error_message=error_message,
+            record_errors=[
+                ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in (record_errors or {}).items()
+            ],
+        )
+        if leader is not None:
+            partition.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        topic.partition_responses.append(partition)
+    return ProduceResponse(
+        responses=topics.values(),
+        node_endpoints=[
+            ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port) for node in endpoints
+        ],
+    )
+
+
+class SenderHarness:
+    """A Sender with an accumulator, mock client and clock; ``run_once`` is one round."""
+
+    def __init__(
+        self,
+        *,
+        idempotent: bool = True,
+        acks: int = -1,
+        retries: int = (1 << 31) - 1,
+        guarantee_message_order: bool = False,
+        batch_size: int = 16 * 1024,
+        memory: int = 1024 * 1024,
+        linger_ms: int = 0,
+        compression: Compression = NO_COMPRESSION,
+        max_request_size: int = 1024 * 1024,
+        metadata: MetadataResponse | None = None,
+        delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
+    ) -> None:
+        self.clock = MockClock()
+        log_context = LogContext()
+        self.metadata = ProducerMetadata(
+            0, 0, 300_000, 300_000, log_context, self.clock, rng=random.Random(1)
+        )
+        self.client = MockClient(self.clock, self.metadata)
+        self.manager = TransactionManager(log_context, RETRY_BACKOFF_MS) if idempotent else None
+        self.pool = BufferPool(memory, batch_size, self.clock)
+        self.accumulator = RecordAccumulator(
+            AccumulatorConfig(batch_size, compression, linger_ms, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, delivery_timeout_ms),
+            self.pool,
+            self.clock,
+            log_context,
+            self.manager,
+            random.Random(1),
+        )
+        self.metrics = Metrics(clock=self.clock)
+        self.sender = Sender(
+            SenderConfig(acks, retries, max_request_size, REQUEST_TIMEOUT_MS, RETRY_BACKOFF_MS, guarantee_message_order),
+            self.client,
+            self.metadata,
+            self.accumulator,
+            SenderMetrics(self.metrics, self.metadata, self.client, self.clock),
+            self.clock,
+            log_context,
+            self.manager,
+        )
+        self.metadata.add(TOPIC, self.clock.now_ms())
+        self.client.update_metadata(metadata or metadata_response())
+
+    def append(
+        self,
+        tp: TopicPartition = TP0,
+        value: bytes = b"value",
+        key: bytes | None = b"key",
+        on_delivery: OnDelivery | None = None,
+    ) -> FutureRecordMetadata:
+        future, _, _ = self.accumulator.append(
+            tp.topic, tp.partition, self.clock.wall_ms(), key, value, (), on_delivery, 1000, self.metadata.fetch()
+        )
+        assert future is not None
+        return future
+
+    def run_once(self, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            self.sender.run_once()
+
+    def get_producer_id(self, producer_id: int = 13, epoch: int = 0) -> None:
+        """Answer the request for an id that the first record brings about."""
+        assert self.manager is not None
+        self.client.prepare_response(
+            InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch), _is_init_producer_id
+        )
+        for _ in range(5):
+            if self.manager.has_producer_id:
+                return
+            self.run_once()
+        raise AssertionError("no producer id")
+
+    def respond(self, error_code: int = 0, base_offset: int = 0, tp: TopicPartition = TP0, **kwargs: Any) -> None:
+        """Answer the oldest produce request, and let the answer arrive."""
+        self.client.respond(produce_response({tp: (error_code, base_offset)}, **kwargs))
+
+    def respond_to(self, request: ClientRequest, error_code: int, base_offset: int, tp: TopicPartition = TP0) -> None:
+        self.client.respond_to_request(request, produce_response({tp: (error_code, base_offset)}))
+
+    def requests(self) -> list[ClientRequest]:
+        return list(self.client.requests)
+
+    def sent_batches(self) -> list[tuple[int, int, int, int]]:
+        """(producer id, epoch, base sequence, record count) of each batch that is on its way, oldest request first."""
+        sent = []
+        for request in self.client.requests:
+            message = request.request_builder.build(request.request_builder.latest_allowed_version)
+            assert isinstance(message, ProduceRequest)
+            for topic in message.topic_data:
+                for partition in topic.partition_data:
+                    assert partition.records is not None
+                    for batch in MemoryRecords(bytes(partition.records)).batches():  # type: ignore[arg-type]
+                        batch.ensure_valid()
+                        sent.append((batch.producer_id, batch.producer_epoch, batch.base_sequence, len(batch.records())))
+        return sent
+
+    def drained(self, snapshot_: MetadataSnapshot | None = None) -> list[ProducerBatch]:
+        shot = snapshot_ or self.metadata.fetch_metadata_snapshot()
+        ready = self.accumulator.ready(shot, self.clock.now_ms())
+        collated = self.accumulator.drain(shot, ready.ready_nodes.values(), 1 << 20, self.clock.now_ms())
+        return [batch for batches in collated.values() for batch in batches]
+
+
+def _is_init_producer_id(request: Any) -> bool:
+    return type(request).__name__ == "InitProducerIdRequest"
+
+
+def deliveries(into: list[tuple[Exception | None, int]]) -> OnDelivery:
+    """An on_delivery that notes errors and offsets."""
+    return lambda error, metadata: into.append((error, metadata.offset))
+
+
+Matcher = Callable[[Any], bool]

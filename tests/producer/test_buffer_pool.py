@@ -1,0 +1,218 @@
+"""The pool lends no more than it has, in turn, and gets everything back (Java: BufferPoolTest)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
+from pykclient.metrics import Metrics
+from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.producer_metrics import BufferPoolMetrics
+from tests.support.mock_clock import MockClock
+from tests.support.wait import eventually
+
+FOREVER_MS = 60_000
+
+
+def run(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def waiting(pool: BufferPool, count: int) -> None:
+    eventually(lambda: pool.queued == count, what=f"{count} waiting threads")
+
+
+def test_a_buffer_of_the_poolable_size_is_used_again() -> None:
+    pool = BufferPool(64 * 1024, 1024, MockClock())
+    buffer = pool.allocate(1024, 10)
+    assert len(buffer) == 1024
+    assert (pool.available_memory, pool.unallocated_memory) == (63 * 1024, 63 * 1024)
+    pool.deallocate(buffer, 1024)
+    assert (pool.available_memory, pool.unallocated_memory) == (64 * 1024, 63 * 1024)
+    assert pool.allocate(1024, 10) is buffer
+
+
+def test_other_sizes_are_not_kept() -> None:
+    pool = BufferPool(64 * 1024, 1024, MockClock())
+    buffer = pool.allocate(2048, 10)
+    pool.deallocate(buffer, 2048)
+    assert pool.unallocated_memory == 64 * 1024
+
+
+def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
+    pool = BufferPool(64 * 1024, 1024, MockClock())
+    buffer = pool.allocate(1024, 10)
+    buffer += bytes(5000)
+    pool.deallocate(buffer, 1024)
+    assert pool.available_memory == pool.unallocated_memory == 64 * 1024
+
+
+def test_free_buffers_make_room_for_a_large_one() -> None:
+    pool = BufferPool(4096, 1024, MockClock())
+    buffers = [pool.allocate(1024, 10) for _ in range(4)]
+    for buffer in buffers:
+        pool.deallocate(buffer, 1024)
+    assert len(pool.allocate(4096, 10)) == 4096
+    assert pool.available_memory == 0
+
+
+def test_more_than_there_is_can_never_be_had() -> None:
+    with pytest.raises(IllegalArgumentError, match=r"buffer\.memory allows 1024"):
+        BufferPool(1024, 512, MockClock()).allocate(1025, 10)
+
+
+def test_exhaustion_says_how_full_it_is_and_is_counted() -> None:
+    clock = MockClock()
+    metrics = Metrics(clock=clock)
+    pool = BufferPool(10, 1, clock, BufferPoolMetrics(metrics, clock))
+    pool.allocate(8, 10)
+    with pytest.raises(BufferExhaustedError, match=r"no 3 bytes .* within 0\.01 s \(max\.block\.ms\): 2 of 10 bytes"):
+        pool.allocate(3, 10)
+    values = metrics.by_group()["producer-metrics"]
+    assert values["buffer-exhausted-total"] == 1
+    assert values["bufferpool-wait-time-ns-total"] >= 10_000_000
+    assert pool.available_memory == 2
+    assert pool.queued == 0
+
+
+def test_waiting_ends_when_memory_comes_back() -> None:
+    pool = BufferPool(10, 1, SYSTEM_CLOCK)
+    held = pool.allocate(10, 0)
+    thread = run(lambda: pool.allocate(6, FOREVER_MS))
+    waiting(pool, 1)
+    pool.deallocate(held, 10)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert pool.available_memory == 4
+
+
+def test_first_come_first_served_even_for_a_large_request() -> None:
+    """A large request gathers what comes back, while small ones behind it wait."""
+    pool = BufferPool(10, 1, SYSTEM_CLOCK)
+    parts = [pool.allocate(2, 0) for _ in range(5)]
+    order: list[str] = []
+    large = run(lambda: (pool.allocate(8, FOREVER_MS), order.append("large")))
+    waiting(pool, 1)
+    small = run(lambda: (pool.allocate(2, FOREVER_MS), order.append("small")))
+    waiting(pool, 2)
+    for part in parts[:3]:
+        pool.deallocate(part, 2)
+    assert order == []
+    with pytest.raises(BufferExhaustedError):  # nobody else gets in between
+        pool.allocate(1, 0)
+    pool.deallocate(parts[3], 2)
+    large.join(5)
+    assert order == ["large"]
+    pool.deallocate(parts[4], 2)
+    small.join(5)
+    assert order == ["large", "small"]
+
+
+def test_a_waiter_that_gives_up_gives_back_what_it_gathered() -> None:
+    pool = BufferPool(10, 1, SYSTEM_CLOCK)
+    kept, returned = pool.allocate(5, 0), pool.allocate(5, 0)
+    failed: list[Exception] = []
+
+    def allocate() -> None:
+        try:
+            pool.allocate(8, 300)
+        except BufferExhaustedError as error:
+            failed.append(error)
+
+    large = run(allocate)
+    waiting(pool, 1)
+    small = run(lambda: pool.allocate(4, FOREVER_MS))
+    waiting(pool, 2)
+    pool.deallocate(returned, 5)
+    large.join(5)
+    small.join(5)
+    assert len(failed) == 1
+    assert not small.is_alive()
+    pool.deallocate(kept, 5)
+    assert pool.available_memory == 6
+
+
+def test_close_ends_all_waiting_and_still_takes_buffers_back() -> None:
+    pool = BufferPool(1, 1, SYSTEM_CLOCK)
+    held = pool.allocate(1, 0)
+    failed: list[str] = []
+
+    def allocate() -> None:
+        try:
+            pool.allocate(1, FOREVER_MS)
+        except KafkaError as error:
+            failed.append(str(error))
+
+    threads = [run(allocate) for _ in range(3)]
+    waiting(pool, 3)
+    pool.close()
+    for thread in threads:
+        thread.join(5)
+    assert len(failed) == 3
+    assert "closed" in failed[0]
+    with pytest.raises(KafkaError, match="closed"):
+        pool.allocate(1, 0)
+    pool.deallocate(held, 1)
+    assert pool.available_memory == 1
+
+
+def test_many_threads_leave_nothing_behind() -> None:
+    pool = BufferPool(20_000, 1024, SYSTEM_CLOCK)
+
+    def work(seed: int) -> None:
+        for step in range(300):
+            size = 1024 if (seed + step) % 3 else 1 + (seed * 31 + step * 7) % 5000
+            buffer = pool.allocate(size, FOREVER_MS)
+            assert len(buffer) == size
+            pool.deallocate(buffer, size)
+
+    threads = [run(lambda seed=seed: work(seed)) for seed in range(8)]  # type: ignore[misc]
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert pool.available_memory == 20_000
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Whatever is lent and given back in whichever order: the books are right, and memory returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BufferPool(10_000, 1000, MockClock())
+        self.lent: list[tuple[bytearray, int]] = []
+
+    @rule(size=st.one_of(st.just(1000), st.integers(1, 10_000)))
+    def allocate(self, size: int) -> None:
+        free = 10_000 - sum(lent for _, lent in self.lent)
+        if size <= free:
+            self.lent.append((self.pool.allocate(size, 0), size))
+        else:
+            with pytest.raises(BufferExhaustedError):
+                self.pool.allocate(size, 0)
+
+    @precondition(lambda self: self.lent)
+    @rule(data=st.data(), grow=st.booleans())
+    def deallocate(self, data: st.DataObject, grow: bool) -> None:
+        buffer, size = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
+        if grow:
+            buffer += b"x"
+        self.pool.deallocate(buffer, size)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        assert self.pool.available_memory == 10_000 - sum(size for _, size in self.lent)
+        assert self.pool.queued == 0
+        assert len({id(buffer) for buffer, _ in self.lent}) == len(self.lent)
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

@@ -1,0 +1,612 @@
+"""The sender against a mock client: what it sends, in which order, and what it makes of answers (Java: SenderTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient import errors
+from pykclient.errors import (
+    BrokerError,
+    ClusterAuthorizationError,
+    InvalidRecordError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from pykclient.producer import transaction_state as state
+from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
+from pykclient.protocol.messages.produce import ProduceRequest
+from pykclient.record import Compression, CompressionRatioEstimator, CompressionType
+from tests.producer.harness import (
+    DELIVERY_TIMEOUT_MS,
+    REQUEST_TIMEOUT_MS,
+    RETRY_BACKOFF_MS,
+    TOPIC,
+    TOPIC_ID,
+    TP0,
+    TP1,
+    SenderHarness,
+    deliveries,
+    metadata_response,
+    nodes,
+    produce_response,
+)
+
+NOT_LEADER = errors.NotLeaderOrFollowerError.code
+OUT_OF_ORDER = errors.OutOfOrderSequenceError.code
+DUPLICATE = errors.DuplicateSequenceError.code
+UNKNOWN_PRODUCER = errors.UnknownProducerIdError.code
+INVALID_EPOCH = errors.InvalidProducerEpochError.code
+TOO_LARGE = errors.RecordTooLargeError.code
+TIMED_OUT = errors.RequestTimedOutError.code
+
+
+@pytest.fixture
+def h() -> SenderHarness:
+    harness = SenderHarness()
+    harness.manager and harness.append(tp=TP1)
+    harness.get_producer_id()
+    harness.run_once()
+    harness.respond(tp=TP1)
+    harness.run_once()
+    return harness
+
+
+def test_a_record_is_sent_and_acknowledged() -> None:
+    h = SenderHarness(idempotent=False)
+    seen: list[tuple[Exception | None, int]] = []
+    future = h.append(on_delivery=deliveries(seen))
+    h.run_once()
+    assert h.client.in_flight_request_count() == 1
+    assert not future.done()
+    h.respond(base_offset=42)
+    h.run_once()
+    metadata = future.get(0)
+    assert (metadata.topic_partition, metadata.offset, metadata.serialized_key_size) == (TP0, 42, 3)
+    assert seen == [(None, 42)]
+    assert h.pool.available_memory == h.pool.total_memory
+
+
+def test_the_request_names_topics_by_id_and_by_name(h: SenderHarness) -> None:
+    h.append()
+    h.run_once()
+    request = h.requests()[0].request_builder
+    assert request.latest_allowed_version == 13
+    message = request.message
+    assert isinstance(message, ProduceRequest)
+    assert [(topic.name, topic.topic_id) for topic in message.topic_data] == [(TOPIC, TOPIC_ID)]
+
+
+def test_without_a_topic_id_the_request_stays_with_names() -> None:
+    h = SenderHarness(idempotent=False, metadata=metadata_response(topic_ids={"other": TOPIC_ID}))
+    future = h.append()
+    h.run_once()
+    assert h.requests()[0].request_builder.latest_allowed_version == 12
+    h.respond(base_offset=1, by_id=False)
+    h.run_once()
+    assert future.get(0).offset == 1
+
+
+def test_log_append_time_replaces_the_timestamp() -> None:
+    h = SenderHarness(idempotent=False)
+    future = h.append()
+    h.run_once()
+    h.respond(log_append_time_ms=77)
+    h.run_once()
+    assert future.get(0).timestamp == 77
+
+
+def test_acks_0_succeeds_when_sent() -> None:
+    h = SenderHarness(idempotent=False, acks=0)
+    future = h.append()
+    h.run_once()
+    assert not h.requests()[0].expect_response
+    h.client.respond(None)
+    h.run_once()
+    assert future.get(0).offset == -1
+
+
+def test_linger_holds_a_batch_back() -> None:
+    h = SenderHarness(idempotent=False, linger_ms=10)
+    h.append()
+    h.run_once()
+    assert h.client.in_flight_request_count() == 0
+    h.clock.advance(10)
+    h.run_once()
+    assert h.client.in_flight_request_count() == 1
+
+
+def test_a_retriable_error_is_retried_after_the_backoff() -> None:
+    h = SenderHarness(idempotent=False)
+    future = h.append()
+    h.run_once()
+    h.respond(NOT_LEADER, -1)
+    h.run_once()
+    assert h.client.in_flight_request_count() == 0
+    assert not future.done()
+    assert h.metadata.update_requested or h.client.has_pending_metadata_updates() is False
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    h.respond(base_offset=3)
+    h.run_once()
+    assert future.get(0).offset == 3
+
+
+def test_a_new_leader_is_tried_without_backoff() -> None:
+    h = SenderHarness(idempotent=False)
+    h.append()
+    h.run_once()
+    h.respond(NOT_LEADER, -1)
+    h.run_once()
+    h.client.update_metadata(metadata_response({TP0: 1, TP1: 1}, epoch=2))
+    h.run_once()
+    assert [request.destination for request in h.requests()] == ["1"]
+
+
+def test_a_leader_hint_redirects_the_retry() -> None:
+    """KIP-951."""
+    h = SenderHarness(idempotent=False)
+    h.append()
+    h.run_once()
+    h.respond(NOT_LEADER, -1, leader=(1, 9), endpoints=nodes(2))
+    h.run_once(2)
+    assert [request.destination for request in h.requests()] == ["1"]
+    assert h.metadata.fetch().leader_for(TP0) == nodes(2)[1]
+
+
+def test_retries_are_counted() -> None:
+    h = SenderHarness(idempotent=False, retries=1)
+    future = h.append()
+    for _ in range(2):
+        h.run_once()
+        h.client.respond(None, disconnected=True)
+        h.run_once()
+        h.clock.advance(RETRY_BACKOFF_MS)
+        h.client.update_metadata(metadata_response())
+    with pytest.raises(NetworkError, match="disconnected from node 0"):
+        future.get(0)
+    assert h.pool.available_memory == h.pool.total_memory
+
+
+def test_an_error_that_is_final_fails_the_records(h: SenderHarness) -> None:
+    seen: list[tuple[Exception | None, int]] = []
+    future = h.append(on_delivery=deliveries(seen))
+    h.run_once()
+    h.respond(errors.TopicAuthorizationError.code, -1)
+    h.run_once()
+    with pytest.raises(TopicAuthorizationError, match="'orders'"):
+        future.get(0)
+    assert isinstance(seen[0][0], TopicAuthorizationError)
+
+
+def test_each_record_gets_its_own_error(h: SenderHarness) -> None:
+    """KIP-467."""
+    futures = [h.append(value=b"%d" % index) for index in range(4)]
+    h.run_once()
+    h.respond(errors.InvalidRecordError.code, -1, record_errors={1: "bad one", 2: None}, error_message="bad batch")
+    h.run_once()
+    texts = [(type(future.exception), str(future.exception)) for future in futures]
+    assert texts[1] == (InvalidRecordError, "bad one")
+    assert texts[2] == (InvalidRecordError, "bad batch")
+    assert texts[0][0] is texts[3][0] is KafkaError
+    assert "its batch contained a record" in texts[0][1]
+
+
+def test_a_single_bad_record_gets_the_error_of_the_partition(h: SenderHarness) -> None:
+    future = h.append()
+    h.run_once()
+    h.respond(errors.InvalidTimestampError.code, -1, record_errors={0: "too old"})
+    h.run_once()
+    assert type(future.exception) is errors.InvalidTimestampError
+    assert str(future.exception) == "too old"
+
+
+def test_a_version_mismatch_fails_the_records() -> None:
+    h = SenderHarness(idempotent=False)
+    h.client.prepare_unsupported_version_response()
+    future = h.append()
+    h.run_once(2)
+    with pytest.raises(UnsupportedVersionError):
+        future.get(0)
+
+
+def test_an_unanswered_request_is_a_timeout() -> None:
+    h = SenderHarness(idempotent=False, retries=0, delivery_timeout_ms=60_000)
+    future = h.append()
+    h.run_once()
+    h.clock.advance(REQUEST_TIMEOUT_MS + 5000)
+    h.run_once(2)
+    assert isinstance(future.exception, BrokerError)
+
+
+def test_the_error_names_the_broker_for_an_answer_to_something_else() -> None:
+    h = SenderHarness(idempotent=False)
+    h.append()
+    h.run_once()
+    h.client.respond(produce_response({TP1: (0, 0)}))
+    with pytest.raises(errors.IllegalStateError, match="orders-1"):
+        h.run_once()
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_waits_too_long_expires_unsent() -> None:
+    h = SenderHarness(idempotent=False)
+    h.client.backoff(nodes(1)[0], 10 * DELIVERY_TIMEOUT_MS)
+    future = h.append()
+    h.run_once()
+    h.clock.advance(DELIVERY_TIMEOUT_MS)
+    h.run_once()
+    with pytest.raises(KafkaTimeoutError, match=r"1 record\(s\) for orders-0 expired: the batch was not sent within 1.5 s"):
+        future.get(0)
+    assert h.pool.available_memory == h.pool.total_memory
+
+
+def test_a_batch_in_flight_expires_and_its_memory_waits_for_the_answer() -> None:
+    h = SenderHarness(idempotent=False)
+    future = h.append()
+    h.run_once()
+    request = h.requests()[0]
+    request.request_timeout_ms = 10 * DELIVERY_TIMEOUT_MS
+    h.clock.advance(DELIVERY_TIMEOUT_MS)
+    h.run_once()
+    with pytest.raises(KafkaTimeoutError, match="was not answered within"):
+        future.get(0)
+    assert h.pool.available_memory < h.pool.total_memory
+    h.respond(base_offset=5)
+    h.run_once()
+    assert h.pool.available_memory == h.pool.total_memory
+    assert isinstance(future.exception, KafkaTimeoutError)
+
+
+def test_a_retried_batch_expires() -> None:
+    h = SenderHarness()
+    future = h.append()
+    h.get_producer_id()
+    h.run_once()
+    h.respond(NOT_LEADER, -1)
+    h.run_once()
+    h.client.backoff(nodes(1)[0], 10 * DELIVERY_TIMEOUT_MS)
+    h.clock.advance(DELIVERY_TIMEOUT_MS)
+    h.run_once()
+    assert isinstance(future.exception, KafkaTimeoutError)
+    assert h.manager is not None
+    assert h.manager.has_unresolved_sequences
+    h.run_once()
+    # Its numbers may have been used, so numbering starts over in a new epoch.
+    assert h.manager.producer_id_and_epoch == (13, 0)
+    h.append()
+    h.run_once()
+    assert h.manager.producer_id_and_epoch == (13, 1)
+
+
+def test_later_batches_settle_what_an_expired_one_left_open(h: SenderHarness) -> None:
+    """The expired batch was written after all: the next one's success shows it, and nothing is numbered anew."""
+    first = h.append(value=b"1")
+    h.run_once()
+    h.clock.advance(DELIVERY_TIMEOUT_MS // 2)
+    second = h.append(value=b"2")
+    h.run_once()
+    requests = h.requests()
+    for request in requests:
+        request.request_timeout_ms = 10 * DELIVERY_TIMEOUT_MS
+    h.clock.advance(DELIVERY_TIMEOUT_MS - DELIVERY_TIMEOUT_MS // 2)
+    h.run_once()
+    assert isinstance(first.exception, KafkaTimeoutError)
+    third = h.append(value=b"3")
+    h.run_once()
+    assert len(h.requests()) == 2  # the third waits until it is clear what became of the first
+    h.respond_to(requests[1], 0, 1)
+    h.run_once(2)
+    assert second.get(0).offset == 1
+    assert h.manager is not None
+    assert not h.manager.has_unresolved_sequences
+    assert h.sent_batches()[-1] == (13, 0, 2, 1)
+    h.respond_to(h.requests()[-1], 0, 2)
+    h.run_once()
+    assert third.get(0).offset == 2
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_in_flight_mutes_the_partition() -> None:
+    h = SenderHarness(idempotent=False, guarantee_message_order=True)
+    h.append(value=b"1")
+    h.run_once()
+    h.append(value=b"2")
+    h.run_once()
+    assert h.client.in_flight_request_count() == 1
+    h.respond()
+    h.run_once(2)
+    assert h.client.in_flight_request_count() == 1
+
+
+def test_five_in_flight_that_all_fail_come_back_in_order(h: SenderHarness) -> None:
+    futures = []
+    for index in range(5):
+        futures.append(h.append(value=b"%d" % index))
+        h.run_once()
+    assert [batch[2] for batch in h.sent_batches()] == [0, 1, 2, 3, 4]
+    requests = h.requests()
+    h.respond_to(requests[0], NOT_LEADER, -1)
+    for request in reversed(requests[1:]):
+        h.respond_to(request, OUT_OF_ORDER, -1)
+    h.run_once()
+    for index in range(5):
+        h.clock.advance(RETRY_BACKOFF_MS)
+        h.run_once()
+        # While it retries, one at a time, lowest sequence first.
+        assert h.sent_batches() == [(13, 0, index, 1)]
+        h.respond(base_offset=index)
+        h.run_once()
+    assert [future.get(0).offset for future in futures] == [0, 1, 2, 3, 4]
+
+
+def test_a_gap_that_fills_needs_no_new_epoch(h: SenderHarness) -> None:
+    first, second = h.append(value=b"1"), None
+    h.run_once()
+    second = h.append(value=b"2")
+    h.run_once()
+    requests = h.requests()
+    h.respond_to(requests[1], OUT_OF_ORDER, -1)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 0, 1)]
+    h.respond_to(requests[0], 0, 10)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 1, 1)]
+    h.respond(base_offset=11)
+    h.run_once()
+    assert (first.get(0).offset, second.get(0).offset) == (10, 11)
+
+
+def test_a_real_gap_starts_a_new_epoch_and_renumbers_what_is_in_flight(h: SenderHarness) -> None:
+    """KIP-360: the broker lost what it had acknowledged."""
+    h.append(value=b"0")
+    h.run_once()
+    h.respond(base_offset=0)
+    h.run_once()
+    first = h.append(value=b"1")
+    h.run_once()
+    second = h.append(value=b"2")
+    h.run_once()
+    requests = h.requests()
+    h.respond_to(requests[0], OUT_OF_ORDER, -1)
+    h.respond_to(requests[1], OUT_OF_ORDER, -1)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+    h.respond(base_offset=1)
+    h.run_once(2)
+    assert h.sent_batches() == [(13, 1, 1, 1)]
+    h.respond(base_offset=2)
+    h.run_once()
+    assert (first.get(0).offset, second.get(0).offset) == (1, 2)
+
+
+def test_a_duplicate_is_a_success_without_an_offset(h: SenderHarness) -> None:
+    future = h.append()
+    h.run_once()
+    h.respond(DUPLICATE, -1)
+    h.run_once()
+    assert future.get(0).offset == -1
+    h.append()
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 1, 1)]
+
+
+def test_an_unknown_producer_is_retried_in_a_new_epoch(h: SenderHarness) -> None:
+    h.append()
+    h.run_once()
+    h.respond(base_offset=1000)
+    h.run_once()
+    future = h.append()
+    h.run_once()
+    h.respond(UNKNOWN_PRODUCER, -1, log_start_offset=2000)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+    h.respond(base_offset=2000)
+    h.run_once()
+    assert future.get(0).offset == 2000
+
+
+def test_an_invalid_epoch_fails_the_batch_and_bumps(h: SenderHarness) -> None:
+    future = h.append()
+    h.run_once()
+    h.respond(INVALID_EPOCH, -1)
+    h.run_once()
+    assert isinstance(future.exception, errors.InvalidProducerEpochError)
+    h.append()
+    h.run_once()
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+
+
+def test_a_refused_batch_leaves_no_gap(h: SenderHarness) -> None:
+    first = h.append(value=b"1")
+    h.run_once()
+    second = h.append(value=b"2")
+    h.run_once()
+    requests = h.requests()
+    h.respond_to(requests[0], TOO_LARGE, -1)
+    h.run_once()
+    assert isinstance(first.exception, RecordTooLargeError)
+    h.respond_to(requests[1], OUT_OF_ORDER, -1)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+    h.respond(base_offset=0)
+    h.run_once()
+    assert second.get(0).offset == 0
+
+
+def test_a_disconnect_is_retried_with_the_same_numbers(h: SenderHarness) -> None:
+    future = h.append()
+    h.run_once()
+    h.client.respond(None, disconnected=True)
+    h.run_once()
+    h.client.update_metadata(metadata_response())
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 0, 1)]
+    h.respond(base_offset=4)
+    h.run_once()
+    assert future.get(0).offset == 4
+
+
+def test_the_epoch_ends_and_a_new_id_is_asked_for() -> None:
+    h = SenderHarness()
+    h.append()
+    h.get_producer_id(epoch=(1 << 15) - 1)
+    h.run_once()
+    h.respond(INVALID_EPOCH, -1)
+    h.run_once()
+    future = h.append()
+    h.client.prepare_response(InitProducerIdResponse(producer_id=14, producer_epoch=0))
+    h.run_once(3)
+    assert h.sent_batches() == [(14, 0, 0, 1)]
+    h.respond()
+    h.run_once()
+    assert future.succeeded()
+
+
+# --- splitting -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_too_large_for_the_broker_is_split(idempotent: bool) -> None:
+    CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
+    h = SenderHarness(
+        idempotent=idempotent, compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response()
+    )
+    seen: list[tuple[Exception | None, int]] = []
+    futures = [h.append(value=bytes([65 + index]) * 300, on_delivery=deliveries(seen)) for index in range(4)]
+    if idempotent:
+        h.get_producer_id()
+    h.run_once()
+    assert [batch[3] for batch in h.sent_batches()] == [4]
+    h.respond(TOO_LARGE, -1)
+    h.run_once()
+    offset = 0
+    while h.accumulator.has_incomplete:
+        h.clock.advance(RETRY_BACKOFF_MS)
+        h.run_once()
+        ((_, _, sequence, count),) = h.sent_batches()
+        assert sequence == (offset if idempotent else -1)
+        h.respond(base_offset=offset)
+        h.run_once()
+        offset += count
+    assert [future.get(0).offset for future in futures] == [0, 1, 2, 3]
+    assert seen == [(None, 0), (None, 1), (None, 2), (None, 3)]
+    assert h.pool.available_memory == h.pool.total_memory
+
+
+def test_a_single_record_too_large_fails(h: SenderHarness) -> None:
+    future = h.append()
+    h.run_once()
+    h.respond(TOO_LARGE, -1)
+    h.run_once()
+    assert isinstance(future.exception, RecordTooLargeError)
+
+
+# --- the producer id -------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_producer_asks_for_nothing() -> None:
+    h = SenderHarness()
+    h.run_once(3)
+    assert not h.requests()
+
+
+def test_no_permission_fails_what_waits_and_can_pass() -> None:
+    h = SenderHarness()
+    future = h.append()
+    h.client.prepare_response(InitProducerIdResponse(error_code=ClusterAuthorizationError.code))
+    h.run_once(3)
+    assert isinstance(future.exception, ClusterAuthorizationError)
+    assert h.manager is not None
+    assert h.manager.current_state == state.UNINITIALIZED
+    later = h.append()
+    h.get_producer_id()
+    h.run_once()
+    h.respond(base_offset=0)
+    h.run_once()
+    assert later.succeeded()
+
+
+def test_asking_for_an_id_is_retried() -> None:
+    h = SenderHarness()
+    h.append()
+    h.client.prepare_response(InitProducerIdResponse(error_code=errors.CoordinatorLoadInProgressError.code))
+    h.run_once()
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.get_producer_id()
+
+
+def test_a_fatal_error_ends_the_producer() -> None:
+    h = SenderHarness()
+    future = h.append()
+    h.client.prepare_unsupported_version_response()
+    h.run_once(3)
+    assert isinstance(future.exception, UnsupportedVersionError)
+    assert h.manager is not None
+    assert h.manager.has_fatal_error
+    with pytest.raises(KafkaError, match="cannot go on"):
+        h.manager.maybe_fail_with_error()
+
+
+def test_batches_expire_while_no_id_can_be_had() -> None:
+    h = SenderHarness()
+    for node in nodes(2):
+        h.client.set_unreachable(node, 10 * DELIVERY_TIMEOUT_MS)
+    future = h.append()
+    h.run_once()
+    h.clock.advance(DELIVERY_TIMEOUT_MS)
+    h.run_once()
+    assert isinstance(future.exception, KafkaTimeoutError)
+
+
+# --- closing ---------------------------------------------------------------------------------------------------------
+
+
+def test_close_sends_what_is_left() -> None:
+    h = SenderHarness(idempotent=False, linger_ms=10_000)
+    future = h.append()
+    h.client.prepare_response(produce_response({TP0: (0, 8)}))
+    h.sender.initiate_close()
+    h.sender.run()
+    assert future.get(0).offset == 8
+    assert not h.client.active
+
+
+def test_force_close_fails_what_is_left() -> None:
+    h = SenderHarness(idempotent=False)
+    sent, waiting = h.append(), h.append(tp=TP1)
+    h.run_once()
+    unsent = h.append()
+    h.sender.force_close()
+    h.sender.run()
+    for future in (sent, waiting, unsent):
+        with pytest.raises(KafkaError, match="closed by force"):
+            future.get(0)
+
+
+def test_metrics_count_what_was_sent(h: SenderHarness) -> None:
+    h.append()
+    h.run_once()
+    h.respond(NOT_LEADER, -1)
+    h.run_once()
+    values = h.metrics.by_group()
+    assert values["producer-metrics"]["record-send-total"] == 2
+    assert values["producer-metrics"]["record-retry-total"] == 1
+    assert values["producer-topic-metrics.orders"]["record-retry-total"] == 1
