@@ -304,7 +304,7 @@ class Aiokafka:
         return asyncio.run(self._produce(case))
 
     async def _produce(self, case: Case) -> Sample:
-        import aiokafka  # type: ignore[import-untyped]
+        import aiokafka
 
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=case.bootstrap_servers,
