@@ -438,6 +438,7 @@ def test_disconnect_answers_pending_requests_with_the_next_poll() -> None:
     assert response.disconnected
     assert f.client.connection_failed(NODE)
     f.client.disconnect("0")  # a second time changes nothing
+    f.client.disconnect("never connected")
 
 
 def test_close_node_forgets_pending_requests() -> None:

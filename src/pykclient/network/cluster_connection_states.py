@@ -130,6 +130,10 @@ class ClusterConnectionStates:
 
     # --- questions -------------------------------------------------------------------------------------------------
 
+    def is_known(self, id: str) -> bool:
+        """Whether there ever was an attempt to connect."""
+        return id in self._nodes
+
     def can_connect(self, id: str, now_ms: int) -> bool:
         """Whether there is no connection and the backoff has passed."""
         node = self._nodes.get(id)

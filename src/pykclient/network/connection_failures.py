@@ -32,7 +32,10 @@ def reason_of(error: BaseException) -> str:
 
 
 class ConnectionFailures:
-    """The last failure of each address that does not work now. Thread: owner writes, any reads."""
+    """The last failure of each address that does not work now.
+
+    The dict is replaced, never changed, so that another thread can go through it. Thread: owner writes, any reads.
+    """
 
     __slots__ = ("_failures",)
 
@@ -46,12 +49,14 @@ class ConnectionFailures:
             where += f" ({ip})"
         failure = ConnectionFailure(where, reason)
         previous = self._failures.get((node.host, node.port))
-        self._failures[node.host, node.port] = failure
+        self._failures = {**self._failures, (node.host, node.port): failure}
         return failure != previous
 
     def clear(self, node: Node) -> None:
         """The address works."""
-        self._failures.pop((node.host, node.port), None)
+        gone = node.host, node.port
+        if gone in self._failures:
+            self._failures = {address: failure for address, failure in self._failures.items() if address != gone}
 
     def unreachable(self) -> list[ConnectionFailure]:
         return list(self._failures.values())
@@ -61,12 +66,13 @@ class ConnectionFailures:
 
         Empty when every known node can be reached, or was not tried.
         """
+        failures = self._failures
         addresses = {(node.host, node.port) for node in cluster.nodes}
-        failed = {address: failure for address, failure in self._failures.items() if address in addresses}
+        failed = {address: failure for address, failure in failures.items() if address in addresses}
         kind = "bootstrap servers" if cluster.is_bootstrap_configured else "brokers"
         if not failed:
-            failed = {address: failure for address, failure in self._failures.items() if address in set(bootstrap)}
             addresses, kind = set(bootstrap), "bootstrap servers"
+            failed = {address: failure for address, failure in failures.items() if address in addresses}
         if not failed:
             return ""
         details = "; ".join(f"{address}: {reason}" for address, reason in failed.values())

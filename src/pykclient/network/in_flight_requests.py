@@ -108,13 +108,14 @@ class InFlightRequests:
         return list(cleared)
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> list[str]:
-        if not self._count:
-            return []
-        return [
-            node_id
-            for node_id, queue in self._queues.items()
-            if queue and any(in_flight.is_expired(now_ms) for in_flight in queue)
-        ]
+        timed_out: list[str] = []
+        if self._count:
+            for node_id, queue in self._queues.items():
+                for in_flight in queue:  # all, as each may have a timeout of its own
+                    if in_flight.is_expired(now_ms):
+                        timed_out.append(node_id)
+                        break
+        return timed_out
 
     def increment_throttle_time(self, node_id: str, throttle_ms: int) -> None:
         for in_flight in self._queues.get(node_id, ()):

@@ -13,6 +13,7 @@ from pykclient.network.channel_state import ChannelState
 from pykclient.network.memory_pool import MemoryPool
 from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, Frame, FrameReader
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.selector_metrics import Traffic
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
 
 #: Bytes that one channel may read in one poll before the others get their turn.
@@ -36,7 +37,10 @@ class KafkaChannel:
         "registered",
         "send",
         "state",
+        "traffic",
     )
+
+    traffic: Traffic  # the selector's counters for this connection
 
     def __init__(self, id: str, transport: TransportLayer, authenticator: Authenticator, reader: FrameReader) -> None:
         self.id = id
@@ -195,7 +199,7 @@ class KafkaChannel:
         stream, InvalidReceiveError for a size that cannot be, another OSError for what the socket said.
         """
         reader = self._reader
-        if not reader.retry_allocation():
+        if reader.waits_for_memory and not reader.retry_allocation():
             return 0
         if reader.buffered:
             # Left over from a read for one frame only.

@@ -496,7 +496,7 @@ class NetworkClient:
             self._updater.handle_server_disconnect(now_ms, node_id, None)
 
     def disconnect(self, node_id: str) -> None:
-        if self._connection_states.is_disconnected(node_id):
+        if not self._connection_states.is_known(node_id) or self._connection_states.is_disconnected(node_id):
             return
         self._log.info("Disconnecting from %s, as asked to", self._name(node_id))
         self._selector.close_channel(node_id)

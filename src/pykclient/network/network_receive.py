@@ -62,6 +62,7 @@ class FrameReader:
         "_start",
         "_view",
         "_wanted",
+        "waits_for_memory",
     )
 
     def __init__(
@@ -81,10 +82,7 @@ class FrameReader:
         self._large: bytearray | None = None  # a frame with a buffer of its own, filled up to _large_end
         self._large_end = 0
         self._wanted = 0  # size of a frame that the pool has no memory for
-
-    @property
-    def waits_for_memory(self) -> bool:
-        return self._wanted > 0 and self._large is None
+        self.waits_for_memory = False
 
     @property
     def buffered(self) -> int:
@@ -94,7 +92,7 @@ class FrameReader:
     @property
     def mid_frame(self) -> bool:
         """Whether the stream, if it ended now, would end inside a frame."""
-        return self._large is not None or self._end > self._start or self._wanted > 0
+        return self._large is not None or self._end > self._start or self.waits_for_memory
 
     @property
     def has_frame(self) -> bool:
@@ -108,7 +106,7 @@ class FrameReader:
         """Where the next bytes go."""
         if self._large is not None:
             return memoryview(self._large)[self._large_end :]
-        if self._wanted:
+        if self.waits_for_memory:
             return self._view[:0]
         return self._view[self._end :] if self._end else self._view
 
@@ -155,13 +153,12 @@ class FrameReader:
         return None
 
     def retry_allocation(self) -> bool:
-        """Try again to get memory for the frame under way; whether it worked or none was needed."""
-        if self.waits_for_memory:
-            self._large = self._pool.try_allocate(self._wanted) if self._pool else None
-            if self._large is None:
-                return False
-            self._wanted = self._large_end = 0
-        return True
+        """Try again to get memory for the frame that waits for it; whether that worked."""
+        assert self._pool is not None
+        self._large = self._pool.try_allocate(self._wanted)
+        self._large_end = 0
+        self.waits_for_memory = self._large is None
+        return not self.waits_for_memory
 
     def close(self) -> None:
         """Give memory of an unfinished frame back to the pool."""

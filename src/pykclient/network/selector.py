@@ -109,6 +109,7 @@ class Selector:
         self._made_read_progress = True
         self._failed_sends: dict[str, ChannelState] = {}
         self._early_sends: list[NetworkSend] = []  # completed between polls
+        self._silent_send = False  # whether one of them expects no response, so that nothing else will end the wait
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
         self.connected: list[str] = []
@@ -185,6 +186,7 @@ class Selector:
 
     def _add(self, channel: KafkaChannel) -> None:
         self._channels[channel.id] = channel
+        channel.traffic = self.metrics.traffic(channel.id)
         self._sync_interest(channel)
         if self._idle_expiry is not None:
             self._idle_expiry.update(channel.id, self._clock.now_ms())
@@ -284,12 +286,14 @@ class Selector:
         else:
             if channel.send is not None:
                 self._sync_interest(channel)
+            elif not send.expect_response:
+                self._silent_send = True
 
     def _write(self, channel: KafkaChannel, completed: list[NetworkSend]) -> None:
         written = channel.write()
         send = channel.maybe_complete_send()
         if written:
-            traffic = self.metrics.traffic(channel.id)
+            traffic = channel.traffic
             traffic.bytes_sent += written
             traffic.io_count += 1
             if send is not None:
@@ -314,8 +318,8 @@ class Selector:
             raise IllegalArgumentError(f"the timeout must not be negative, but is {timeout_ms}")
         buffered_progress = self._made_read_progress and bool(self._buffered)
         self._clear()
-        silent_sends = self.completed_sends and not all(send.expect_response for send in self.completed_sends)
-        news = silent_sends or self.disconnected or self.completed_receives
+        silent_send, self._silent_send = self._silent_send, False
+        news = silent_send or self.disconnected or self.completed_receives
         if news or self._immediately_connected or buffered_progress:
             timeout_ms = 0
         if self._out_of_memory and not self._memory_pool.is_out_of_memory:
@@ -418,7 +422,7 @@ class Selector:
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
             self._close(channel, notify=True, graceful=not writing)
         else:
-            if channel.registered != channel.interest():
+            if mask & _WRITE or channel.muted:
                 self._sync_interest(channel)
 
     def _make_ready(self, channel: KafkaChannel, now_ms: int) -> bool:
@@ -441,7 +445,7 @@ class Selector:
         try:
             received = channel.read(frames, self._one_receive)
             if received:
-                traffic = self.metrics.traffic(channel.id)
+                traffic = channel.traffic
                 traffic.bytes_received += received
                 traffic.io_count += 1
                 traffic.responses += len(frames)
