@@ -77,6 +77,7 @@ def test_incremental_requests_name_differences() -> None:
     assert answer(handler, A1) == {A1}
     data = build(handler, {B0: wanted(B0)})
     assert (data.metadata, data.to_send) == (FetchMetadata(7, 2), {})
+    assert set(data.session_partitions) == {B0}
     assert [partition.topic_partition for partition in data.to_forget] == [A0, A1]
     assert "2 forgotten" in str(data)
     assert answer(handler, session_id=0) == set()
@@ -293,4 +294,4 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessions = SessionMachine.TestCase
-TestSessions.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

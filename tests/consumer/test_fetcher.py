@@ -326,6 +326,27 @@ def test_incremental_sessions_send_only_changes() -> None:
     assert (forgotten.topic, forgotten.topic_id, forgotten.partitions) == (TOPIC, topic_id(TOPIC), [1])
 
 
+def test_new_assignment_in_a_session() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    harness.fetch({TP0: partition_data(TP0), TP1: partition_data(TP1)}, session_id=123)
+    harness.subscriptions.assign_from_user({TP1})
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request: FetchRequest = harness.sent()
+    assert request.topics == []
+    assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
+
+
+def test_partition_with_an_error_comes_last() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    first, second = harness.subscriptions.assigned_partitions_list()
+    code = errors.NotLeaderOrFollowerError.code
+    harness.fetch({first: partition_data(first, error_code=code), second: partition_data(second)})
+    assert harness.subscriptions.assigned_partitions_list() == [second, first]
+
+
 def test_lost_session_begins_anew() -> None:
     harness = Harness()
     harness.assign(TP0)
@@ -368,7 +389,6 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     harness.fetch({TP0: partition_data(TP0)}, session_id=9)
     other = uuid.uuid4()
     harness.update_metadata(ids={TOPIC: other})
-    harness.offsets.validate_positions_on_metadata_change()
     assert harness.fetcher.send_fetches() == 1
     harness.poll()
     request: FetchRequest = harness.sent()

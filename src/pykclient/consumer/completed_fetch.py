@@ -164,7 +164,6 @@ class CompletedFetch:
                     return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
             except KafkaError as error:
                 raise self._fail(error) from error
-            self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
         return None
 
     def _next_batch(self) -> RecordBatch | None:
@@ -174,8 +173,9 @@ class CompletedFetch:
         batch, self._upcoming = self._upcoming, None
         if batch is None:
             if self._batch is not None:
-                # Compaction may have removed the last records of the batch. Its own end tells where the next one
-                # begins; asking for the offset after the last record would bring the same batch again, for ever.
+                # Aborted batches and markers have no records to return, and compaction may have removed the last ones
+                # of any batch. The batch's own end tells where the next one begins; asking for the offset after the
+                # last record returned would bring the same batch again, for ever.
                 self.next_fetch_offset = max(self.next_fetch_offset, self._batch.next_offset)
             self.drain()
             return None
