@@ -223,7 +223,8 @@ class KafkaChannel:
                 frames.append(frame)
                 if one:
                     return received
-            if count < len(target) or reader.waits_for_memory:
+            # The socket is empty now, so save the call that would say so; but the rest of a large frame is on its way.
+            if (count < len(target) and not reader.mid_large_frame) or reader.waits_for_memory:
                 break
         return received
 

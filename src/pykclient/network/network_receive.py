@@ -90,6 +90,11 @@ class FrameReader:
         return self._end - self._start
 
     @property
+    def mid_large_frame(self) -> bool:
+        """Whether a frame with a buffer of its own is under way."""
+        return self._large is not None
+
+    @property
     def mid_frame(self) -> bool:
         """Whether the stream, if it ended now, would end inside a frame."""
         return self._large is not None or self._end > self._start or self.waits_for_memory
