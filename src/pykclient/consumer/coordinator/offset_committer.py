@@ -87,20 +87,18 @@ class OffsetCommitter:
     ) -> RequestFuture[None]:
         """Commit without waiting and without retries, which could overtake a later commit."""
         self.invoke_completed_offset_commit_callbacks()
-        if (
-            not offsets
-            or not self._coordinator.coordinator_unknown
-            or self._coordinator.ensure_coordinator_ready_async()
-        ):
-            future = self._do_commit_offsets_async(offsets, callback)
+        chosen = self._default_callback if callback is None else callback
+        coordinator = self._coordinator
+        if not offsets or not coordinator.coordinator_unknown or coordinator.ensure_coordinator_ready_async():
+            future = self._do_commit_offsets_async(offsets, chosen)
         else:
-            future = self._commit_when_coordinator_is_found(offsets, callback)
+            future = self._commit_when_coordinator_is_found(offsets, chosen)
         # Give it a chance to go out: the application may not poll for a while.
         self._client.poll_no_wakeup()
         return future
 
     def _commit_when_coordinator_is_found(
-        self, offsets: Offsets, callback: OffsetCommitCallback | None
+        self, offsets: Offsets, callback: OffsetCommitCallback
     ) -> RequestFuture[None]:
         # Several commits may wait for one look-up. Its listeners run in the order they were added.
         future: RequestFuture[None] = RequestFuture()
@@ -114,26 +112,25 @@ class OffsetCommitter:
         def on_failure(error: Exception) -> None:
             self.pending_async_commits -= 1
             failure = _retriable(error)
-            self._completed.append((callback or self._default_callback, offsets, failure))
+            self._completed.append((callback, offsets, failure))
             future.raise_error(failure)
 
         self._coordinator.finder.lookup().add_listener(on_found, on_failure)
         return future
 
-    def _do_commit_offsets_async(self, offsets: Offsets, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
+    def _do_commit_offsets_async(self, offsets: Offsets, callback: OffsetCommitCallback) -> RequestFuture[None]:
         future = self.send_offset_commit_request(offsets)
-        chosen = callback or self._default_callback
         self.in_flight_async_commits += 1
 
         def on_success(_: None) -> None:
             self.in_flight_async_commits -= 1
             self._intercept(offsets)
-            self._completed.append((chosen, offsets, None))
+            self._completed.append((callback, offsets, None))
 
         def on_failure(error: Exception) -> None:
             self.in_flight_async_commits -= 1
             failure = _retriable(error) if isinstance(error, RetriableError) else error
-            self._completed.append((chosen, offsets, failure))
+            self._completed.append((callback, offsets, failure))
             if isinstance(error, FencedInstanceIdError):
                 self._fenced = True
 

@@ -1,0 +1,304 @@
+"""A consumer's coordinator over a MockClient, and the answers of a group coordinator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pykclient.clock import Timer
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.assignors.consumer_partition_assignor import (
+    Assignment,
+    ConsumerPartitionAssignor,
+    Subscription,
+)
+from pykclient.consumer.assignors.range_assignor import RangeAssignor
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
+from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
+from pykclient.protocol.messages.heartbeat import HeartbeatResponse
+from pykclient.protocol.messages.join_group import JoinGroupResponse
+from pykclient.protocol.messages.leave_group import LeaveGroupResponse
+from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
+from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
+from pykclient.protocol.messages.sync_group import SyncGroupResponse
+from pykclient.types import Node, OffsetAndMetadata, TopicPartition
+from tests.consumer.responses import metadata_response, topic_id
+from tests.support.mock_client import MockClient
+from tests.support.mock_clock import MockClock
+
+GROUP = "a-group"
+MEMBER = "member-1"
+TOPIC = "test"
+TP0 = TopicPartition(TOPIC, 0)
+TP1 = TopicPartition(TOPIC, 1)
+
+NONE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 0, 16, 22, 25, 27
+LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, GROUP_AUTHORIZATION_FAILED = 14, 15, 30
+MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID = 79, 81, 82
+
+
+class Listener(ConsumerRebalanceListener):
+    """Notes what it is told, and may do more."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[TopicPartition]]] = []
+        self.failure: Exception | None = None
+        self.on_revoked: Callable[[], object] = lambda: None
+        self.on_assigned: Callable[[], object] = lambda: None
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._note("revoked", revoked)
+        self.on_revoked()
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._note("assigned", assigned)
+        self.on_assigned()
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        self._note("lost", lost)
+
+    def _note(self, what: str, partitions: set[TopicPartition]) -> None:
+        self.told.append((what, sorted(partitions)))
+        if self.failure is not None:
+            raise self.failure
+
+
+class SteppedThread(HeartbeatThread):
+    """Runs only when a test calls ``run_once``."""
+
+    def start(self) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class GroupHarness:
+    """One member; the metadata knows topic ``test`` with two partitions."""
+
+    def __init__(
+        self,
+        *,
+        assignors: Sequence[ConsumerPartitionAssignor] = (),
+        auto_commit_interval_ms: int | None = None,
+        partitions: Mapping[str, int] | None = None,
+        interceptors: Sequence[object] = (),
+        group: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.clock = MockClock(auto_tick_ms=1)
+        log_context = LogContext()
+        config = ConsumerConfig({"bootstrap.servers": "localhost:9092", "metadata.max.age.ms": 10**9})
+        self.subscriptions = SubscriptionState(log_context, AutoOffsetResetStrategy.EARLIEST)
+        self.metadata = ConsumerMetadata(config, self.subscriptions, log_context)
+        self.client = MockClient(self.clock, self.metadata)
+        self.partitions = dict(partitions or {TOPIC: 2})
+        self.client.update_metadata(metadata_response(self.partitions))
+        self.network = ConsumerNetworkClient(log_context, self.client, self.metadata, self.clock, 100, 5000, 3000)
+        self.metrics = Metrics(clock=self.clock)
+        settings = {
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "heartbeat_interval_ms": 3_000,
+            **(group or {}),
+        }
+        self.listener = Listener()
+        self.coordinator = ConsumerCoordinator(
+            GroupRebalanceConfig(GROUP, **settings),
+            log_context,
+            self.network,
+            self.metrics,
+            self.clock,
+            ConsumerParts(
+                self.metadata,
+                self.subscriptions,
+                assignors or [RangeAssignor()],
+                ConsumerInterceptors(interceptors, log_context),
+                auto_commit_interval_ms=auto_commit_interval_ms,
+            ),
+            random.Random(1),
+        )
+        self.threads: list[SteppedThread] = []
+        self.coordinator.new_heartbeat_thread = self._thread
+
+    def _thread(self, coordinator: AbstractCoordinator) -> SteppedThread:
+        self.threads.append(SteppedThread(coordinator))
+        return self.threads[-1]
+
+    @property
+    def thread(self) -> SteppedThread:
+        return self.threads[-1]
+
+    @property
+    def node(self) -> Node:
+        return self.metadata.fetch().nodes[0]
+
+    @property
+    def coordinator_node(self) -> Node:
+        node = self.coordinator.finder.node
+        assert node is not None
+        return node
+
+    def timer(self, timeout_ms: int = 10_000) -> Timer:
+        return Timer(self.clock, timeout_ms)
+
+    def metric(self, name: str) -> Any:
+        found = [metric for key, metric in self.metrics.metrics.items() if key.name == name]
+        return found[0].metric_value()
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, *responses: Any) -> None:
+        for response in responses:
+            self.client.prepare_response(response)
+
+    def find_coordinator(self) -> None:
+        self.prepare(find_coordinator(self.node))
+        assert self.coordinator.ensure_coordinator_ready(self.timer())
+
+    def subscribe(self, *topics: str) -> None:
+        self.subscriptions.subscribe(set(topics or (TOPIC,)), self.listener)
+
+    def join(self, *partitions: TopicPartition, generation: int = 1, leader: bool = False) -> None:
+        """Join the group from nothing, and get ``partitions``."""
+        if self.coordinator.finder.node is None:
+            self.prepare(find_coordinator(self.node))
+        subscriptions = {MEMBER: [TOPIC]} if leader else {}
+        self.prepare(join(generation, subscriptions=subscriptions), sync(*partitions))
+        assert self.coordinator.poll(self.timer())
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.subscriptions.seek_validated(tp, FetchPosition(offset, None, self.metadata.current_leader(tp)))
+
+    def beat(self, error: int = NONE) -> int:
+        """Let the heartbeat thread send a heartbeat and take the answer."""
+        self.clock.advance(3_001)
+        self.prepare(HeartbeatResponse(error_code=error))
+        self.thread.run_once()
+        return self.thread.run_once()
+
+    def respond_in_flight(self, body: Any, matcher: Callable[[Any], bool] = lambda _: True) -> None:
+        self.client.respond(body, matcher)
+        self.network.poll_no_wakeup()
+
+
+def noting(sent: list[Any]) -> Callable[[Any], bool]:
+    """A matcher that takes any request and keeps it."""
+
+    def note(request: Any) -> bool:
+        sent.append(request)
+        return True
+
+    return note
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+
+def find_coordinator(node: Node, error: int = NONE) -> FindCoordinatorResponse:
+    coordinator = FindCoordinatorResponse.Coordinator(
+        key=GROUP, node_id=node.id, host=node.host, port=node.port, error_code=error
+    )
+    return FindCoordinatorResponse(coordinators=[coordinator])
+
+
+def join(
+    generation: int = 1,
+    member_id: str = MEMBER,
+    *,
+    subscriptions: Mapping[str, Sequence[str]] | None = None,
+    protocol: str = "range",
+    error: int = NONE,
+    skip_assignment: bool = False,
+) -> JoinGroupResponse:
+    """As leader if there are ``subscriptions`` of members."""
+    members = [
+        JoinGroupResponse.JoinGroupResponseMember(
+            member_id=name, metadata=consumer_protocol.serialize_subscription(Subscription(topics))
+        )
+        for name, topics in (subscriptions or {}).items()
+    ]
+    return JoinGroupResponse(
+        error_code=error,
+        generation_id=generation,
+        protocol_type="consumer" if not error else None,
+        protocol_name=protocol if not error else None,
+        leader=member_id if members else "another",
+        member_id=member_id,
+        members=members,
+        skip_assignment=skip_assignment,
+    )
+
+
+def sync(*partitions: TopicPartition, error: int = NONE, protocol: str | None = "range") -> SyncGroupResponse:
+    assignment = b"" if error else consumer_protocol.serialize_assignment(Assignment(partitions))
+    return SyncGroupResponse(
+        error_code=error, assignment=assignment, protocol_type="consumer" if not error else None, protocol_name=protocol
+    )
+
+
+def heartbeat(error: int = NONE) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error)
+
+
+def leave(error: int = NONE) -> LeaveGroupResponse:
+    return LeaveGroupResponse(members=[LeaveGroupResponse.MemberResponse(member_id=MEMBER, error_code=error)])
+
+
+def commit(errors: Mapping[TopicPartition, int]) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                topic_id=topic_id(tp.topic),
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=tp.partition, error_code=error)
+                ],
+            )
+            for tp, error in errors.items()
+        ]
+    )
+
+
+def committed(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    error: int = NONE,
+    partition_errors: Mapping[TopicPartition, int] | None = None,
+) -> OffsetFetchResponse:
+    group = OffsetFetchResponse.OffsetFetchResponseGroup
+    codes = dict(partition_errors or {})
+    topics = [
+        group_topic(tp, offsets.get(tp, OffsetAndMetadata(-1)), codes.get(tp, NONE)) for tp in {**offsets, **codes}
+    ]
+    return OffsetFetchResponse(groups=[group(group_id=GROUP, error_code=error, topics=topics)])
+
+
+def group_topic(
+    tp: TopicPartition, offset: OffsetAndMetadata, error: int
+) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    return OffsetFetchResponse.OffsetFetchResponseTopics(
+        topic_id=topic_id(tp.topic),
+        partitions=[
+            OffsetFetchResponse.OffsetFetchResponsePartitions(
+                partition_index=tp.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                error_code=error,
+            )
+        ],
+    )

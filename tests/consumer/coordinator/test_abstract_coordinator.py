@@ -1,0 +1,532 @@
+"""Finding the coordinator, joining, syncing, beating, leaving (after Java's AbstractCoordinatorTest)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.consumer.coordinator.member_state import (
+    COMPLETING_REBALANCE,
+    NO_GENERATION,
+    PREPARING_REBALANCE,
+    STABLE,
+    UNJOINED,
+    Generation,
+)
+from pykclient.errors import (
+    AuthenticationError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    WakeupError,
+)
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest
+from pykclient.protocol.messages.join_group import JoinGroupRequest
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest
+from pykclient.protocol.messages.sync_group import SyncGroupRequest
+from tests.consumer.coordinator.harness import (
+    COORDINATOR_NOT_AVAILABLE,
+    FENCED_INSTANCE_ID,
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_MAX_SIZE_REACHED,
+    ILLEGAL_GENERATION,
+    LOAD_IN_PROGRESS,
+    MEMBER,
+    MEMBER_ID_REQUIRED,
+    NOT_COORDINATOR,
+    REBALANCE_IN_PROGRESS,
+    TP0,
+    UNKNOWN_MEMBER_ID,
+    GroupHarness,
+    find_coordinator,
+    heartbeat,
+    join,
+    leave,
+    noting,
+    sync,
+)
+
+
+@pytest.fixture
+def group() -> GroupHarness:
+    h = GroupHarness()
+    h.subscribe()
+    return h
+
+
+def is_a(kind: type) -> Any:
+    return lambda request: isinstance(request, kind)
+
+
+class TestFinding:
+    def test_found(self, group: GroupHarness) -> None:
+        assert group.coordinator.coordinator_unknown
+        group.find_coordinator()
+        assert not group.coordinator.coordinator_unknown
+        # A connection of its own, so that fetches that wait at the broker do not hold up heartbeats.
+        assert group.coordinator_node.id == 2**31 - 1 - group.node.id
+        assert group.coordinator_node.port == group.node.port
+
+    def test_retries_with_backoff(self, group: GroupHarness) -> None:
+        group.prepare(
+            find_coordinator(group.node, COORDINATOR_NOT_AVAILABLE),
+            find_coordinator(group.node, LOAD_IN_PROGRESS),
+            find_coordinator(group.node),
+        )
+        start = group.clock.now_ms()
+        assert group.coordinator.ensure_coordinator_ready(group.timer())
+        assert 200 <= group.clock.now_ms() - start < 1000
+
+    def test_gives_up_with_the_timer_and_tells_why(self, group: GroupHarness) -> None:
+        for _ in range(20):
+            group.prepare(find_coordinator(group.node, COORDINATOR_NOT_AVAILABLE))
+        assert not group.coordinator.ensure_coordinator_ready(group.timer(300))
+        assert group.coordinator.finder.last_error is not None
+
+    def test_without_any_broker(self, group: GroupHarness) -> None:
+        group.client.set_unreachable(group.node, 100_000)
+        assert not group.coordinator.ensure_coordinator_ready(group.timer(300))
+        assert "no broker" in str(group.coordinator.finder.last_error)
+
+    def test_authorization_is_raised(self, group: GroupHarness) -> None:
+        group.prepare(find_coordinator(group.node, GROUP_AUTHORIZATION_FAILED))
+        with pytest.raises(GroupAuthorizationError, match="a-group"):
+            group.coordinator.ensure_coordinator_ready(group.timer())
+
+    def test_authentication_is_raised_once(self, group: GroupHarness) -> None:
+        group.client.create_pending_authentication_error(group.node, 100)
+        with pytest.raises(AuthenticationError):
+            group.coordinator.ensure_coordinator_ready(group.timer())
+        group.clock.advance(200)
+        group.find_coordinator()
+
+    def test_what_failed_in_the_background_is_raised_in_the_application(self, group: GroupHarness) -> None:
+        group.client.create_pending_authentication_error(group.node, 100)
+        group.coordinator.finder.lookup(background=True)
+        group.network.poll_background()
+        group.network.poll_background()
+        group.clock.advance(200)
+        with pytest.raises(AuthenticationError):
+            group.coordinator.ensure_coordinator_ready(group.timer())
+
+    def test_a_lost_connection_makes_it_unknown(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.client.backoff(group.coordinator_node, 100)
+        assert group.coordinator.coordinator_unknown
+        group.clock.advance(150)
+        group.find_coordinator()
+
+    def test_one_lookup_at_a_time(self, group: GroupHarness) -> None:
+        first = group.coordinator.finder.lookup()
+        assert group.coordinator.finder.lookup() is first
+        group.coordinator.finder.clear_lookup()
+        assert group.coordinator.finder.lookup() is not first
+
+    @pytest.mark.parametrize("version", [0, 3, 4, 6])
+    def test_old_and_new_versions(self, group: GroupHarness, version: int) -> None:
+        group.client.set_api_versions(10, 0, version)
+        response = find_coordinator(group.node)
+        if version < 4:
+            response = type(response)(node_id=group.node.id, host=group.node.host, port=group.node.port)
+        group.prepare(response)
+        assert group.coordinator.ensure_coordinator_ready(group.timer())
+        assert group.coordinator_node.id == 2**31 - 1 - group.node.id
+
+
+class TestJoining:
+    def test_as_follower(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        membership = group.coordinator.membership
+        assert membership.state is STABLE
+        assert membership.generation == Generation(1, MEMBER, "range")
+        assert not group.coordinator.rejoin_needed_or_pending()
+        assert len(group.threads) == 1
+        assert group.metric("rebalance-total") == 1
+        assert group.metric("join-total") == 1
+        assert group.metric("last-rebalance-seconds-ago") == 0
+
+    def test_the_requests(self, group: GroupHarness) -> None:
+        sent: list[Any] = []
+        group.prepare(find_coordinator(group.node))
+        group.client.prepare_response(join(7), noting(sent))
+        group.client.prepare_response(sync(TP0), noting(sent))
+        group.coordinator.poll(group.timer())
+        joined, synced = sent
+        assert isinstance(joined, JoinGroupRequest)
+        assert (joined.group_id, joined.session_timeout_ms, joined.rebalance_timeout_ms) == ("a-group", 10_000, 60_000)
+        assert [protocol.name for protocol in joined.protocols] == ["range"]
+        assert isinstance(synced, SyncGroupRequest)
+        assert (synced.generation_id, synced.member_id, synced.assignments) == (7, MEMBER, [])
+        assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+
+    def test_the_coordinator_may_demand_a_member_id(self, group: GroupHarness) -> None:
+        seen: list[Any] = []
+        group.prepare(find_coordinator(group.node), join(-1, "given", error=MEMBER_ID_REQUIRED))
+        group.client.prepare_response(join(1, "given"), noting(seen))
+        group.prepare(sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert seen[0].member_id == "given"
+        assert group.coordinator.membership.member_id == "given"
+
+    def test_a_join_outlives_the_timer(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        assert not group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.state is PREPARING_REBALANCE
+        assert len(group.client.requests) == 1
+        assert not group.coordinator.poll(group.timer(0))
+        assert len(group.client.requests) == 1
+        group.client.respond(join(1))
+        assert not group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.state is COMPLETING_REBALANCE
+        assert not group.coordinator.poll(group.timer(0))
+        group.client.respond(sync(TP0))
+        assert group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.state is STABLE
+
+    def test_a_join_request_may_take_as_long_as_the_rebalance(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.coordinator.poll(group.timer(0))
+        assert group.client.requests[0].request_timeout_ms == 65_000
+
+    @pytest.mark.parametrize("error", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE])
+    def test_another_coordinator(self, group: GroupHarness, error: int) -> None:
+        group.prepare(find_coordinator(group.node), join(error=error))
+        group.prepare(find_coordinator(group.node), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.metric("failed-rebalance-total") == 1
+
+    def test_loading_backs_off_with_growing_pauses(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        for _ in range(3):
+            group.prepare(join(error=LOAD_IN_PROGRESS))
+        group.prepare(join(1), sync(TP0))
+        start = group.clock.now_ms()
+        assert group.coordinator.poll(group.timer())
+        assert 500 < group.clock.now_ms() - start < 1200  # 100 + 200 + 400, +-20 %
+
+    def test_the_backoff_holds_for_polls_without_time(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.prepare(join(error=LOAD_IN_PROGRESS))
+        for _ in range(5):
+            group.coordinator.poll(group.timer(0))
+        assert not group.client.requests
+        group.clock.advance(200)
+        group.prepare(join(1), sync(TP0))
+        group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.state is STABLE
+
+    @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
+    def test_joins_again_at_once(self, group: GroupHarness, error: int) -> None:
+        group.find_coordinator()
+        group.prepare(join(error=error), join(2), sync(TP0))
+        start = group.clock.now_ms()
+        assert group.coordinator.poll(group.timer())
+        assert group.clock.now_ms() - start < 100
+
+    @pytest.mark.parametrize(
+        ("error", "raised", "text"),
+        [
+            (GROUP_AUTHORIZATION_FAILED, GroupAuthorizationError, "a-group"),
+            (GROUP_MAX_SIZE_REACHED, GroupMaxSizeReachedError, "group.max.size"),
+            (FENCED_INSTANCE_ID, FencedInstanceIdError, "group.instance.id"),
+            (23, InconsistentGroupProtocolError, "range"),
+            (-1, KafkaError, "unexpected"),
+        ],
+    )
+    def test_fatal_errors(self, group: GroupHarness, error: int, raised: type[Exception], text: str) -> None:
+        group.find_coordinator()
+        group.prepare(join(error=error))
+        with pytest.raises(raised, match=text):
+            group.coordinator.poll(group.timer())
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    def test_another_protocol_type(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        response = join(1)
+        response.protocol_type = "connect"
+        group.prepare(response)
+        with pytest.raises(InconsistentGroupProtocolError, match="connect"):
+            group.coordinator.poll(group.timer())
+
+    def test_a_wakeup_keeps_the_join(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.network.wakeup()
+        with pytest.raises(WakeupError):
+            group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.state is PREPARING_REBALANCE
+        group.client.respond(join(1))
+        group.prepare(sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    def test_a_lost_connection_during_the_join(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.client.prepare_response(None, disconnected=True)
+        group.prepare(find_coordinator(group.node), join(1), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.state is STABLE
+
+    def test_a_reason_goes_along(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        seen: list[Any] = []
+        group.coordinator.request_rejoin("x" * 400)
+        group.client.prepare_response(join(2), noting(seen))
+        group.prepare(sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert seen[0].reason == "x" * 255
+
+
+class TestSyncing:
+    @pytest.mark.parametrize("error", [REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID])
+    def test_joins_again(self, group: GroupHarness, error: int) -> None:
+        seen: list[Any] = []
+        group.prepare(find_coordinator(group.node), join(1), sync(error=error))
+        group.client.prepare_response(join(2), noting(seen))
+        group.prepare(sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        # An unknown member starts from nothing, the others keep their id.
+        assert seen[0].member_id == ("" if error == UNKNOWN_MEMBER_ID else MEMBER)
+
+    @pytest.mark.parametrize("error", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE])
+    def test_another_coordinator(self, group: GroupHarness, error: int) -> None:
+        group.prepare(find_coordinator(group.node), join(1), sync(error=error))
+        group.prepare(find_coordinator(group.node), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    @pytest.mark.parametrize(
+        ("error", "raised"),
+        [(GROUP_AUTHORIZATION_FAILED, GroupAuthorizationError), (FENCED_INSTANCE_ID, FencedInstanceIdError)],
+    )
+    def test_fatal_errors(self, group: GroupHarness, error: int, raised: type[Exception]) -> None:
+        group.prepare(find_coordinator(group.node), join(1), sync(error=error))
+        with pytest.raises(raised):
+            group.coordinator.poll(group.timer())
+
+    def test_another_protocol_name(self, group: GroupHarness) -> None:
+        group.prepare(find_coordinator(group.node), join(1), sync(TP0, protocol="roundrobin"))
+        with pytest.raises(InconsistentGroupProtocolError, match="roundrobin"):
+            group.coordinator.poll(group.timer())
+
+    def test_the_heartbeat_ends_the_membership_before_the_answer(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.coordinator.poll(group.timer(0))
+        group.client.respond(join(1))
+        group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.state is COMPLETING_REBALANCE
+        group.coordinator.poll(group.timer(0))
+        group.clock.advance(3_001)
+        group.thread.run_once()
+        assert isinstance(group.client.requests[1].request_builder.message, HeartbeatRequest)
+        group.client.respond_to_request(group.client.requests[1], heartbeat(UNKNOWN_MEMBER_ID))
+        group.thread.run_once()
+        assert group.coordinator.membership.state is UNJOINED
+        # The answer to SyncGroup is from the past now.
+        group.client.respond(sync(TP0))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.generation.generation_id == 2
+
+
+class TestHeartbeats:
+    def test_a_heartbeat_when_due(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        assert 0 < group.thread.run_once() <= 3_000
+        assert not group.client.requests
+        group.beat()
+        assert group.metric("heartbeat-total") == 1
+        assert group.coordinator.membership.state is STABLE
+
+    def test_none_before_the_group_is_joined(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.coordinator.poll(group.timer(0))
+        group.clock.advance(50_000)
+        group.thread.run_once()
+        assert len(group.client.requests) == 1  # JoinGroup
+
+    def test_a_rebalance_of_others(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.beat(REBALANCE_IN_PROGRESS)
+        assert group.coordinator.rejoin_needed_or_pending()
+        assert group.coordinator.membership.rejoin_reason == "group is already rebalancing"
+        assert group.coordinator.membership.state is STABLE  # the member beats on until it joins
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    @pytest.mark.parametrize(
+        ("error", "generation"),
+        [
+            (ILLEGAL_GENERATION, Generation(-1, MEMBER, None)),
+            (UNKNOWN_MEMBER_ID, NO_GENERATION),
+        ],
+    )
+    def test_the_membership_has_ended(self, group: GroupHarness, error: int, generation: Generation) -> None:
+        group.join(TP0)
+        group.beat(error)
+        assert group.coordinator.membership.state is UNJOINED
+        assert group.coordinator.membership.generation == generation
+        assert group.coordinator.rejoin_needed_or_pending()
+
+    def test_an_answer_to_an_old_generation_means_nothing(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.clock.advance(3_001)
+        group.thread.run_once()
+        old = group.client.requests[0]
+        group.coordinator.request_rejoin("test")
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        group.client.respond_to_request(old, heartbeat(UNKNOWN_MEMBER_ID))
+        group.network.poll_no_wakeup()
+        assert group.coordinator.membership.state is STABLE
+        assert group.coordinator.membership.generation.generation_id == 2
+
+    def test_a_rebalance_told_late_is_ignored(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.clock.advance(3_001)
+        group.thread.run_once()
+        old = group.client.requests[0]
+        group.coordinator.request_rejoin("test")
+        assert not group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.state is PREPARING_REBALANCE
+        group.client.respond_to_request(old, heartbeat(REBALANCE_IN_PROGRESS))
+        group.network.poll_no_wakeup()
+        assert group.coordinator.membership.rejoin_reason == "test"
+
+    def test_fenced_is_raised_by_poll(self) -> None:
+        group = GroupHarness(group={"group_instance_id": "i"})
+        group.subscribe()
+        group.join(TP0)
+        group.beat(FENCED_INSTANCE_ID)
+        with pytest.raises(FencedInstanceIdError, match="'i'"):
+            group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.state is UNJOINED
+
+    def test_another_coordinator_is_looked_for_in_the_background(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.beat(NOT_COORDINATOR)
+        assert group.coordinator.finder.node is None
+        group.prepare(find_coordinator(group.node))
+        for _ in range(3):
+            group.thread.run_once()
+        assert group.coordinator.finder.node is not None
+        assert group.coordinator.membership.state is STABLE
+
+    def test_a_failed_heartbeat_is_repeated_soon(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        assert group.beat(LOAD_IN_PROGRESS) <= 120
+
+    def test_a_silent_coordinator_is_given_up(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.clock.advance(10_001)
+        group.thread.run_once()
+        assert group.coordinator.finder.node is None
+        assert group.coordinator.membership.state is STABLE
+
+    def test_an_application_that_does_not_poll_leaves(
+        self, group: GroupHarness, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        group.join(TP0)
+        for _ in range(19):
+            group.beat()
+        group.clock.advance(3_001)
+        group.client.prepare_response(leave(), is_a(LeaveGroupRequest))
+        group.thread.run_once()
+        group.thread.run_once()
+        assert group.coordinator.membership.state is UNJOINED
+        assert group.client.prepared_response_count() == 0
+        assert "max.poll.interval.ms" in caplog.text
+        assert "max.poll.records" in caplog.text
+        assert "max.poll.interval.ms=60000" in (group.coordinator.membership.lost_because or "")
+
+    def test_polls_keep_the_member_in(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        for _ in range(30):
+            group.beat()
+            assert group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.state is STABLE
+
+    def test_the_thread_that_failed_is_replaced(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.thread.failure = KafkaError("broken")
+        with pytest.raises(KafkaError, match="broken"):
+            group.coordinator.poll(group.timer())
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert len(group.threads) == 2
+
+    def test_how_long_a_poll_may_wait(self, group: GroupHarness) -> None:
+        assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) > 10**15
+        group.join(TP0)
+        assert 0 < group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) <= 3_000
+
+
+class TestLeaving:
+    def test_a_dynamic_member_leaves(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        left: list[Any] = []
+        group.client.prepare_response(leave(), noting(left))
+        group.coordinator.close(group.timer())
+        (member,) = left[0].members
+        assert (member.member_id, member.reason) == (MEMBER, "the consumer is being closed")
+        assert group.coordinator.membership.state is UNJOINED
+
+    @pytest.mark.parametrize(("operation", "leaves"), [(DEFAULT, False), (LEAVE_GROUP, True), (REMAIN_IN_GROUP, False)])
+    def test_a_static_member_stays_unless_told(self, operation: str, leaves: bool) -> None:
+        group = GroupHarness(group={"group_instance_id": "i"})
+        group.subscribe()
+        group.join(TP0)
+        group.prepare(leave())
+        group.coordinator.close(group.timer(), operation)
+        assert group.client.prepared_response_count() == (0 if leaves else 1)
+
+    def test_a_dynamic_member_can_stay(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.coordinator.close(group.timer(), REMAIN_IN_GROUP)
+        assert not group.client.requests
+
+    def test_old_versions_name_the_member_otherwise(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.client.set_api_versions(13, 0, 2)
+        left: list[Any] = []
+        group.client.prepare_response(type(leave())(), noting(left))
+        group.coordinator.maybe_leave_group(DEFAULT, "test")
+        assert (left[0].member_id, left[0].members) == (MEMBER, [])
+
+    def test_what_the_coordinator_says_about_it(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.prepare(leave(UNKNOWN_MEMBER_ID))
+        future = group.coordinator.maybe_leave_group(DEFAULT, "test")
+        assert future is not None
+        assert future.failed
+        assert group.coordinator.maybe_leave_group(DEFAULT, "test") is None
+
+    def test_closing_ends_with_the_timer(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        start = group.clock.now_ms()
+        group.coordinator.close(group.timer(500))
+        assert group.clock.now_ms() - start < 1_000
+        assert group.network.pending_request_count() == 1
+
+    def test_a_join_that_is_answered_after_leaving(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.coordinator.poll(group.timer(0))
+        joined = group.client.requests[0]
+        group.coordinator.maybe_leave_group(DEFAULT, "test")  # has no member id yet, so there is nothing to send
+        group.client.respond_to_request(joined, join(1))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.generation.generation_id == 2
+
+
+def test_static_members_need_newer_brokers() -> None:
+    group = GroupHarness(group={"group_instance_id": "i"})
+    group.subscribe()
+    group.find_coordinator()
+    group.client.set_api_versions(11, 0, 4)
+    group.prepare(join(1))
+    with pytest.raises(KafkaError, match=r"group\.instance\.id='i' needs brokers of version 2\.3"):
+        group.coordinator.poll(group.timer())

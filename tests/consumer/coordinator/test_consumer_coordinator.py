@@ -1,0 +1,484 @@
+"""Subscriptions, assignments and rebalances of a consumer (after Java's ConsumerCoordinatorTest)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.assignors.consumer_partition_assignor import (
+    Assignment,
+    ConsumerPartitionAssignor,
+    Subscription,
+)
+from pykclient.consumer.assignors.range_assignor import RangeAssignor
+from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
+from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
+from pykclient.errors import (
+    ConfigError,
+    IllegalStateError,
+    KafkaError,
+    RemoteProtocolError,
+    WakeupError,
+)
+from pykclient.network.cluster import Cluster
+from pykclient.types import ConsumerGroupMetadata, TopicPartition
+from tests.consumer.coordinator.harness import (
+    ILLEGAL_GENERATION,
+    MEMBER,
+    REBALANCE_IN_PROGRESS,
+    TOPIC,
+    TP0,
+    TP1,
+    UNKNOWN_MEMBER_ID,
+    GroupHarness,
+    commit,
+    find_coordinator,
+    join,
+    leave,
+    noting,
+    sync,
+)
+from tests.consumer.responses import metadata_response
+
+OTHER = TopicPartition("other", 0)
+
+
+@pytest.fixture
+def group() -> GroupHarness:
+    h = GroupHarness()
+    h.subscribe()
+    return h
+
+
+def assignments_in(request: Any) -> dict[str, list[TopicPartition]]:
+    return {
+        member.member_id: list(consumer_protocol.deserialize_assignment(member.assignment).partitions)
+        for member in request.assignments
+    }
+
+
+class TestAssignments:
+    def test_a_follower_takes_what_it_gets(self, group: GroupHarness) -> None:
+        group.join(TP1)
+        assert group.subscriptions.assigned_partitions() == {TP1}
+        assert group.listener.told == [("assigned", [TP1])]
+        assert group.coordinator.group_metadata == ConsumerGroupMetadata("a-group", 1, MEMBER, None)
+        assert group.metric("assigned-partitions") == 1
+
+    def test_a_leader_divides(self, group: GroupHarness) -> None:
+        sent: list[Any] = []
+        group.prepare(find_coordinator(group.node), join(subscriptions={MEMBER: [TOPIC], "member-2": [TOPIC]}))
+        group.client.prepare_response(sync(TP0), noting(sent))
+        assert group.coordinator.poll(group.timer())
+        assert assignments_in(sent[0]) == {MEMBER: [TP0], "member-2": [TP1]}
+        assert group.coordinator.is_leader
+
+    def test_the_leader_fetches_metadata_of_the_others_topics(self, group: GroupHarness) -> None:
+        sent: list[Any] = []
+        group.prepare(find_coordinator(group.node), join(subscriptions={MEMBER: [TOPIC], "member-2": ["other"]}))
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 2, "other": 1}))
+        group.client.prepare_response(sync(TP0, TP1), noting(sent))
+        assert group.coordinator.poll(group.timer())
+        assert assignments_in(sent[0]) == {MEMBER: [TP0, TP1], "member-2": [OTHER]}
+
+    def test_a_static_leader_that_returns_does_not_assign(self) -> None:
+        group = GroupHarness(group={"group_instance_id": "i"})
+        group.subscribe()
+        sent: list[Any] = []
+        group.prepare(find_coordinator(group.node), join(subscriptions={MEMBER: [TOPIC]}, skip_assignment=True))
+        group.client.prepare_response(sync(TP0), noting(sent))
+        assert group.coordinator.poll(group.timer())
+        assert sent[0].assignments == []
+        # But it watches the metadata as any leader.
+        group.client.update_metadata(metadata_response({TOPIC: 3}))
+        group.coordinator.maybe_update_subscription_metadata()
+        assert group.coordinator.rejoin_needed_or_pending()
+
+    def test_the_subscription_changed_while_joining(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.coordinator.poll(group.timer(0))
+        group.subscriptions.subscribe({"other"}, group.listener)
+        group.client.update_metadata(metadata_response({TOPIC: 2, "other": 1}))
+        group.client.respond(join(1))
+        group.prepare(sync(TP0))
+        group.prepare(join(2), sync(OTHER))
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.assigned_partitions() == {OTHER}
+        assert group.coordinator.membership.generation.generation_id == 2
+
+    def test_an_assignment_of_nothing(self, group: GroupHarness) -> None:
+        group.join()
+        assert group.subscriptions.assigned_partitions() == set()
+        assert group.listener.told[-1] == ("assigned", [])
+
+    def test_an_assignment_without_bytes(self, group: GroupHarness) -> None:
+        response = sync()
+        response.assignment = b""
+        group.prepare(find_coordinator(group.node), join(), response)
+        with pytest.raises(IllegalStateError, match="left this member out"):
+            group.coordinator.poll(group.timer())
+
+    def test_an_assignment_that_cannot_be_read(self, group: GroupHarness) -> None:
+        response = sync()
+        response.assignment = b"\x00\x00\x7f\xff\xff\xff"
+        group.prepare(find_coordinator(group.node), join(), response)
+        with pytest.raises(RemoteProtocolError, match="the leader sent an assignment"):
+            group.coordinator.poll(group.timer())
+
+    def test_a_member_that_sends_garbage_does_not_kill_the_leader(self, group: GroupHarness) -> None:
+        response = join(subscriptions={MEMBER: [TOPIC]})
+        response.members[0].metadata = b"\x00\x01\xff"
+        group.prepare(find_coordinator(group.node), response)
+        with pytest.raises(RemoteProtocolError):
+            group.coordinator.poll(group.timer())
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    def test_an_assignor_that_nobody_offered(self, group: GroupHarness) -> None:
+        group.prepare(find_coordinator(group.node), join(protocol="sticky"), sync(TP0, protocol="sticky"))
+        with pytest.raises(IllegalStateError, match="'sticky'"):
+            group.coordinator.poll(group.timer())
+
+    def test_the_offers(self) -> None:
+        group = GroupHarness(assignors=[RoundRobinAssignor(), RangeAssignor()], group={"rack_id": "r1"})
+        group.subscribe("b", TOPIC)
+        group.join(TP0)
+        offers = dict(group.coordinator.metadata())
+        assert list(offers) == ["roundrobin", "range"]
+        subscription = consumer_protocol.deserialize_subscription(offers["range"])
+        assert (subscription.topics, subscription.rack_id) == (["b", TOPIC], "r1")
+        assert (subscription.owned_partitions, subscription.generation_id) == ([TP0], 1)
+
+
+class TestCustomAssignor:
+    class OneForAll(ConsumerPartitionAssignor):
+        """Gives everything, and more, to the first member."""
+
+        name = "one-for-all"
+
+        def __init__(self) -> None:
+            self.told: list[tuple[Assignment, ConsumerGroupMetadata]] = []
+            self.failure: Exception | None = None
+
+        def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
+            if self.failure is not None:
+                raise self.failure
+            return {member: Assignment([TP0, OTHER]) for member in sorted(subscriptions)[:1]}
+
+        def subscription_user_data(self, topics: object) -> bytes:
+            return b"mine"
+
+        def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
+            self.told.append((assignment, metadata))
+
+    def test_topics_beyond_the_subscriptions(self) -> None:
+        assignor = self.OneForAll()
+        group = GroupHarness(assignors=[assignor])
+        group.subscribe()
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 2, "other": 1}))
+        group.prepare(find_coordinator(group.node), join(subscriptions={MEMBER: [TOPIC]}, protocol=assignor.name))
+        group.prepare(sync(TP0, protocol=assignor.name))
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.metadata_topics() == {TOPIC, "other"}
+        assert assignor.told[0][0].partitions == [TP0]
+        assert assignor.told[0][1].generation_id == 1
+        (offer,) = group.coordinator.metadata()
+        assert consumer_protocol.deserialize_subscription(offer[1]).user_data == b"mine"
+
+    def test_what_it_raises_comes_out_of_poll(self) -> None:
+        assignor = self.OneForAll()
+        assignor.failure = ZeroDivisionError("no members")
+        group = GroupHarness(assignors=[assignor])
+        group.subscribe()
+        group.prepare(find_coordinator(group.node), join(subscriptions={MEMBER: [TOPIC]}, protocol=assignor.name))
+        with pytest.raises(ZeroDivisionError):
+            group.coordinator.poll(group.timer())
+        assert group.coordinator.rejoin_needed_or_pending()
+
+    def test_assignors_must_agree_on_a_protocol(self) -> None:
+        class Cooperative(RangeAssignor):
+            name = "cooperative"
+            supported_protocols = (1,)
+
+        with pytest.raises(ConfigError, match="no rebalance protocol in common"):
+            GroupHarness(assignors=[RangeAssignor(), Cooperative()])
+
+
+class TestCooperative:
+    """The seam for assignors that let members keep what they own (KIP-429)."""
+
+    class Cooperative(RangeAssignor):
+        name = "cooperative"
+        supported_protocols = (0, 1)
+
+    def member(self) -> GroupHarness:
+        group = GroupHarness(assignors=[self.Cooperative()])
+        group.subscribe()
+        group.prepare(find_coordinator(group.node), join(protocol="cooperative"))
+        group.prepare(sync(TP0, TP1, protocol="cooperative"))
+        assert group.coordinator.poll(group.timer())
+        return group
+
+    def test_what_is_kept_is_not_revoked(self) -> None:
+        group = self.member()
+        group.seek(TP0, 7)
+        group.coordinator.request_rejoin("test")
+        group.prepare(join(2, protocol="cooperative"), sync(TP0, protocol="cooperative"))
+        group.prepare(join(3, protocol="cooperative"), sync(TP0, protocol="cooperative"))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told == [("assigned", [TP0, TP1]), ("revoked", [TP1]), ("assigned", []), ("assigned", [])]
+        assert group.subscriptions.position(TP0) is not None
+        assert group.coordinator.membership.generation.generation_id == 3
+
+    def test_nothing_may_change_hands_at_once(self) -> None:
+        group = GroupHarness(assignors=[self.Cooperative()])
+        group.subscribe()
+        response = join(subscriptions={MEMBER: [TOPIC], "m2": [TOPIC]}, protocol="cooperative")
+        owner = Subscription([TOPIC], owned_partitions=[TP0, TP1], generation_id=1)
+        response.members[1].metadata = consumer_protocol.serialize_subscription(owner)
+        group.prepare(find_coordinator(group.node), response)
+        with pytest.raises(IllegalStateError, match="still have an owner: test-1"):
+            group.coordinator.poll(group.timer())
+
+
+class TestRejoining:
+    def test_the_leader_when_partitions_are_added(self, group: GroupHarness) -> None:
+        group.join(TP0, TP1, leader=True)
+        assert not group.coordinator.rejoin_needed_or_pending()
+        group.client.update_metadata(metadata_response({TOPIC: 3}))
+        group.prepare(join(2, subscriptions={MEMBER: [TOPIC]}), sync(TP0, TP1, TopicPartition(TOPIC, 2)))
+        assert group.coordinator.poll(group.timer())
+        assert len(group.subscriptions.assigned_partitions()) == 3
+
+    def test_a_follower_leaves_that_to_the_leader(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.client.update_metadata(metadata_response({TOPIC: 3}))
+        assert group.coordinator.poll(group.timer(0))
+        assert group.coordinator.membership.generation.generation_id == 1
+
+    def test_equal_metadata_is_no_reason(self, group: GroupHarness) -> None:
+        group.join(TP0, TP1, leader=True)
+        group.client.update_metadata(metadata_response({TOPIC: 2}, epoch=9))
+        assert group.coordinator.poll(group.timer(0))
+        assert not group.coordinator.rejoin_needed_or_pending()
+
+    @pytest.mark.parametrize(("rack", "rejoins"), [("r1", True), (None, False)])
+    def test_other_racks_are_a_reason_for_who_has_one(self, rack: str | None, rejoins: bool) -> None:
+        group = GroupHarness(group={"rack_id": rack})
+        group.subscribe()
+        group.join(TP0, TP1, leader=True)
+        response = metadata_response({TOPIC: 2})
+        response.brokers[0].rack = "elsewhere"
+        group.client.update_metadata(response)
+        group.coordinator.maybe_update_subscription_metadata()
+        assert group.coordinator.rejoin_needed_or_pending() is rejoins
+
+    def test_another_subscription(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.subscribe("other", TOPIC)
+        group.prepare(join(2), sync(TP0, OTHER))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told[-2:] == [("revoked", [TP0]), ("assigned", [OTHER, TP0])]
+
+    def test_by_hand_assigned_consumers_never_join(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.assign_from_user([TP0])
+        assert group.coordinator.poll(group.timer())
+        assert not group.client.requests
+        assert not group.coordinator.rejoin_needed_or_pending()
+
+
+class TestPatterns:
+    def test_topics_that_match(self) -> None:
+        group = GroupHarness(partitions={TOPIC: 1, "test2": 1, "unrelated": 1})
+        group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
+        group.client.update_metadata(metadata_response(group.partitions))
+        group.client.prepare_metadata_update(metadata_response(group.partitions))
+        group.prepare(find_coordinator(group.node), join(), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.subscription() == {TOPIC, "test2"}
+
+    def test_a_new_topic_makes_the_group_rebalance(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
+        group.join(TP0, leader=True)
+        new = TopicPartition("test2", 0)
+        group.client.update_metadata(metadata_response({TOPIC: 1, "test2": 1}))
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 1, "test2": 1}))
+        sent: list[Any] = []
+        group.client.prepare_response(join(2, subscriptions={MEMBER: [TOPIC, "test2"]}), noting(sent))
+        group.prepare(sync(TP0, new))
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.assigned_partitions() == {TP0, new}
+        assert sent[0].reason in ("cached metadata has changed", "subscription has changed")
+
+    def test_the_leader_knows_of_a_topic_first(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
+        new = TopicPartition("test2", 0)
+        group.join(TP0, new)
+        assert group.subscriptions.subscription() == {TOPIC, "test2"}
+        assert not group.coordinator.rejoin_needed_or_pending()
+
+    def test_a_topic_that_does_not_match_is_not_taken(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
+        group.prepare(find_coordinator(group.node), join(), sync(OTHER))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.assigned_partitions() == {TP0}
+
+
+class TestListener:
+    def test_revoked_before_the_next_join(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.coordinator.request_rejoin("test")
+        group.listener.on_revoked = lambda: group.listener.told.append(
+            ("still assigned", sorted(group.subscriptions.assigned_partitions()))
+        )
+        group.prepare(join(2), sync(TP1))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told[1:] == [
+            ("revoked", [TP0]),
+            ("still assigned", [TP0]),
+            ("assigned", [TP1]),
+        ]
+
+    @pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID])
+    def test_lost_when_the_membership_has_ended(self, group: GroupHarness, error: int) -> None:
+        group.join(TP0)
+        group.beat(error)
+        assert group.subscriptions.assigned_partitions() == {TP0}
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told[1:] == [("lost", [TP0]), ("assigned", [TP0])]
+
+    def test_what_it_raises_when_revoked_comes_out_of_poll_once(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.coordinator.request_rejoin("test")
+        group.listener.failure = ValueError("mine")
+        with pytest.raises(KafkaError, match="mine") as raised:
+            group.coordinator.poll(group.timer())
+        assert isinstance(raised.value.__cause__, ValueError)
+        assert group.subscriptions.assigned_partitions() == set()
+        group.listener.failure = None
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert [what for what, _ in group.listener.told].count("revoked") == 1
+
+    def test_what_it_raises_when_assigned_does_not_lose_the_assignment(self, group: GroupHarness) -> None:
+        group.prepare(find_coordinator(group.node), join(), sync(TP0))
+        group.listener.failure = ValueError("mine")
+        with pytest.raises(KafkaError, match="mine"):
+            group.coordinator.poll(group.timer())
+        assert group.subscriptions.assigned_partitions() == {TP0}
+        group.listener.failure = None
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told == [("assigned", [TP0]), ("assigned", [])]
+
+    def test_a_wakeup_inside_of_it(self, group: GroupHarness) -> None:
+        group.prepare(find_coordinator(group.node), join(), sync(TP0))
+        group.listener.failure = None
+
+        def once() -> None:
+            group.listener.on_assigned = lambda: None
+            raise WakeupError("inside")
+
+        group.listener.on_assigned = once
+        with pytest.raises(WakeupError):
+            group.coordinator.poll(group.timer())
+        assert group.coordinator.poll(group.timer())
+        assert group.coordinator.membership.state is STABLE
+
+    def test_leaving_revokes(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.prepare(leave())
+        group.coordinator.close(group.timer())
+        assert group.listener.told[-1] == ("revoked", [TP0])
+
+    def test_leaving_in_the_middle_of_a_rebalance_loses(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.beat(UNKNOWN_MEMBER_ID)
+        group.coordinator.close(group.timer(100))
+        assert group.listener.told[-1] == ("lost", [TP0])
+
+    def test_what_it_raises_when_leaving_does_not_keep_the_member(self, group: GroupHarness) -> None:
+        group.join(TP0)
+        group.listener.failure = ValueError("mine")
+        group.prepare(leave())
+        with pytest.raises(KafkaError, match="mine"):
+            group.coordinator.close(group.timer())
+        assert group.coordinator.membership.state is UNJOINED
+        assert group.client.prepared_response_count() == 0
+
+
+class TestAutoCommitBeforeRejoining:
+    def member(self, **settings: int) -> GroupHarness:
+        group = GroupHarness(auto_commit_interval_ms=60_000, group=settings)
+        group.subscribe()
+        group.join(TP0)
+        group.seek(TP0, 42)
+        return group
+
+    def test_positions_are_committed_first(self) -> None:
+        group = self.member()
+        group.beat(REBALANCE_IN_PROGRESS)
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert sent[0].topics[0].partitions[0].committed_offset == 42
+        assert sent[0].generation_id_or_member_epoch == 1
+
+    def test_nothing_is_handed_out_meanwhile(self) -> None:
+        group = self.member()
+        group.coordinator.request_rejoin("test")
+        assert not group.coordinator.poll(group.timer(0))
+        assert not group.subscriptions.is_fetchable(TP0)
+        assert group.listener.told == [("assigned", [TP0])]
+        assert not group.coordinator.poll(group.timer(0))
+        assert len(group.client.requests) == 1
+        group.client.respond(commit({TP0: 0}))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    def test_a_commit_that_may_pass_is_repeated(self) -> None:
+        group = self.member()
+        group.coordinator.request_rejoin("test")
+        group.prepare(commit({TP0: 14}))
+        assert not group.coordinator.poll(group.timer())
+        group.prepare(commit({TP0: 0}), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    def test_a_commit_that_fails_for_good_does_not_hold_up_the_join(self) -> None:
+        group = self.member()
+        group.coordinator.request_rejoin("test")
+        group.prepare(commit({TP0: 12}), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+
+    def test_nor_does_one_that_is_never_answered(self, caplog: pytest.LogCaptureFixture) -> None:
+        group = self.member(rebalance_timeout_ms=4_000)
+        group.coordinator.request_rejoin("test")
+        for _ in range(5):
+            group.coordinator.poll(group.timer(0))
+            group.clock.advance(1_200)
+        assert "without having committed" in caplog.text
+
+
+def test_a_position_is_kept_over_an_eager_rebalance_by_committing_it() -> None:
+    group = GroupHarness(auto_commit_interval_ms=60_000)
+    group.subscribe()
+    group.join(TP0)
+    group.seek(TP0, 5)
+    group.coordinator.request_rejoin("test")
+    group.prepare(commit({TP0: 0}), join(2), sync(TP0))
+    assert group.coordinator.poll(group.timer())
+    assert group.subscriptions.position(TP0) is None
+    assert group.subscriptions.initializing_partitions() == {TP0}

@@ -1,0 +1,57 @@
+"""Every edge of the table of member states."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from pykclient.consumer.coordinator.member_state import (
+    COMPLETING_REBALANCE,
+    NO_GENERATION,
+    PREPARING_REBALANCE,
+    STABLE,
+    TRANSITIONS,
+    UNJOINED,
+    Generation,
+    MemberState,
+    move,
+)
+from pykclient.errors import IllegalStateError
+
+STATES = (UNJOINED, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE)
+LEGAL = {
+    (UNJOINED, UNJOINED),
+    (UNJOINED, PREPARING_REBALANCE),
+    (PREPARING_REBALANCE, UNJOINED),
+    (PREPARING_REBALANCE, PREPARING_REBALANCE),
+    (PREPARING_REBALANCE, COMPLETING_REBALANCE),
+    (COMPLETING_REBALANCE, UNJOINED),
+    (COMPLETING_REBALANCE, PREPARING_REBALANCE),
+    (COMPLETING_REBALANCE, STABLE),
+    (STABLE, UNJOINED),
+    (STABLE, PREPARING_REBALANCE),
+}
+
+
+@pytest.mark.parametrize(("state", "to"), list(product(STATES, STATES)), ids=lambda state: state.name)
+def test_each_edge(state: MemberState, to: MemberState) -> None:
+    if (state, to) in LEGAL:
+        assert move(state, to) is to
+    else:
+        with pytest.raises(IllegalStateError, match=f"from {state} to {to}"):
+            move(state, to)
+
+
+def test_the_table_has_every_state() -> None:
+    assert set(TRANSITIONS) == set(STATES)
+    assert [state for state in STATES if state.has_not_joined_group] == [UNJOINED, PREPARING_REBALANCE]
+
+
+def test_generations() -> None:
+    assert NO_GENERATION.is_reset
+    assert not NO_GENERATION.has_member_id
+    kept = Generation(-1, "m", None)
+    assert kept.is_reset
+    assert kept.has_member_id
+    assert not Generation(3, "m", "range").is_reset

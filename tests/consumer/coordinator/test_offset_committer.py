@@ -1,0 +1,387 @@
+"""Commits, and what each answer means for them (after Java's ConsumerCoordinatorTest)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
+from pykclient.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    IllegalArgumentError,
+    KafkaError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    TopicAuthorizationError,
+    WakeupError,
+)
+from pykclient.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.coordinator.harness import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    LOAD_IN_PROGRESS,
+    MEMBER,
+    NOT_COORDINATOR,
+    REBALANCE_IN_PROGRESS,
+    TP0,
+    TP1,
+    UNKNOWN_MEMBER_ID,
+    GroupHarness,
+    commit,
+    find_coordinator,
+    join,
+    noting,
+    sync,
+)
+from tests.consumer.responses import topic_id
+
+OFFSETS = {TP0: OffsetAndMetadata(5, "note", 3)}
+
+
+class Called(list[tuple[dict[TopicPartition, OffsetAndMetadata], Exception | None]]):
+    def __call__(self, offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+        self.append((offsets, error))
+
+
+@pytest.fixture
+def group() -> GroupHarness:
+    h = GroupHarness()
+    h.subscribe()
+    h.join(TP0)
+    return h
+
+
+@pytest.fixture
+def alone() -> GroupHarness:
+    """A consumer that commits but assigns by hand."""
+    h = GroupHarness()
+    h.subscriptions.assign_from_user([TP0])
+    h.find_coordinator()
+    return h
+
+
+class TestSync:
+    def test_the_request(self, group: GroupHarness) -> None:
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        (request,) = sent
+        assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("a-group", MEMBER, 1)
+        assert request.topics[0].topic_id == topic_id("test")
+        (partition,) = request.topics[0].partitions
+        assert (partition.committed_offset, partition.committed_metadata, partition.committed_leader_epoch) == (
+            5,
+            "note",
+            3,
+        )
+        assert group.metric("commit-total") == 1
+
+    def test_topics_go_by_name_where_ids_are_not_known(self, group: GroupHarness) -> None:
+        sent: list[Any] = []
+        other = TopicPartition("unknown", 0)
+        group.client.prepare_response(commit({other: 0, TP0: 0}), noting(sent))
+        assert group.coordinator.commit_offsets_sync({other: OffsetAndMetadata(1), **OFFSETS}, group.timer())
+        assert {topic.name for topic in sent[0].topics} == {"unknown", "test"}
+
+    def test_by_hand_there_is_no_generation(self, alone: GroupHarness) -> None:
+        sent: list[Any] = []
+        alone.client.prepare_response(commit({TP0: 0}), noting(sent))
+        assert alone.coordinator.commit_offsets_sync(OFFSETS, alone.timer())
+        assert (sent[0].member_id, sent[0].generation_id_or_member_epoch, sent[0].group_instance_id) == ("", -1, None)
+
+    def test_nothing_to_commit(self, group: GroupHarness) -> None:
+        assert group.coordinator.commit_offsets_sync({}, group.timer())
+        assert not group.client.requests
+
+    @pytest.mark.parametrize("error", [LOAD_IN_PROGRESS, 3, 100, 7])
+    def test_what_may_pass_is_repeated(self, alone: GroupHarness, error: int) -> None:
+        alone.prepare(commit({TP0: error}))
+        if error == 7:  # REQUEST_TIMED_OUT: perhaps another coordinator does better
+            alone.prepare(find_coordinator(alone.node))
+        alone.prepare(commit({TP0: 0}))
+        assert alone.coordinator.commit_offsets_sync(OFFSETS, alone.timer())
+
+    def test_another_coordinator(self, group: GroupHarness) -> None:
+        group.prepare(commit({TP0: NOT_COORDINATOR}), find_coordinator(group.node), commit({TP0: 0}))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+    def test_a_lost_connection(self, group: GroupHarness) -> None:
+        group.client.prepare_response(None, disconnected=True)
+        group.prepare(find_coordinator(group.node), commit({TP0: 0}))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+    def test_time_runs_out(self, group: GroupHarness) -> None:
+        for _ in range(10):
+            group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
+        assert not group.coordinator.commit_offsets_sync(OFFSETS, group.timer(500))
+        assert group.coordinator.last_error is not None
+
+    @pytest.mark.parametrize(
+        ("error", "raised"),
+        [
+            (12, OffsetMetadataTooLargeError),
+            (30, GroupAuthorizationError),
+            (29, TopicAuthorizationError),
+            (-1, KafkaError),
+        ],
+    )
+    def test_what_does_not_pass_is_raised(self, group: GroupHarness, error: int, raised: type[Exception]) -> None:
+        group.prepare(commit({TP0: error}))
+        with pytest.raises(raised):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+    def test_negative_offsets(self, group: GroupHarness) -> None:
+        with pytest.raises(IllegalArgumentError, match="negative"):
+            group.coordinator.commit_offsets_sync({TP0: OffsetAndMetadata(-1)}, group.timer())
+
+    def test_a_wakeup(self, group: GroupHarness) -> None:
+        group.network.wakeup()
+        with pytest.raises(WakeupError):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+    def test_interceptors_hear_of_it(self) -> None:
+        heard: list[Any] = []
+
+        class Interceptor:
+            def on_commit(self, offsets: object) -> None:
+                heard.append(offsets)
+
+        group = GroupHarness(interceptors=[Interceptor()])
+        group.subscriptions.assign_from_user([TP0])
+        group.find_coordinator()
+        group.prepare(commit({TP0: 0}))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        assert heard == [OFFSETS]
+
+
+class TestMembershipEnded:
+    def test_unknown_member(self, group: GroupHarness) -> None:
+        group.prepare(commit({TP0: UNKNOWN_MEMBER_ID}))
+        with pytest.raises(CommitFailedError) as raised:
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        text = str(raised.value)
+        for hint in ("a-group", "max.poll.records", "max.poll.interval.ms", "session.timeout.ms", "poll()"):
+            assert hint in text
+        assert group.coordinator.membership.state is UNJOINED
+        assert not group.coordinator.membership.generation.has_member_id
+
+    def test_illegal_generation_keeps_the_member_id(self, group: GroupHarness) -> None:
+        group.prepare(commit({TP0: ILLEGAL_GENERATION}))
+        with pytest.raises(CommitFailedError):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        assert group.coordinator.membership.generation.member_id == MEMBER
+
+    @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID])
+    def test_but_a_new_rebalance_has_begun(self, group: GroupHarness, error: int) -> None:
+        called = Called()
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        committing = group.client.requests[0]
+        group.coordinator.request_rejoin("test")
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        group.coordinator.request_rejoin("again")
+        group.coordinator.poll(group.timer(0))
+        group.client.respond_to_request(committing, commit({TP0: error}))
+        group.network.poll_no_wakeup()
+        group.coordinator.poll(group.timer(0))
+        assert isinstance(called[0][1], RebalanceInProgressError)
+        assert group.coordinator.membership.generation.generation_id == 2
+
+    def test_the_group_rebalances(self, group: GroupHarness) -> None:
+        group.prepare(commit({TP0: REBALANCE_IN_PROGRESS}))
+        with pytest.raises(RebalanceInProgressError, match=r"poll\(\)"):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        assert group.coordinator.membership.state is STABLE
+        assert group.coordinator.rejoin_needed_or_pending()
+
+    def test_fenced(self) -> None:
+        group = GroupHarness(group={"group_instance_id": "i"})
+        group.subscribe()
+        group.join(TP0)
+        group.prepare(commit({TP0: FENCED_INSTANCE_ID}))
+        with pytest.raises(FencedInstanceIdError, match="'i'"):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+    def test_while_joining(self, group: GroupHarness) -> None:
+        group.coordinator.request_rejoin("test")
+        group.coordinator.poll(group.timer(0))
+        with pytest.raises(RebalanceInProgressError):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+    def test_after_the_poll_interval(self, group: GroupHarness) -> None:
+        """Users' first complaint: what was exceeded, by how much, and which settings have to do with it."""
+        for _ in range(19):
+            group.beat()
+        group.clock.advance(3_001)
+        group.thread.run_once()
+        group.thread.run_once()
+        with pytest.raises(CommitFailedError) as raised:
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        text = str(raised.value)
+        assert "poll() was not called for 60." in text
+        assert "max.poll.interval.ms=60000" in text
+        assert "max.poll.records, now 500" in text
+
+    def test_before_joining(self) -> None:
+        group = GroupHarness()
+        group.subscribe()
+        group.find_coordinator()
+        with pytest.raises(CommitFailedError, match="has not joined yet"):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+
+
+class TestAsync:
+    def test_callbacks_run_in_order_and_not_in_between(self, group: GroupHarness) -> None:
+        called = Called()
+        group.prepare(commit({TP0: 0}), commit({TP0: 0}))
+        group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(1)}, called)
+        assert called == []
+        group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(2)}, called)
+        group.coordinator.poll(group.timer(0))
+        assert [offsets[TP0].offset for offsets, error in called if error is None] == [1, 2]
+
+    def test_a_sync_commit_comes_after_their_callbacks(self, group: GroupHarness) -> None:
+        called = Called()
+        group.prepare(commit({TP0: 0}), commit({TP0: 0}))
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        assert len(called) == 1
+
+    def test_an_empty_sync_commit_waits_for_them(self, group: GroupHarness) -> None:
+        called = Called()
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        assert not group.coordinator.commit_offsets_sync({}, group.timer(300))
+        group.client.respond(commit({TP0: 0}))
+        assert group.coordinator.commit_offsets_sync({}, group.timer())
+        assert len(called) == 1
+
+    def test_it_is_not_repeated(self, group: GroupHarness) -> None:
+        called = Called()
+        group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
+        future = group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.poll(group.timer(0))
+        assert isinstance(called[0][1], RetriableCommitFailedError)
+        assert future.failed
+        assert not group.client.requests
+
+    def test_other_errors_come_as_they_are(self, group: GroupHarness) -> None:
+        called = Called()
+        group.prepare(commit({TP0: 12}))
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.poll(group.timer(0))
+        assert isinstance(called[0][1], OffsetMetadataTooLargeError)
+
+    def test_without_callback_failures_are_logged(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
+        group.prepare(commit({TP0: 12}))
+        group.coordinator.commit_offsets_async(OFFSETS)
+        group.coordinator.poll(group.timer(0))
+        assert "Commit of test-0: 5 failed" in caplog.text
+
+    def test_it_waits_for_the_coordinator(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.assign_from_user([TP0, TP1])
+        called = Called()
+        futures = [group.coordinator.commit_offsets_async({tp: OffsetAndMetadata(1)}, called) for tp in (TP0, TP1)]
+        assert not any(future.is_done for future in futures)
+        group.client.respond(find_coordinator(group.node))
+        group.prepare(commit({TP0: 0}), commit({TP1: 0}))
+        for _ in range(4):
+            group.coordinator.poll(group.timer(0))
+        assert [list(offsets) for offsets, _ in called] == [[TP0], [TP1]]
+        assert all(future.succeeded for future in futures)
+
+    def test_there_is_no_coordinator(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.assign_from_user([TP0])
+        called = Called()
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.client.respond(find_coordinator(group.node, LOAD_IN_PROGRESS))
+        for _ in range(3):
+            group.coordinator.poll(group.timer(0))
+        assert isinstance(called[0][1], RetriableCommitFailedError)
+
+    def test_fenced_ends_the_consumer(self) -> None:
+        group = GroupHarness(group={"group_instance_id": "i"})
+        group.subscribe()
+        group.join(TP0)
+        group.prepare(commit({TP0: FENCED_INSTANCE_ID}))
+        group.coordinator.commit_offsets_async(OFFSETS)
+        with pytest.raises(FencedInstanceIdError):
+            group.coordinator.poll(group.timer(0))
+
+    def test_closing_calls_back(self, alone: GroupHarness) -> None:
+        called = Called()
+        alone.prepare(commit({TP0: 0}))
+        alone.coordinator.commit_offsets_async(OFFSETS, called)
+        assert called == []
+        alone.coordinator.close(alone.timer())
+        assert called == [(OFFSETS, None)]
+
+
+class TestAuto:
+    def member(self, interval_ms: int = 1_000) -> GroupHarness:
+        group = GroupHarness(auto_commit_interval_ms=interval_ms)
+        group.subscribe()
+        group.join(TP0)
+        group.seek(TP0, 100)
+        return group
+
+    def test_after_the_interval(self) -> None:
+        group = self.member()
+        group.coordinator.poll(group.timer(0))
+        assert not group.client.requests
+        sent: list[Any] = []
+        group.clock.advance(1_000)
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        group.coordinator.poll(group.timer(0))
+        assert sent[0].topics[0].partitions[0].committed_offset == 100
+        group.coordinator.poll(group.timer(0))
+        assert not group.client.requests
+        assert group.coordinator.time_to_next_poll(group.clock.now_ms()) <= 1_000
+
+    def test_what_may_pass_is_repeated_soon(self) -> None:
+        group = self.member(60_000)
+        group.clock.advance(60_001)
+        group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
+        group.coordinator.poll(group.timer(0))
+        group.coordinator.poll(group.timer(0))
+        group.clock.advance(150)
+        group.prepare(commit({TP0: 0}))
+        group.coordinator.poll(group.timer(0))
+        assert group.client.prepared_response_count() == 0
+
+    def test_only_what_has_a_position(self) -> None:
+        group = GroupHarness(auto_commit_interval_ms=1_000)
+        group.subscribe()
+        group.join(TP0, TP1)
+        group.seek(TP1, 3)
+        group.clock.advance(1_001)
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP1: 0}), noting(sent))
+        group.coordinator.poll(group.timer(0))
+        assert [partition.partition_index for partition in sent[0].topics[0].partitions] == [1]
+
+    def test_on_closing(self) -> None:
+        group = self.member()
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        group.coordinator.close(group.timer(200))
+        assert sent[0].topics[0].partitions[0].committed_offset == 100
+
+    def test_not_on_closing_after_an_error_of_the_application(self) -> None:
+        group = self.member()
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        with pytest.raises(AttributeError):  # the prepared answer meets LeaveGroup
+            group.coordinator.close(group.timer(200), auto_commit=False)
+        assert type(sent[0]).__name__ == "LeaveGroupRequest"
+
+    def test_closing_does_not_fail_for_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        group = self.member()
+        group.prepare(commit({TP0: 12}))
+        group.coordinator.close(group.timer(200))
+        assert "Last automatic commit of test-0: 100 failed" in caplog.text
