@@ -1,0 +1,1 @@
+"""Faults: brokers that die, pause and move, connections that are cut, programs that are interrupted."""

@@ -1,0 +1,394 @@
+"""Who wrote what, and whether it is there: once, in order, none lost.
+
+    with ProducerWorkload(cluster.bootstrap_servers, topic, partitions=3) as load:
+        load.await_acknowledged(1000)      # in full swing
+        ...                                # break something
+        load.await_acknowledged_more(1000)  # and it goes on
+    assert load.failures == []
+    verify(cluster.bootstrap_servers, load)
+
+    with ConsumerWorkload(cluster.bootstrap_servers, topic, group_id=group) as reader:
+        ...
+        reader.await_all_of(load)
+
+The log is read back with confluent-kafka, which shares no code with what is tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+import confluent_kafka
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.types import RecordMetadata, TopicPartition
+from tests.support.wait import eventually
+
+
+class Acknowledged(NamedTuple):
+    """A record that the producer called written, and where."""
+
+    partition: int
+    number: int
+    offset: int
+
+
+class ProducerWorkload:
+    """Sends numbered records to every partition, in turn, from a thread of its own, until the block is left.
+
+    A record's value is ``partition:number`` and some padding; numbers rise by one for each partition. At most
+    ``ahead`` records are unanswered at a time, so the workload neither floods nor idles. Settings go to the producer.
+
+    Leaving the block stops the sending and closes the producer, which sends what is left; then ``acknowledged`` and
+    ``failures`` are complete, and together they are all records that were sent.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int = 1,
+        *,
+        ahead: int = 500,
+        size: int = 200,
+        **settings: Any,
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.acknowledged: list[Acknowledged] = []
+        self.failures: list[tuple[int, int, Exception]] = []
+        #: What a callback saw out of order; nothing, one hopes.
+        self.disorder: list[str] = []
+        self.sent = 0
+        self._size = size
+        self._settings = {
+            "linger_ms": 2,
+            "batch_size": 4096,
+            "retry_backoff_ms": 20,
+            "reconnect_backoff_ms": 20,
+            "reconnect_backoff_max_ms": 200,
+            **settings,
+        }
+        self.producer: KafkaProducer[Any, Any] = KafkaProducer(bootstrap_servers=bootstrap_servers, **self._settings)
+        self._slots = threading.Semaphore(ahead)
+        self._stop = threading.Event()
+        self._last = [-1] * partitions
+        self._thread = threading.Thread(target=self._run, name="producer-workload", daemon=True)
+        self._crash: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self.stop()
+        pool = self._pool() if error_type is None else None
+        self.producer.close(60.0 if error_type is None else 0.0)
+        if error_type is not None:
+            return
+        if self._crash is not None:
+            raise self._crash
+        assert pool == "full", pool
+        assert len(self.acknowledged) + len(self.failures) == self.sent, "some records got no answer"
+        assert self.disorder == []
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stop.set()
+        self._slots.release()
+        if self._thread.ident is not None:
+            self._thread.join(70.0)
+            assert not self._thread.is_alive(), "send() hangs"
+
+    def _pool(self) -> str:
+        """``full`` once all records are answered and all memory is back; what is missing after a while."""
+        self.producer.flush(60.0)
+
+        def missing() -> float:
+            values = self.producer.metrics()["producer-metrics"]
+            return float(values["buffer-total-bytes"] - values["buffer-available-bytes"])
+
+        try:
+            eventually(lambda: missing() == 0, 35.0)
+        except AssertionError:
+            return f"{missing()} bytes of buffer.memory did not come back"
+        return "full"
+
+    def _run(self) -> None:
+        try:
+            for number in range(10_000_000):
+                for partition in range(self.partitions):
+                    self._slots.acquire()
+                    if self._stop.is_set():
+                        return
+                    self._send(partition, number)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test must hear of it
+            self._crash = error
+
+    def _send(self, partition: int, number: int) -> None:
+        value = b"%d:%d:" % (partition, number)
+
+        def on_delivery(error: Exception | None, metadata: RecordMetadata) -> None:
+            self._slots.release()
+            if number <= self._last[partition]:
+                self.disorder.append(f"answer {number} came after {self._last[partition]} on partition {partition}")
+            self._last[partition] = number
+            if error is not None:
+                self.failures.append((partition, number, error))
+            else:
+                self.acknowledged.append(Acknowledged(partition, number, metadata.offset))
+
+        self.producer.send(self.topic, value.ljust(self._size, b"."), partition=partition, on_delivery=on_delivery)
+        self.sent += 1
+
+    def await_acknowledged(self, count: int, timeout_s: float = 30.0) -> None:
+        def enough() -> bool:
+            assert self._crash is None, repr(self._crash)
+            return len(self.acknowledged) >= count
+
+        try:
+            eventually(enough, timeout_s)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{len(self.acknowledged)} of {count} acknowledged after {timeout_s} s, "
+                f"{len(self.failures)} failed ({self.failures[:1]}), {self.sent} sent; {error}"
+            ) from None
+
+    def await_acknowledged_more(self, count: int, timeout_s: float = 30.0) -> None:
+        """Wait until ``count`` records more than now are written."""
+        self.await_acknowledged(len(self.acknowledged) + count, timeout_s)
+
+    def await_every_partition(self, count: int = 20, timeout_s: float = 30.0) -> None:
+        """Wait until each partition has ``count`` acknowledgements more than now."""
+        seen = len(self.acknowledged)
+
+        def enough() -> bool:
+            new = [record.partition for record in self.acknowledged[seen:]]
+            return all(new.count(partition) >= count for partition in range(self.partitions))
+
+        eventually(enough, timeout_s, f"{count} more acknowledgements on each partition")
+
+
+class Written(NamedTuple):
+    """A record as it lies in the log."""
+
+    offset: int
+    value: bytes
+
+
+def read_back(bootstrap_servers: str, topic: str, partitions: int = 1) -> dict[int, list[Written]]:
+    """All that is in the log, by confluent-kafka."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "read-back",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    log: dict[int, list[Written]] = {partition: [] for partition in range(partitions)}
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in log])
+        ends: set[int] = set()
+        silent = 0
+        while len(ends) < partitions:
+            messages = consumer.consume(10_000, 1.0)
+            silent = 0 if messages else silent + 1
+            assert silent < 30, f"{topic} cannot be read back: ends of {sorted(ends)} only"
+            for message in messages:
+                error = message.error()
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                assert partition is not None
+                if error is None:
+                    assert offset is not None
+                    assert value is not None
+                    log[partition].append(Written(offset, value))
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    ends.add(partition)
+                else:
+                    raise AssertionError(error)
+    finally:
+        consumer.close()
+    return log
+
+
+def verify(bootstrap_servers: str, *loads: ProducerWorkload, exactly_once: bool = True) -> dict[int, list[Written]]:
+    """Every acknowledged record is where it was said to be, once, and in the order of sending. The log.
+
+    With ``exactly_once`` nothing is there twice, also of what was not acknowledged. The workloads must have had topics
+    of their own.
+    """
+    log: dict[int, list[Written]] = {}
+    for load in loads:
+        log = read_back(bootstrap_servers, load.topic, load.partitions)
+        for partition, records in log.items():
+            at = {record.offset: _number(record.value, partition) for record in records}
+            mine = [record for record in load.acknowledged if record.partition == partition]
+            lost = [record for record in mine if at.get(record.offset) != record.number]
+            assert not lost, f"{len(lost)} of {len(mine)} acknowledged records are not where they were: {lost[:5]}"
+            assert len({record.number for record in mine}) == len(mine), "acknowledged twice"
+            if exactly_once:
+                _assert_rising(list(at.values()), f"{load.topic}-{partition}")
+    return log
+
+
+def _number(value: bytes, partition: int) -> int:
+    where, number, _ = value.split(b":", 2)
+    assert int(where) == partition, f"a record for partition {int(where)} is in {partition}"
+    return int(number)
+
+
+def _assert_rising(numbers: Sequence[int], what: str) -> None:
+    for place, (before, after) in enumerate(itertools.pairwise(numbers)):
+        assert after > before, f"{what}: {after} comes after {before}: {numbers[max(0, place - 3) : place + 5]}"
+
+
+class Session(NamedTuple):
+    """What a member read from one partition between getting it and losing it."""
+
+    partition: int
+    offsets: list[int]
+
+
+class ConsumerWorkload(ConsumerRebalanceListener):
+    """A group member that polls in a thread of its own until the block is left.
+
+    Checks each record as it comes: within one assignment of a partition offsets must follow each other without a gap
+    (``contiguous``: the topic has no control records) and without repeats.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, *, on_poll: Any = None, **settings: Any) -> None:
+        self.topic = topic
+        self.sessions: list[Session] = []
+        self.wrong: list[str] = []
+        self.polls = 0
+        self.cpu_s = 0.0
+        self.assigned: set[TopicPartition] = set()
+        self._current: dict[int, Session] = {}
+        self._on_poll: Callable[[Any], None] | None = on_poll
+        self._stop = threading.Event()
+        self._crash: BaseException | None = None
+        self.consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
+            bootstrap_servers=bootstrap_servers,
+            **{
+                "auto_offset_reset": "earliest",
+                "session_timeout_ms": 6000,
+                "heartbeat_interval_ms": 300,
+                "auto_commit_interval_ms": 200,
+                "retry_backoff_ms": 20,
+                "reconnect_backoff_ms": 20,
+                "reconnect_backoff_max_ms": 200,
+                **settings,
+            },
+        )
+        self._thread = threading.Thread(target=self._run, name=f"consumer-workload-{topic}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60.0)
+        assert not self._thread.is_alive(), "poll() hangs"
+        self.consumer.close(timeout_ms=10_000)
+        if error_type is None:
+            self.check()
+
+    def _run(self) -> None:
+        try:
+            self.consumer.subscribe([self.topic], listener=self)
+            while not self._stop.is_set():
+                for tp, records in self.consumer.poll(timeout_ms=100).items():
+                    self._note(tp, [record.offset for record in records])
+                    for record in records:
+                        _number(record.value or b"", tp.partition)
+                if self._on_poll is not None:
+                    self._on_poll(self.consumer)
+                self.polls += 1
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test must hear of it
+            self._crash = error
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        for tp in assigned:
+            self._current[tp.partition] = Session(tp.partition, [])
+            self.sessions.append(self._current[tp.partition])
+        self.assigned |= assigned
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        for tp in revoked:
+            self._current.pop(tp.partition, None)
+        self.assigned -= revoked
+
+    def _note(self, tp: TopicPartition, offsets: list[int]) -> None:
+        session = self._current.get(tp.partition)
+        if session is None:
+            self.wrong.append(f"records of {tp}, which is not assigned")
+            return
+        seen = session.offsets
+        if seen and offsets[0] != seen[-1] + 1:
+            self.wrong.append(f"{tp}: {offsets[0]} follows {seen[-1]}")
+        if offsets != list(range(offsets[0], offsets[0] + len(offsets))):
+            self.wrong.append(f"{tp}: a gap in {offsets[:20]}")
+        seen.extend(offsets)
+
+    def check(self) -> None:
+        if self._crash is not None:
+            raise self._crash
+        assert self.wrong == []
+
+    def read(self) -> dict[int, set[int]]:
+        """Offsets by partition."""
+        read: dict[int, set[int]] = defaultdict(set)
+        for session in list(self.sessions):
+            read[session.partition].update(session.offsets[:])
+        return read
+
+    @property
+    def count(self) -> int:
+        return sum(len(session.offsets) for session in list(self.sessions))
+
+    def await_more(self, count: int, timeout_s: float = 30.0) -> None:
+        """Wait until ``count`` records more than now were read."""
+        goal = self.count + count
+
+        def enough() -> bool:
+            self.check()
+            return self.count >= goal
+
+        try:
+            eventually(enough, timeout_s)
+        except AssertionError as error:
+            raise AssertionError(f"{self.count} of {goal} records read; assigned: {self.assigned}; {error}") from None
+
+    def await_reached(self, log: dict[int, list[Written]], *others: ConsumerWorkload, timeout_s: float = 30.0) -> None:
+        """Wait until this member and ``others`` together have read the whole log."""
+
+        def missing() -> dict[int, set[int]]:
+            readers = [reader.read() for reader in (self, *others)]
+            left = {
+                partition: {record.offset for record in records}.difference(
+                    *(read.get(partition, ()) for read in readers)
+                )
+                for partition, records in log.items()
+            }
+            return {partition: offsets for partition, offsets in left.items() if offsets}
+
+        def all_read() -> bool:
+            for reader in (self, *others):
+                reader.check()
+            return not missing()
+
+        try:
+            eventually(all_read, timeout_s, every_s=0.1)
+        except AssertionError as error:
+            left = {partition: (len(offsets), min(offsets)) for partition, offsets in missing().items()}
+            raise AssertionError(f"not read (partition: number, first): {left}; {error}") from None
