@@ -284,6 +284,50 @@ def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> No
     assert [record.value for record in take(committed, 1)] == [b"open"]
 
 
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_connection_cut_at_every_byte_of_an_answer(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    with kafka.proxies() as proxies:
+        consumer = consume(
+            tp,
+            bootstrap_servers=kafka.proxied_bootstrap_servers,
+            reconnect_backoff_ms=5,
+            reconnect_backoff_max_ms=20,
+            fetch_max_wait_ms=100,
+        )
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+        proxy = proxies[1]
+        for byte in range(140):  # the answer with one record has about 150
+            consumer.poll(0)
+            proxy.cut_after(byte, reset=bool(byte % 2))
+            producer.produce(topic, b"%d" % byte)
+            producer.flush(10)
+            [record] = take(consumer, 1)
+            assert (record.offset, record.value) == (byte, b"%d" % byte)
+        assert proxy.cuts == 140
+        consumer.close()
+
+
+def test_broker_that_does_not_answer(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
+    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+    tp = TopicPartition(topic, 0)
+    produce(kafka_cluster.bootstrap_servers, topic, [b"a"] * 10, acks="all")
+    consumer = consume(
+        tp, bootstrap_servers=kafka_cluster.bootstrap_servers, request_timeout_ms=1500, fetch_max_wait_ms=100
+    )
+    assert len(take(consumer, 10)) == 10
+    kafka_cluster.brokers[1].pause()
+    try:
+        produce(kafka_cluster.bootstrap_servers, topic, [b"b"] * 10, acks="all")  # once there is another leader
+        assert [record.offset for record in take(consumer, 10, 60)] == list(range(10, 20))
+    finally:
+        kafka_cluster.brokers[1].resume()
+
+
 # --- three brokers ----------------------------------------------------------------------------------------------------
 
 
