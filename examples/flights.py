@@ -145,16 +145,14 @@ def read(pipe: Connection, bootstrap_servers: str, topic: str, group: str) -> No
         max_poll_records=2000,
         value_deserializer=json.loads,
     )
-    try:
-        while not pipe.poll():
-            for records in consumer.poll(timeout_ms=100).values():
-                for record in records:
-                    flight: Any = record.value
-                    tally.add(flight["number"], flight["carrier"], (record.key or b"").decode(), flight["delay"])
-            pipe.send((tally.flights, sorted(partition.partition for partition in consumer.assignment())))
-    finally:
-        consumer.close()
-    with contextlib.suppress(BrokenPipeError):  # the first process is gone
+    with contextlib.suppress(BrokenPipeError):  # where the first process is gone
+        with consumer:
+            while not pipe.poll():
+                for records in consumer.poll(timeout_ms=100).values():
+                    for record in records:
+                        flight: Any = record.value
+                        tally.add(flight["number"], flight["carrier"], (record.key or b"").decode(), flight["delay"])
+                pipe.send((tally.flights, sorted(partition.partition for partition in consumer.assignment())))
         pipe.send(tally)
 
 
@@ -168,8 +166,8 @@ class Reader:
         self.partitions: list[int] = []
         self.pipe, theirs = spawn.Pipe()
         arguments = (theirs, bootstrap_servers, topic, group)
-        self._process = spawn.Process(target=read, args=arguments, name=self.name, daemon=True)
-        self._process.start()
+        self.process = spawn.Process(target=read, args=arguments, name=self.name, daemon=True)
+        self.process.start()
         theirs.close()
 
     def update(self) -> None:
@@ -182,21 +180,21 @@ class Reader:
         self.pipe.send("stop")
         while not isinstance(said := self._receive(), Tally):
             pass
-        self._process.join()
+        self.process.join()
         return said
 
     def end(self) -> None:
         """End the process if it is still there."""
         self.pipe.close()
-        self._process.join(5.0)
-        self._process.kill()
+        self.process.join(5.0)
+        self.process.kill()
 
     def _receive(self) -> Any:
         try:
             return self.pipe.recv()
         except EOFError:
-            self._process.join()
-            raise DemoError(f"{self.name} ended with code {self._process.exitcode}") from None
+            self.process.join()
+            raise DemoError(f"{self.name} ended with code {self.process.exitcode}") from None
 
 
 class Group:

@@ -93,3 +93,17 @@ def test_the_whole_demo_fails_where_the_topic_is_wrong(
     monkeypatch.setattr(demo, "write", write)
     assert demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)]) == 1
     assert "out of order" in capsys.readouterr().out
+
+
+def test_the_whole_demo_fails_where_a_reader_dies(
+    kafka: KafkaCluster, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = demo.write
+
+    def write(producer: Any, topic: str, flights: Sequence[Flight], bar: Any, group: Any) -> None:
+        next(iter(group.readers)).process.kill()
+        honest(producer, topic, flights, bar, group)
+
+    monkeypatch.setattr(demo, "write", write)
+    assert demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)]) == 1
+    assert "reader 1 ended with code -9" in capsys.readouterr().out

@@ -1,0 +1,58 @@
+"""A partitioner that keeps one partition for what is urgent, and an interceptor that follows every record.
+
+An interceptor sees a record before it is serialized, may change it, and sees its fate. It need not know of the program,
+nor the program of it: tracing and counting are what it is made for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from uuid import uuid4
+
+from examples.options import run
+from pykclient import KafkaProducer, ProducerInterceptor, ProducerRecord, RecordMetadata
+from pykclient.types import Headers
+
+
+def urgent_first(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
+    """Partition 0 is for urgent records alone; the others share the rest by key.
+
+    A function will do. A class of pykclient's Partitioner sees the topic, the value and the cluster as well.
+    """
+    if key == b"urgent" or len(all_partitions) == 1:
+        return all_partitions[0]
+    others = all_partitions[1:]
+    return others[sum(key or b"") % len(others)]
+
+
+class Tracer(ProducerInterceptor):
+    """Gives each record a trace id, and counts what became of them."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+
+    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        record.headers = [*record.headers, ("trace-id", uuid4().bytes)]
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
+        self.outcomes["written" if error is None else type(error).__name__] += 1
+
+
+def main(bootstrap_servers: str, topic: str) -> None:
+    tracer = Tracer()
+    with KafkaProducer(
+        bootstrap_servers=bootstrap_servers, partitioner=urgent_first, interceptor_classes=[tracer]
+    ) as producer:
+        urgent = [producer.send(topic, key=b"urgent", value=b"!") for _ in range(10)]
+        others = [producer.send(topic, key=b"%d" % number, value=b".") for number in range(90)]
+        for future in urgent + others:
+            future.get(timeout=10)
+        print("urgent records are in partitions", sorted({future.get().partition for future in urgent}))
+        print("the others are in partitions", sorted({future.get().partition for future in others}))
+    print("interceptor:", dict(tracer.outcomes))
+
+
+if __name__ == "__main__":
+    run(main, topic="partitioner")

@@ -1,0 +1,93 @@
+"""Each example runs as a reader would run it, in a process of its own, and prints what it promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import examples
+from tests.kafka.cluster import KafkaCluster
+
+FOLDER = Path(examples.__file__).parent
+TESTED_ELSEWHERE = {"flights"}
+NO_EXAMPLES = {"__init__", "clusters", "options"}
+
+PARTITIONS = 3
+
+#: By name: what the output must match, line by line.
+EXPECTED = {
+    "asyncio_producer": [
+        r"1000 records acknowledged, the last at .*-\d",
+        r"the loop was free meanwhile",
+    ],
+    "callbacks_and_errors": [
+        r"on_delivery: .*-\d at offset 0",
+        r"callback: offset \d",
+        r"on_delivery: RecordTooLargeError",
+        r"too large: .*max\.request\.size = 10000.*",
+        r"serialization: .* because of TypeError\('Object of type set is not JSON serializable'\)",
+        r"no such partition: partition 1000 of topic .* not in metadata after 2\.0 s: it has 3.*",
+        r"refused: InvalidTopicError, retriable: False",
+    ],
+    "json_values": [
+        r"\w\w: \d+ left -?\d minutes late",
+        r"\w\w: \d+ left -?\d minutes late",
+        r"\w\w: \d+ left -?\d minutes late",
+        r".*-\d has no JSON at offset \d: b'\{not json'",
+    ],
+    "manual_commits": [
+        r"assigned: .*",
+        r"assigned: .*",
+        r"\d+ and \d+ records, [1-9]\d* of them twice",
+        r"every record was read",
+    ],
+    "partitioner_and_interceptor": [
+        r"urgent records are in partitions \[0\]",
+        r"the others are in partitions \[1, 2\]",
+        r"interceptor: \{'written': 100\}",
+    ],
+    "quickstart_producer": [r"acknowledged at offset 99"],
+    "replay_by_time": [r"6 records since 18:00: 18:00, 19:00, 20:00, 21:00, 22:00, 23:00"],
+}
+
+
+def run(name: str, kafka: KafkaCluster, topic: str) -> list[str]:
+    command = [sys.executable, "-W", "error", "-m", f"examples.{name}"]
+    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    ended = subprocess.run(
+        command, cwd=FOLDER.parent, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not ended.stderr
+    return ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example(name: str, kafka: KafkaCluster, topic: str) -> None:
+    kafka.create_topic(topic, PARTITIONS)
+    lines = run(name, kafka, topic)
+    if name == "json_values":  # partitions come in any order
+        lines.sort(key=lambda line: "no JSON" in line)
+    matching = [re.fullmatch(pattern, line) for pattern, line in zip(EXPECTED[name], lines, strict=False)]
+    assert len(lines) == len(EXPECTED[name]), lines
+    assert all(matching), lines
+
+
+def test_the_quickstart(kafka: KafkaCluster, topic: str) -> None:
+    kafka.create_topic(topic, PARTITIONS)
+    run("quickstart_producer", kafka, topic)
+    lines = run("quickstart_consumer", kafka, topic)
+    assert [line.split()[1] for line in lines] == [str(offset) for offset in range(100)]
+    assert lines[-1].endswith("b'N14228' b'the last one'")
+    assert run("quickstart_consumer", kafka, topic) == []  # the group goes on behind what it has read
+
+
+def test_every_example_is_tested() -> None:
+    names = {path.stem for path in FOLDER.glob("*.py")} - NO_EXAMPLES - TESTED_ELSEWHERE
+    assert names == EXPECTED.keys() | {"quickstart_consumer"}
