@@ -266,6 +266,17 @@ class TestRejoining:
         assert group.coordinator.poll(group.timer(0))
         assert not group.coordinator.rejoin_needed_or_pending()
 
+    def test_starting_again_from_bootstrap_servers_is_no_reason(self, group: GroupHarness) -> None:
+        """The topics are not gone, nobody was asked yet."""
+        group.join(TP0, TP1, leader=True)
+        group.metadata.bootstrap([("localhost", 9092)])
+        group.metadata.rebootstrap()
+        assert group.coordinator.poll(group.timer(0))
+        assert not group.coordinator.rejoin_needed_or_pending()
+        group.client.update_metadata(metadata_response({TOPIC: 2}))
+        assert group.coordinator.poll(group.timer(0))
+        assert not group.coordinator.rejoin_needed_or_pending()
+
     @pytest.mark.parametrize(("rack", "rejoins"), [("r1", True), (None, False)])
     def test_other_racks_are_a_reason_for_who_has_one(self, rack: str | None, rejoins: bool) -> None:
         group = GroupHarness(group={"rack_id": rack})
@@ -324,6 +335,16 @@ class TestPatterns:
         new = TopicPartition("test2", 0)
         group.join(TP0, new)
         assert group.subscriptions.subscription() == {TOPIC, "test2"}
+        assert not group.coordinator.rejoin_needed_or_pending()
+
+    def test_starting_again_from_bootstrap_servers_keeps_the_matches(self) -> None:
+        group = GroupHarness()
+        group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
+        group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
+        group.join(TP0)
+        group.metadata.bootstrap([("localhost", 9092)])
+        group.coordinator.maybe_update_subscription_metadata()
+        assert group.subscriptions.subscription() == {TOPIC}
         assert not group.coordinator.rejoin_needed_or_pending()
 
     def test_a_topic_that_does_not_match_is_not_taken(self) -> None:

@@ -140,6 +140,10 @@ class ConsumerCoordinator(AbstractCoordinator):
         if version <= self._metadata_snapshot.version:
             return
         cluster = self._metadata.fetch()
+        if cluster.is_bootstrap_configured:
+            # All nodes were lost, and the client starts again from bootstrap servers (KIP-899). Without this the leader
+            # would take all topics for deleted: it would rebalance the group, and a pattern would match nothing.
+            return
         if self._subscriptions.has_pattern_subscription():
             self.update_pattern_subscription(cluster)
         self._metadata_snapshot = PartitionSnapshot(
