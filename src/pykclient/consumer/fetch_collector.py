@@ -94,6 +94,7 @@ class FetchCollector:
         finally:
             if paused:
                 fetch_buffer.add_all(paused)
+            self._metrics_manager.record_extremes()
         return fetch
 
     def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: Fetch) -> None:
@@ -131,12 +132,9 @@ class FetchCollector:
             subscriptions.set_position(
                 tp, FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
             )
-        lag = subscriptions.partition_lag(tp, self._config.isolation_level)
-        if lag is not None:
-            self._metrics_manager.record_partition_lag(tp, lag)
-        lead = subscriptions.partition_lead(tp)
-        if lead is not None:
-            self._metrics_manager.record_partition_lead(tp, lead)
+        self._metrics_manager.record_partition(
+            tp, subscriptions.partition_lag(tp, self._config.isolation_level), subscriptions.partition_lead(tp)
+        )
         epoch = UNKNOWN_EPOCH if completed.last_epoch is None else completed.last_epoch
         fetch.add(tp, records, advanced, OffsetAndMetadata(completed.next_fetch_offset, "", epoch))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.metrics import Metrics, Sensor
 from pykclient.metrics.metric_name import MetricName
-from pykclient.metrics.stats import Avg, Max, Meter, Min, Value, WindowedCount
+from pykclient.metrics.stats import Avg, Max, MeasurableStat, Meter, Min, Value, WindowedCount
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class FetchMetricsManager:
         self._lag.add(self._name("records-lag-max"), Max())
         self._lead = metrics.sensor("records-lead")
         self._lead.add(self._name("records-lead-min"), Min())
+        self._lag_max: int | None = None
+        self._lead_min: int | None = None
+        self._partition_lag: dict[TopicPartition, Sensor] = {}
+        self._partition_lead: dict[TopicPartition, Sensor] = {}
 
     def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
         return self._metrics.metric_name(name, self._group, _DESCRIPTIONS.get(name, ""), tags)
@@ -103,29 +107,40 @@ class FetchMetricsManager:
             sensor = self._add_records(self._metrics.sensor(name), {"topic": topic})
         sensor.record(count)
 
-    def record_partition_lag(self, tp: TopicPartition, lag: int) -> None:
-        self._lag.record(lag)
-        name = f"{tp}.records-lag"
-        sensor = self._metrics.get_sensor(name)
-        if sensor is None:
-            sensor = self._metrics.sensor(name)
-            tags = _tags(tp)
-            sensor.add(self._name("records-lag", tags), Value())
-            sensor.add(self._name("records-lag-max", tags), Max())
-            sensor.add(self._name("records-lag-avg", tags), Avg())
-        sensor.record(lag)
+    def record_partition(self, tp: TopicPartition, lag: int | None, lead: int | None) -> None:
+        """How far a partition's position is from its ends, as far as that is known."""
+        if lag is not None:
+            self._lag_max = lag if self._lag_max is None else max(self._lag_max, lag)
+            sensor = self._partition_lag.get(tp)
+            if sensor is None:
+                sensor = self._partition_lag[tp] = self._add_partition(tp, "records-lag", "max", Max())
+            sensor.record(lag)
+        if lead is not None:
+            self._lead_min = lead if self._lead_min is None else min(self._lead_min, lead)
+            sensor = self._partition_lead.get(tp)
+            if sensor is None:
+                sensor = self._partition_lead[tp] = self._add_partition(tp, "records-lead", "min", Min())
+            sensor.record(lead)
 
-    def record_partition_lead(self, tp: TopicPartition, lead: int) -> None:
-        self._lead.record(lead)
-        name = f"{tp}.records-lead"
-        sensor = self._metrics.get_sensor(name)
-        if sensor is None:
-            sensor = self._metrics.sensor(name)
-            tags = _tags(tp)
-            sensor.add(self._name("records-lead", tags), Value())
-            sensor.add(self._name("records-lead-min", tags), Min())
-            sensor.add(self._name("records-lead-avg", tags), Avg())
-        sensor.record(lead)
+    def _add_partition(self, tp: TopicPartition, name: str, extreme: str, stat: MeasurableStat) -> Sensor:
+        tags = _tags(tp)
+        sensor = self._metrics.sensor(f"{tp}.{name}")
+        sensor.add(self._name(name, tags), Value())
+        sensor.add(self._name(f"{name}-{extreme}", tags), stat)
+        sensor.add(self._name(f"{name}-avg", tags), Avg())
+        return sensor
+
+    def record_extremes(self) -> None:
+        """The largest lag and the smallest lead of those that were recorded since the last call.
+
+        The client's metrics only ask for these, and a poll may hand out a thousand partitions.
+        """
+        if self._lag_max is not None:
+            self._lag.record(self._lag_max)
+            self._lag_max = None
+        if self._lead_min is not None:
+            self._lead.record(self._lead_min)
+            self._lead_min = None
 
     def maybe_update_assignment(self, subscriptions: SubscriptionState) -> None:
         """Drop the metrics of partitions that went, begin those of partitions that came."""
@@ -134,8 +149,10 @@ class FetchMetricsManager:
             return
         assigned = frozenset(subscriptions.assigned_partitions())
         for tp in self._assigned - assigned:
-            self._metrics.remove_sensor(f"{tp}.records-lag")
-            self._metrics.remove_sensor(f"{tp}.records-lead")
+            for sensors in (self._partition_lag, self._partition_lead):
+                sensor = sensors.pop(tp, None)
+                if sensor is not None:
+                    self._metrics.remove_sensor(sensor.name)
             self._metrics.remove_metric(self._name("preferred-read-replica", _tags(tp)))
         for tp in assigned - self._assigned:
             self._metrics.add_metric_if_absent(
