@@ -1,8 +1,8 @@
 """Await deliveries in asyncio.
 
-A future of ``send`` can be awaited like any other. ``send`` itself only puts the record into a batch, which takes
-microseconds; it blocks while a topic's metadata is missing or ``buffer.memory`` is full. Who must never hold up the loop
-asks for the metadata beforehand, and runs the first send to a topic, or all, in a thread.
+What ``send`` returns can be awaited. ``send`` itself puts the record into a batch, which takes microseconds; it blocks
+only while a topic's metadata is missing, or ``buffer.memory`` is full. So the metadata is asked for in a thread first,
+and a program that sends faster than its brokers take it would send in a thread as well.
 """
 
 from __future__ import annotations

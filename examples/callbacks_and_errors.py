@@ -1,7 +1,7 @@
 """Every way to learn what became of a record, and every way that a send can fail.
 
-``send`` returns a future. What is wrong with the call itself is raised by ``send``; what a broker says of the record, or
-a record that is too large, is the future's error. Callbacks run on the producer's own thread and must not block.
+``send`` returns a future. What is wrong with the call itself is raised by ``send``; what a broker says of a record, and
+that one is too large, is its future's error. Callbacks run on the producer's own thread and must not block.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ def consume(bootstrap_servers: str, topic: str) -> None:
         while wanted:
             try:
                 record = next(consumer)
-                print(f"{record.key}: {record.value['flight']} left {record.value['delay']} minutes late")
+                flight = record.value or {}
+                print(f"{record.key}: {flight['flight']} left {flight['delay']} minutes late")
             except errors.RecordDeserializationError as error:
                 print(f"{error.topic_partition} has no JSON at offset {error.offset}: {error.record.value!r}")
                 consumer.seek(error.topic_partition, error.offset + 1)

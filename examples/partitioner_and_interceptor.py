@@ -15,7 +15,7 @@ from pykclient import KafkaProducer, ProducerInterceptor, ProducerRecord, Record
 from pykclient.types import Headers
 
 
-def urgent_first(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
+def urgent_first(key: bytes | None, all_partitions: list[int], _available: list[int]) -> int:
     """Partition 0 is for urgent records alone; the others share the rest by key.
 
     A function will do. A class of pykclient's Partitioner sees the topic, the value and the cluster as well.
@@ -27,17 +27,21 @@ def urgent_first(key: bytes | None, all_partitions: list[int], available: list[i
 
 
 class Tracer(ProducerInterceptor):
-    """Gives each record a trace id, and counts what became of them."""
+    """Gives each record a trace id, and takes note of what became of them."""
 
     def __init__(self) -> None:
+        self.under_way: set[bytes | None] = set()
         self.outcomes: Counter[str] = Counter()
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        record.headers = [*record.headers, ("trace-id", uuid4().bytes)]
+        trace_id = uuid4().bytes
+        self.under_way.add(trace_id)
+        record.headers = [*record.headers, ("trace-id", trace_id)]
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
-        self.outcomes["written" if error is None else type(error).__name__] += 1
+        self.under_way.discard(dict(headers)["trace-id"])
+        self.outcomes[f"partition {metadata.partition}" if error is None else type(error).__name__] += 1
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
@@ -51,7 +55,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
             future.get(timeout=10)
         print("urgent records are in partitions", sorted({future.get().partition for future in urgent}))
         print("the others are in partitions", sorted({future.get().partition for future in others}))
-    print("interceptor:", dict(tracer.outcomes))
+    print(f"interceptor: {tracer.outcomes['partition 0']} in partition 0, {len(tracer.under_way)} without an answer")
 
 
 if __name__ == "__main__":

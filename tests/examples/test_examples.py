@@ -17,9 +17,11 @@ FOLDER = Path(examples.__file__).parent
 TESTED_ELSEWHERE = {"flights"}
 NO_EXAMPLES = {"__init__", "clusters", "options"}
 
+WARNS = {"callbacks_and_errors"}  # the log says what else there is to say of an invalid topic
+
 PARTITIONS = 3
 
-#: By name: what the output must match, line by line.
+#: By name: what the lines of the output must match. Partitions are answered in any order.
 EXPECTED = {
     "asyncio_producer": [
         r"1000 records acknowledged, the last at .*-\d",
@@ -49,7 +51,7 @@ EXPECTED = {
     "partitioner_and_interceptor": [
         r"urgent records are in partitions \[0\]",
         r"the others are in partitions \[1, 2\]",
-        r"interceptor: \{'written': 100\}",
+        r"interceptor: 10 in partition 0, 0 without an answer",
     ],
     "quickstart_producer": [r"acknowledged at offset 99"],
     "replay_by_time": [r"6 records since 18:00: 18:00, 19:00, 20:00, 21:00, 22:00, 23:00"],
@@ -64,7 +66,7 @@ def run(name: str, kafka: KafkaCluster, topic: str) -> list[str]:
         command, cwd=FOLDER.parent, env=environment, capture_output=True, text=True, timeout=90, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert not ended.stderr
+    assert name in WARNS or not ended.stderr
     return ended.stdout.splitlines()
 
 
@@ -72,11 +74,9 @@ def run(name: str, kafka: KafkaCluster, topic: str) -> list[str]:
 def test_an_example(name: str, kafka: KafkaCluster, topic: str) -> None:
     kafka.create_topic(topic, PARTITIONS)
     lines = run(name, kafka, topic)
-    if name == "json_values":  # partitions come in any order
-        lines.sort(key=lambda line: "no JSON" in line)
-    matching = [re.fullmatch(pattern, line) for pattern, line in zip(EXPECTED[name], lines, strict=False)]
+    for pattern in EXPECTED[name]:
+        assert any(re.fullmatch(pattern, line) for line in lines), (pattern, lines)
     assert len(lines) == len(EXPECTED[name]), lines
-    assert all(matching), lines
 
 
 def test_the_quickstart(kafka: KafkaCluster, topic: str) -> None:
