@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     KafkaError,
+    LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
@@ -368,6 +369,35 @@ def test_leader_dies(kafka_cluster: KafkaCluster, topic: str, consume: Consume) 
     produce(kafka_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
     seen += [record.offset for record in take(consumer, 100 - len(seen), 60)]
     assert seen == list(range(100))
+
+
+@pytest.mark.slow
+def test_log_truncation(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
+    """A replica that had missed records becomes leader: those that were read are no more (KIP-320)."""
+    kafka_cluster.create_topic(
+        topic,
+        assignment=[[1, 2]],
+        config={"unclean.leader.election.enable": "true", "min.insync.replicas": 1},
+    )
+    tp = TopicPartition(topic, 0)
+    servers = kafka_cluster.bootstrap_servers
+    produce(servers, topic, [b"kept"] * 10, acks="all")
+    told = consume(tp, bootstrap_servers=servers, auto_offset_reset="none")
+    told.seek_to_beginning(tp)
+    follows = consume(tp, bootstrap_servers=servers, auto_offset_reset="latest")
+    follows.seek_to_beginning(tp)
+    kafka_cluster.brokers[2].kill()
+    produce(servers, topic, [b"lost"] * 10, acks=1)
+    assert len(take(told, 20, 60)) == len(take(follows, 20, 60)) == 20
+    kafka_cluster.brokers[1].kill()
+    kafka_cluster.brokers[2].start()
+    kafka_cluster.await_leader(topic, 0, other_than=1, timeout_s=60)
+    produce(servers, topic, [b"new"], acks=1)
+    with pytest.raises(LogTruncationError) as caught:
+        take(told, 1, 60)
+    assert caught.value.divergent_offsets[tp].offset == 10
+    [record] = take(follows, 1, 60)
+    assert (record.offset, record.value) == (10, b"new")
 
 
 def test_topic_made_anew(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
