@@ -99,6 +99,39 @@ def test_a_connection_that_the_broker_cuts_is_made_again(kafka: KafkaCluster) ->
             pass
 
 
+@pytest.mark.kafka
+def test_a_broker_that_falls_silent_costs_one_request_timeout(kafka: KafkaCluster) -> None:
+    host, _, port = kafka.bootstrap_servers.partition(":")
+    settings = {"request.timeout.ms": 400, "delivery.timeout.ms": 1_000}
+    with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}", **settings) as c:
+        node = c.metadata.fetch().nodes[0]
+        assert ask(c, node).has_response
+        proxy.blackhole()
+        started_ms = SYSTEM_CLOCK.now_ms()
+        response = ask(c, node)
+        assert response.disconnected
+        assert response.timed_out
+        assert 400 <= SYSTEM_CLOCK.now_ms() - started_ms < 2_000
+        proxy.restore()
+        assert ask(c, node).has_response
+        assert c.network.connection_report() == ""
+
+
+@pytest.mark.kafka
+def test_a_node_that_cannot_be_reached_any_more_is_reported(kafka: KafkaCluster) -> None:
+    host, _, port = kafka.bootstrap_servers.partition(":")
+    with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}") as c:
+        node = c.metadata.fetch().nodes[0]
+        assert ask(c, node).has_response
+        proxy.refuse()
+        proxy.drop_connections()
+        now_ms = SYSTEM_CLOCK.now_ms
+        c.poll_until(lambda: not c.network.ready(node, now_ms()) and c.network.connection_report() != "")
+        assert f"127.0.0.1:{proxy.port}: Connection refused" in c.network.connection_report()
+        proxy.restore()
+        assert ask(c, node).has_response
+
+
 def ask(c: Client, node: Node) -> ClientResponse:
     """Ask a node for its versions, once it is connected, and wait for what comes of it."""
     c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))

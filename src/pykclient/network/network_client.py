@@ -416,9 +416,9 @@ class NetworkClient:
             self._log.debug("Node %s wants to be asked for its versions in version %d", node_id, version)
             self._nodes_needing_api_versions[node_id] = api_versions_request(version)
         else:
-            error = errors.for_code(body.error_code)
-            self._log.warning("%s refused to tell its API versions: %s", self._name(node_id), error)
-            self._drop(responses, node_id, now_ms, KafkaError(f"it refused to tell its API versions: {error}"))
+            error = type(errors.for_code(body.error_code)).__name__
+            cause = KafkaError(f"it refused to tell its API versions: {error} ({body.error_code})")
+            self._drop(responses, node_id, now_ms, cause)
 
     def _became_ready(self, node_id: str) -> None:
         self._connection_states.ready(node_id)
