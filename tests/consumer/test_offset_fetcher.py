@@ -69,16 +69,21 @@ def test_reset_by_duration() -> None:
     assert harness.position(TP0) == 7
 
 
-def test_reset_by_duration_without_a_record_that_late_goes_to_the_end() -> None:
+@pytest.mark.parametrize(("second_answer", "position"), [((-1, -1), 30), ((9_999, 29), 29)])
+def test_reset_by_duration_without_a_record_that_late(second_answer: tuple[int, int], position: int) -> None:
+    """It goes to the end, but not past a record that was written while the end was looked up."""
     harness = Harness({"auto.offset.reset": "by_duration:PT1H"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()
     an_hour_ago = harness.clock.wall_ms() - 3_600_000
     harness.client.prepare_response(list_offsets_response({TP0: (-1, -1)}), asks_for(an_hour_ago))
     harness.client.prepare_response(list_offsets_response({TP0: (-1, 30)}), asks_for(-1))
+    harness.client.prepare_response(list_offsets_response({TP0: second_answer}), asks_for(an_hour_ago))
     reset(harness)
-    harness.poll()
-    assert harness.position(TP0) == 30
+    for _ in range(2):
+        harness.clock.advance(1000)
+        harness.poll()
+    assert harness.position(TP0) == position
 
 
 def test_reset_without_a_policy() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pykclient.record.record_batch import Deserializer as DeserializeFunction
-from pykclient.serialization import BYTES, Deserializer
+from pykclient.record.record_batch import Deserializer
 
 
 class Deserializers:
@@ -16,11 +13,6 @@ class Deserializers:
 
     __slots__ = ("key", "value")
 
-    def __init__(self, key: DeserializeFunction | None = None, value: DeserializeFunction | None = None) -> None:
+    def __init__(self, key: Deserializer | None = None, value: Deserializer | None = None) -> None:
         self.key = key
         self.value = value
-
-    @classmethod
-    def of(cls, key: Deserializer[Any], value: Deserializer[Any]) -> Deserializers:
-        """The functions of two deserializers."""
-        return cls(None if key is BYTES else key.deserialize, None if value is BYTES else value.deserialize)

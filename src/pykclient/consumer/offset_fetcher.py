@@ -108,47 +108,63 @@ class OffsetFetcher:
             strategies[tp] = strategy
             timestamps[tp] = timestamp
         if timestamps:
-            self._reset_positions_async(timestamps, strategies)
+            self._reset_positions_async(timestamps, strategies, {})
 
     def _reset_positions_async(
-        self, timestamps: Mapping[TopicPartition, int], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
+        ends: Mapping[TopicPartition, ListOffsetData],
     ) -> None:
+        """Ask for the offsets at ``timestamps``. Where there is none, ``ends`` counts if it has the partition."""
         for node, partitions in self._group_by_leader(timestamps, set()).items():
-            self._subscriptions.set_next_allowed_retry(partitions, self._clock.now_ms() + self._request_timeout_ms)
-            future = self._send_list_offsets(node, partitions, False)
-            future.add_listener(
-                partial(self._on_reset_response, partitions, strategies), partial(self._on_reset_failure, partitions)
+            asked = {tp: timestamps[tp] for tp in partitions}
+            self._send_reset(node, partitions).add_listener(
+                partial(self._on_reset_response, asked, strategies, ends), partial(self._on_reset_failure, partitions)
             )
+
+    def _send_reset(
+        self, node: Node, partitions: Mapping[TopicPartition, ListOffsetsRequest.ListOffsetsPartition]
+    ) -> RequestFuture[ListOffsetResult]:
+        self._subscriptions.set_next_allowed_retry(partitions, self._clock.now_ms() + self._request_timeout_ms)
+        return self._send_list_offsets(node, partitions, False)
 
     def _on_reset_response(
         self,
-        asked: Collection[TopicPartition],
+        asked: Mapping[TopicPartition, int],
         strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
+        ends: Mapping[TopicPartition, ListOffsetData],
         result: ListOffsetResult,
     ) -> None:
         self._retry_later(result.partitions_to_retry)
-        not_found = [tp for tp in asked if tp not in result.fetched_offsets and tp not in result.partitions_to_retry]
-        for tp, data in result.fetched_offsets.items():
-            self._reset_position(tp, strategies.get(tp), data)
-        if not_found:
-            self._reset_to_end(not_found, strategies)
+        too_young: dict[TopicPartition, int] = {}
+        for tp, timestamp in asked.items():
+            if tp in result.partitions_to_retry:
+                continue
+            data = result.fetched_offsets.get(tp) or ends.get(tp)
+            if data is not None:
+                self._reset_position(tp, strategies.get(tp), data)
+            elif self._subscriptions.is_assigned(tp) and self._subscriptions.is_offset_reset_needed(tp):
+                too_young[tp] = timestamp
+        if too_young:
+            self._reset_to_end(too_young, strategies)
 
     def _reset_to_end(
-        self, partitions: Iterable[TopicPartition], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
+        self, timestamps: Mapping[TopicPartition, int], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
     ) -> None:
-        """No record is as late as ``by_duration`` asks for: the first one that will be is the next one written."""
-        wanted = {tp: LATEST_TIMESTAMP for tp in partitions if self._still_awaits(tp, strategies.get(tp))}
-        if wanted:
-            self._reset_positions_async(wanted, strategies)
+        """No record is as late as ``by_duration`` asks for, so reading starts at the end.
 
-    def _still_awaits(self, tp: TopicPartition, strategy: AutoOffsetResetStrategy | None) -> bool:
-        subscriptions = self._subscriptions
-        return (
-            strategy is not None
-            and strategy.duration_ms is not None
-            and subscriptions.is_assigned(tp)
-            and subscriptions.is_offset_reset_needed(tp)
-        )
+        But one may be written while the end is being looked up, and must not be passed over. So once the end is known,
+        the question is asked again: if there is still no such record, none lies before that end.
+        """
+
+        def ask_again(result: ListOffsetResult) -> None:
+            self._retry_later(result.partitions_to_retry)
+            again = {tp: timestamps[tp] for tp in result.fetched_offsets if self._subscriptions.is_assigned(tp)}
+            self._reset_positions_async(again, strategies, result.fetched_offsets)
+
+        for node, partitions in self._group_by_leader(dict.fromkeys(timestamps, LATEST_TIMESTAMP), set()).items():
+            self._send_reset(node, partitions).add_listener(ask_again, partial(self._on_reset_failure, partitions))
 
     def _on_reset_failure(self, partitions: Collection[TopicPartition], error: Exception) -> None:
         self._retry_later(partitions)
