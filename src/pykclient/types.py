@@ -6,10 +6,19 @@ What is used as a dictionary key is a tuple, as tuples hash in C; what is made o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    # With defaults (PEP 696), so that nobody has to annotate ``KafkaProducer(...)``; typing has them from 3.13 on.
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, overload
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
@@ -20,14 +20,13 @@ from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
+    K,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
     TopicPartition,
+    V,
 )
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 #: How long close() takes at most, unless it is told otherwise.
 DEFAULT_CLOSE_TIMEOUT_MS = 30_000

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
@@ -30,10 +30,7 @@ from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_ca
 from pykclient.producer.producer_parts import ProducerParts
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
 from pykclient.serialization import BYTES, CallableSerializer, Serializer
-from pykclient.types import Headers, ProducerRecord, TopicPartition
-
-K = TypeVar("K")
-V = TypeVar("V")
+from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
 THREAD_NAME_PREFIX = "kafka-producer-network-thread"
 
