@@ -1,0 +1,485 @@
+"""Consumer groups on real Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import (
+    CommitFailedError,
+    ConcurrentModificationError,
+    KafkaTimeoutError,
+    UseAfterForkError,
+    WakeupError,
+)
+from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from tests.kafka.cluster import KafkaCluster
+from tests.support.wait import eventually
+
+Consumer = KafkaConsumer[bytes, bytes]
+Join = Callable[..., Consumer]
+
+
+class Events(ConsumerRebalanceListener):
+    """What a listener was told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[TopicPartition]]] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.told.append(("revoked", sorted(revoked)))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.told.append(("assigned", sorted(assigned)))
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        self.told.append(("lost", sorted(lost)))
+
+
+@pytest.fixture
+def join(kafka: KafkaCluster, topic: str, group_id: str) -> Iterator[Join]:
+    """Makes members of the test's group, which are closed after the test."""
+    made: list[Consumer] = []
+
+    def make(*, listener: Any = None, bootstrap_servers: str | None = None, **settings: Any) -> Consumer:
+        consumer: Consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap_servers or kafka.bootstrap_servers,
+            **{"group_id": group_id, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 500, **settings},
+        )
+        made.append(consumer)
+        consumer.subscribe([topic], listener=listener)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close(timeout_ms=2_000)
+
+
+def produce(kafka: KafkaCluster, topic: str, count: int, partitions: int = 1) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
+    assert producer.flush(30) == 0
+
+
+def poll_until(condition: Callable[[], object], *consumers: Consumer, timeout_s: float = 20.0) -> list[Any]:
+    """Poll all in turn until the condition holds; what came meanwhile."""
+    records: list[ConsumerRecord[bytes, bytes]] = []
+
+    def once() -> bool:
+        for consumer in consumers:
+            for some in consumer.poll(50).values():
+                records.extend(some)
+        return bool(condition())
+
+    eventually(once, timeout_s, every_s=0)
+    return records
+
+
+def partitions_of(topic: str, *numbers: int) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for number in numbers}
+
+
+def test_a_group_goes_on_where_it_was(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic, partitions=2)
+    produce(kafka, topic, 100, partitions=2)
+    first = join()
+    seen = [int(record.value or b"") for record in poll_until(first.assignment, first)]
+    while len(seen) < 60:
+        seen += [int(record.value or b"") for some in first.poll(1000, max_records=7).values() for record in some]
+    first.close()
+    second = join(consumer_timeout_ms=2_000)
+    seen += [int(record.value or b"") for record in second]
+    assert sorted(seen) == list(range(100))
+
+
+def test_two_members_share_and_the_one_that_stays_gets_all(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic, partitions=4)
+    events = Events()
+    one = join(listener=events)
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    two = join()
+    poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 2, one, two)
+    assert one.assignment() | two.assignment() == partitions_of(topic, 0, 1, 2, 3)
+    start = time.monotonic()
+    two.close()
+    poll_until(lambda: len(one.assignment()) == 4, one)
+    # It has left, so nobody had to wait for the end of its session, which is 45 s.
+    assert time.monotonic() - start < 10
+    assert [what for what, _ in events.told] == ["assigned", "revoked", "assigned", "revoked", "assigned"]
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_in_one_group_with_confluent_kafka(
+    kafka: KafkaCluster, topic: str, group_id: str, join: Join, assignor: str
+) -> None:
+    kafka.create_topic(topic, partitions=4)
+    ours = join(partition_assignment_strategy=[assignor])
+    theirs = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group_id,
+            "partition.assignment.strategy": assignor,
+            "heartbeat.interval.ms": 500,
+        }
+    )
+    try:
+        theirs.subscribe([topic])
+
+        def shared() -> bool:
+            theirs.poll(0.05)
+            return len(theirs.assignment()) == len(ours.assignment()) == 2
+
+        poll_until(shared, ours)
+    finally:
+        theirs.close()
+    poll_until(lambda: len(ours.assignment()) == 4, ours)
+
+
+def test_a_static_member_may_come_back_unnoticed(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic, partitions=2)
+    events = Events()
+    a = join(group_instance_id="a")
+    b = join(group_instance_id="b", listener=events)
+    poll_until(lambda: len(a.assignment()) == len(b.assignment()) == 1, a, b)
+    before, told = a.assignment(), list(events.told)
+    a.close()
+    again = join(group_instance_id="a")
+    poll_until(again.assignment, again, b)
+    assert again.assignment() == before
+    assert events.told == told
+    assert again.group_metadata().group_instance_id == "a"
+
+
+def test_automatic_commits(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 10)
+    tp = TopicPartition(topic, 0)
+    consumer = join(auto_commit_interval_ms=50)
+    poll_until(lambda: consumer.assignment() and consumer.position(tp) == 10, consumer)
+    poll_until(lambda: consumer.committed(tp) == 10, consumer)
+
+
+def test_commits_by_the_application(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 10)
+    tp = TopicPartition(topic, 0)
+    consumer = join(enable_auto_commit=False)
+    poll_until(lambda: consumer.assignment() and consumer.position(tp) == 10, consumer)
+    assert consumer.committed(tp) is None
+    consumer.commit()
+    assert consumer.committed(tp) == 10
+    consumer.commit({tp: OffsetAndMetadata(4, "a note")})
+    assert consumer.committed(tp, metadata=True) == OffsetAndMetadata(4, "a note")
+    heard: list[tuple[int, Exception | None]] = []
+    futures = [
+        consumer.commit_async({tp: offset}, lambda offsets, error: heard.append((offsets[tp].offset, error)))
+        for offset in (5, 6, 7)
+    ]
+    poll_until(lambda: len(heard) == 3, consumer)
+    assert heard == [(5, None), (6, None), (7, None)]
+    assert all(future.succeeded() for future in futures)
+    assert consumer.committed([tp]) == {tp: OffsetAndMetadata(7)}
+
+
+def test_a_loop_commits_what_it_has_seen(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 100)
+    tp = TopicPartition(topic, 0)
+    consumer = join(enable_auto_commit=False)
+    for record in consumer:
+        assert consumer.position(tp) == record.offset + 1
+        if record.offset == 41:
+            consumer.commit()
+            break
+    assert consumer.committed(tp) == 42
+    assert next(consumer).offset == 42
+    # A poll in between gets the rest, and nothing is lost or doubled.
+    rest = consumer.poll(5_000)[tp]
+    assert [record.offset for record in rest] == list(range(43, 100))
+    assert consumer.position(tp) == 100
+
+
+def test_a_loop_that_is_closed_commits_what_it_has_seen(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 100)
+    consumer = join()
+    for record in consumer:
+        if record.offset == 9:
+            consumer.close()
+            break
+    with pytest.raises(RuntimeError, match="closed"):
+        next(consumer)
+    assert join().committed(TopicPartition(topic, 0)) == 10
+
+
+def test_after_an_exception_nothing_is_committed(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 100)
+
+    def fail_at_9() -> None:
+        with join() as consumer:
+            for record in consumer:
+                _ = 1 // (9 - record.offset)
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_9()
+    assert join().committed(TopicPartition(topic, 0)) is None
+
+
+def test_pausing_and_seeking_inside_of_a_loop(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic, partitions=2)
+    produce(kafka, topic, 40, partitions=2)
+    consumer = join(consumer_timeout_ms=1_500)
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    for record in consumer:
+        seen[record.partition].append(record.offset)
+        if len(seen[record.partition]) == 5 and not consumer.paused():
+            first = TopicPartition(topic, record.partition)
+            consumer.pause(first)
+            assert consumer.position(first) == 5
+    assert sorted(map(len, seen.values())) == [5, 20]
+    consumer.resume(first)
+    for record in consumer:
+        seen[record.partition].append(record.offset)
+        if record.offset == 10 and len(seen[record.partition]) < 20:
+            consumer.seek(first, 15)
+    assert seen[first.partition] == [*range(11), *range(15, 20)]
+
+
+def test_wakeup_from_another_thread(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    consumer = join()
+    poll_until(consumer.assignment, consumer)
+    timer = threading.Timer(0.3, consumer.wakeup)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(WakeupError):
+        consumer.poll(60_000)
+    assert time.monotonic() - start < 5
+    timer.join()
+    produce(kafka, topic, 1)
+    assert poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 1, consumer)
+
+
+def test_ctrl_c_in_a_poll(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    consumer = join()
+    poll_until(consumer.assignment, consumer)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(60_000)
+    assert time.monotonic() - start < 2
+    timer.join()
+    produce(kafka, topic, 1)
+    assert poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 1, consumer)
+
+
+def test_max_poll_interval_exceeded(
+    kafka: KafkaCluster, topic: str, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 5)
+    events = Events()
+    consumer = join(listener=events, max_poll_interval_ms=1_000, enable_auto_commit=False)
+    poll_until(consumer.assignment, consumer)
+    with caplog.at_level(logging.WARNING):
+        eventually(lambda: "max.poll.interval.ms=1000" in caplog.text, 10)
+    with pytest.raises(CommitFailedError, match=r"poll\(\) was not called for 1\.\d s.*max\.poll\.records"):
+        consumer.commit()
+    poll_until(lambda: [what for what, _ in events.told] == ["assigned", "lost", "assigned"], consumer)
+    consumer.commit()
+
+
+def test_heartbeats_keep_a_busy_member_in(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 5)
+    consumer = join(session_timeout_ms=6_000, enable_auto_commit=False)
+    poll_until(consumer.assignment, consumer)
+    member = consumer.group_metadata().member_id
+    name = f"kafka-coordinator-heartbeat-thread | {consumer.config['group.id']}"
+    assert name in [thread.name for thread in threading.enumerate()]
+    sent = consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-total"]
+    eventually(lambda: consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-total"] >= sent + 14, 15)
+    consumer.commit()
+    assert consumer.group_metadata().member_id == member
+
+
+def test_a_pattern_finds_topics_that_come_later(kafka: KafkaCluster, topic: str, join: Join, group_id: str) -> None:
+    kafka.create_topic(f"{topic}-one")
+    consumer = join(metadata_max_age_ms=300)
+    consumer.unsubscribe()
+    events = Events()
+    consumer.subscribe(pattern=f"{re.escape(topic)}-.*", listener=events)
+    poll_until(lambda: consumer.assignment() == partitions_of(f"{topic}-one", 0), consumer)
+    kafka.create_topic(f"{topic}-two")
+    kafka.create_topic(f"other-{topic}-two")
+    expected = partitions_of(f"{topic}-one", 0) | partitions_of(f"{topic}-two", 0)
+    poll_until(lambda: consumer.assignment() == expected, consumer)
+    assert consumer.subscription() == {f"{topic}-one", f"{topic}-two"}
+
+
+def test_enforced_rebalances(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    consumer = join()
+    poll_until(consumer.assignment, consumer)
+    generation = consumer.group_metadata().generation_id
+    consumer.enforce_rebalance("a test")
+    poll_until(lambda: consumer.group_metadata().generation_id == generation + 1, consumer)
+
+
+@pytest.mark.slow
+def test_a_member_that_dies_is_replaced_after_its_session(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic, partitions=2)
+    one = join(session_timeout_ms=6_000)
+    two = join(session_timeout_ms=6_000)
+    poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 1, one, two)
+    # No more heartbeats, no goodbye.
+    assert two._components.coordinator is not None
+    two._components.coordinator._close_heartbeat_thread()
+    poll_until(lambda: len(one.assignment()) == 2, one, timeout_s=30)
+
+
+def test_a_second_thread_is_refused(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    consumer = join()
+    poll_until(consumer.assignment, consumer)
+
+    def stay_inside() -> None:
+        with contextlib.suppress(WakeupError):
+            consumer.poll(10_000)
+
+    inside = threading.Thread(target=stay_inside, name="the-first-thread")
+    inside.start()
+    refused: list[ConcurrentModificationError] = []
+
+    def try_to_enter() -> bool:
+        try:
+            consumer.position(TopicPartition(topic, 0))
+        except ConcurrentModificationError as error:
+            refused.append(error)
+        return bool(refused)
+
+    eventually(try_to_enter, 5)
+    assert "the-first-thread" in str(refused[0])
+    assert threading.current_thread().name in str(refused[0])
+    consumer.wakeup()
+    inside.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork()")
+def test_a_forked_child_is_refused(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    produce(kafka, topic, 3)
+    consumer = join()
+    poll_until(consumer.assignment, consumer)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            consumer.poll(0)
+        except UseAfterForkError:
+            consumer.close()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    consumer.seek_to_beginning()
+    assert len(poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 3, consumer)) == 3
+
+
+def test_closing_while_the_broker_is_paused(topic: str, group_id: str) -> None:
+    with KafkaCluster(brokers=1) as cluster:
+        cluster.create_topic(topic)
+        produce(cluster, topic, 3)
+        consumer: Consumer = KafkaConsumer(
+            topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group_id, auto_offset_reset="earliest"
+        )
+        poll_until(consumer.assignment, consumer)
+        cluster.brokers[1].pause()
+        start = time.monotonic()
+        with pytest.raises(KafkaTimeoutError, match="within 500 ms"):
+            consumer.commit(timeout_ms=500)
+        consumer.close(timeout_ms=1_000)
+        assert time.monotonic() - start < 3
+        cluster.brokers[1].resume()
+
+
+def test_a_coordinator_that_restarts(topic: str, group_id: str) -> None:
+    with KafkaCluster(brokers=1) as cluster:
+        cluster.create_topic(topic)
+        produce(cluster, topic, 3)
+        consumer: Consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id=group_id,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=500,
+        )
+        with consumer:
+            poll_until(consumer.assignment, consumer)
+            consumer.commit()
+            cluster.brokers[1].kill()
+            consumer.poll(500)
+            cluster.brokers[1].start()
+            produce(cluster, topic, 3)
+            poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 6, consumer, timeout_s=60)
+            poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
+
+
+def _commits(consumer: Consumer) -> bool:
+    try:
+        consumer.commit(timeout_ms=2_000)
+    except (CommitFailedError, KafkaTimeoutError):
+        return False
+    return True
+
+
+def test_an_idle_member_costs_next_to_nothing(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    consumer = join(heartbeat_interval_ms=3_000)
+    poll_until(consumer.assignment, consumer)
+    consumer.poll(500)
+    start_cpu, start = time.process_time(), time.monotonic()
+    consumer.poll(3_000)
+    used = (time.process_time() - start_cpu) / (time.monotonic() - start)
+    assert used < 0.01, f"{used:.1%} of a core"
+
+
+@pytest.mark.parametrize("how", ["exit", "forget"])
+def test_a_program_that_does_not_close_ends(kafka: KafkaCluster, topic: str, group_id: str, how: str) -> None:
+    kafka.create_topic(topic)
+    program = f"""
+import sys
+from pykclient import KafkaConsumer
+consumer = KafkaConsumer({topic!r}, bootstrap_servers={kafka.bootstrap_servers!r}, group_id={group_id!r})
+while not consumer.assignment():
+    consumer.poll(100)
+print("joined", flush=True)
+if sys.argv[1] == "forget":
+    del consumer
+"""
+    start = time.monotonic()
+    command = [sys.executable, "-W", "always", "-c", program, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "joined\n"), done.stderr
+    assert time.monotonic() - start < 20
+    assert "was not closed" in done.stderr or how == "exit"
