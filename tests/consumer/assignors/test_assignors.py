@@ -1,0 +1,163 @@
+"""Range and round-robin: by hand, by property, and against Java's classes."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor, Subscription
+from pykclient.consumer.assignors.loading import assignor_instances
+from pykclient.consumer.assignors.range_assignor import RangeAssignor
+from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
+from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.errors import ConfigError
+from pykclient.types import TopicPartition
+from tests.consumer.assignors.groups import Group, encode, random_group
+from tests.support.java import run_java
+
+ASSIGNORS: dict[str, ConsumerPartitionAssignor] = {"range": RangeAssignor(), "roundrobin": RoundRobinAssignor()}
+
+
+def assign(assignor: str, group: Group) -> dict[str, list[str]]:
+    assignments = ASSIGNORS[assignor].assign(group.cluster, group.members)
+    return {member_id: [str(tp) for tp in assignment.partitions] for member_id, assignment in assignments.items()}
+
+
+def group_of(topics: dict[str, int], members: dict[str, list[str]]) -> Group:
+    return Group(
+        {topic: [[""]] * count for topic, count in topics.items()},
+        {member_id: Subscription(wanted) for member_id, wanted in members.items()},
+    )
+
+
+class TestRange:
+    def test_ranges_of_each_topic(self) -> None:
+        group = group_of({"a": 3, "b": 3}, {"m1": ["a", "b"], "m2": ["a", "b"]})
+        assert assign("range", group) == {"m1": ["a-0", "a-1", "b-0", "b-1"], "m2": ["a-2", "b-2"]}
+
+    def test_only_what_is_subscribed(self) -> None:
+        group = group_of({"a": 3, "b": 2}, {"m1": ["a"], "m2": ["a", "b"], "m3": ["missing"]})
+        assert assign("range", group) == {"m1": ["a-0", "a-1"], "m2": ["a-2", "b-0", "b-1"], "m3": []}
+
+    def test_static_members_come_first_in_the_order_of_their_names(self) -> None:
+        group = group_of({"a": 3}, {"m1": ["a"], "m2": ["a"], "m3": ["a"]})
+        group.members["m3"].group_instance_id = "i1"
+        group.members["m2"].group_instance_id = "i2"
+        assert assign("range", group) == {"m3": ["a-0"], "m2": ["a-1"], "m1": ["a-2"]}
+
+    def test_partitions_near_the_member(self) -> None:
+        group = Group(
+            {"t": [["a", "b"], ["b", "c"], ["c", "a"], ["a", "b"]]},
+            {"m1": Subscription(["t"], rack_id="c"), "m2": Subscription(["t"], rack_id="a")},
+        )
+        assert assign("range", group) == {"m1": ["t-1", "t-2"], "m2": ["t-0", "t-3"]}
+
+    def test_co_partitioned_topics_stay_together(self) -> None:
+        group = Group(
+            {"s": [["a"], ["b"]], "t": [["a"], ["b"]]},
+            {"m1": Subscription(["s", "t"], rack_id="b"), "m2": Subscription(["s", "t"], rack_id="a")},
+        )
+        assert assign("range", group) == {"m1": ["s-1", "t-1"], "m2": ["s-0", "t-0"]}
+
+
+class TestRoundRobin:
+    def test_like_cards(self) -> None:
+        group = group_of({"a": 3, "b": 3}, {"m1": ["a", "b"], "m2": ["a", "b"]})
+        assert assign("roundrobin", group) == {"m1": ["a-0", "a-2", "b-1"], "m2": ["a-1", "b-0", "b-2"]}
+
+    def test_who_does_not_want_a_topic_is_passed_over(self) -> None:
+        group = group_of({"a": 1, "b": 2, "c": 3}, {"m1": ["a"], "m2": ["a", "b"], "m3": ["a", "b", "c"]})
+        assert assign("roundrobin", group) == {"m1": ["a-0"], "m2": ["b-0"], "m3": ["b-1", "c-0", "c-1", "c-2"]}
+
+
+@pytest.mark.parametrize("assignor", list(ASSIGNORS))
+@given(seed=st.integers(0, 2**32))
+def test_every_wanted_partition_goes_to_one_member_that_wants_it(assignor: str, seed: int) -> None:
+    group = random_group(random.Random(seed))
+    assignments = ASSIGNORS[assignor].assign(group.cluster, group.members)
+    assert assignments.keys() == group.members.keys()
+    owners: Counter[TopicPartition] = Counter()
+    for member_id, assignment in assignments.items():
+        assert {tp.topic for tp in assignment.partitions} <= set(group.members[member_id].topics)
+        owners.update(assignment.partitions)
+    wanted = {topic for member in group.members.values() for topic in member.topics}
+    expected = {TopicPartition(t, p) for t, racks in group.topics.items() if t in wanted for p in range(len(racks))}
+    assert owners == Counter(expected)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_ranges_differ_by_one_at_most(seed: int) -> None:
+    group = random_group(random.Random(seed))
+    assignments = ASSIGNORS["range"].assign(group.cluster, group.members)
+    for topic in group.topics:
+        counts = [
+            sum(tp.topic == topic for tp in assignments[member_id].partitions)
+            for member_id, member in group.members.items()
+            if topic in member.topics
+        ]
+        assert not counts or max(counts) - min(counts) <= 1
+
+
+@pytest.mark.java
+def test_as_java_does() -> None:
+    rng = random.Random(20240)
+    cases = [(rng.choice(list(ASSIGNORS)), random_group(rng)) for _ in range(600)]
+    sent = struct.pack(">i", len(cases)) + b"".join(encode(assignor, group) for assignor, group in cases)
+    received = memoryview(run_java(Path(__file__).with_name("AssignorOracle.java"), stdin=sent))
+    position = 0
+
+    def take(count: int) -> bytes:
+        nonlocal position
+        position += count
+        return bytes(received[position - count : position])
+
+    def take_int() -> int:
+        value: int = struct.unpack(">i", take(4))[0]
+        return value
+
+    for assignor, group in cases:
+        theirs: dict[str, list[TopicPartition]] = {}
+        for _ in range(take_int()):
+            member_id = take(struct.unpack(">H", take(2))[0]).decode()
+            theirs[member_id] = sorted(consumer_protocol.deserialize_assignment(take(take_int())).partitions)
+        ours = {
+            member_id: sorted(assignment.partitions)
+            for member_id, assignment in ASSIGNORS[assignor].assign(group.cluster, group.members).items()
+        }
+        assert ours == theirs, (assignor, group)
+    assert position == len(received)
+
+
+class TestLoading:
+    class Mine(RangeAssignor):
+        name = "mine"
+
+    @pytest.mark.parametrize(
+        ("value", "kind"),
+        [
+            ("range", RangeAssignor),
+            ("roundrobin", RoundRobinAssignor),
+            (RangeAssignor, RangeAssignor),
+            (Mine(), Mine),
+            ("pykclient.consumer.assignors.range_assignor.RangeAssignor", RangeAssignor),
+        ],
+    )
+    def test_what_stands_for_an_assignor(self, value: Any, kind: type) -> None:
+        (assignor,) = assignor_instances([value])
+        assert type(assignor) is kind
+
+    @pytest.mark.parametrize("value", ["rang", "no.such.module.Assignor", dict, 5, "pykclient.errors.KafkaError"])
+    def test_what_does_not(self, value: Any) -> None:
+        with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy"):
+            assignor_instances([value])
+
+    def test_names_must_differ(self) -> None:
+        with pytest.raises(ConfigError, match="two assignors"):
+            assignor_instances(["range", RangeAssignor])
