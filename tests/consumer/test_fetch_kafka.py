@@ -32,7 +32,8 @@ def consume(kafka: KafkaCluster, request: pytest.FixtureRequest) -> Consume:
     def make(
         *partitions: TopicPartition, bootstrap_servers: str | None = None, **config: Any
     ) -> KafkaConsumer[Any, Any]:
-        settings = {"auto_offset_reset": "earliest", **config}
+        # close() waits for the fetch that is under way, so that is short.
+        settings = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **config}
         consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
             bootstrap_servers=bootstrap_servers or kafka.bootstrap_servers, **settings
         )
@@ -298,6 +299,7 @@ def test_connection_cut_at_every_byte_of_an_answer(kafka: KafkaCluster, topic: s
             bootstrap_servers=kafka.proxied_bootstrap_servers,
             reconnect_backoff_ms=5,
             reconnect_backoff_max_ms=20,
+            retry_backoff_ms=5,
             fetch_max_wait_ms=100,
         )
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
