@@ -764,6 +764,32 @@ def test_a_metadata_response_without_brokers_is_tried_again() -> None:
     assert not metadata.fetch().is_bootstrap_configured
 
 
+def test_problems_in_metadata_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    f, _ = bootstrapped()
+    response = metadata_response(NODE)
+    lost = MetadataResponse.MetadataResponsePartition(
+        partition_index=4, error_code=errors.ListenerNotFoundError.code, replica_nodes=[], isr_nodes=[]
+    )
+    response.topics = [
+        MetadataResponse.MetadataResponseTopic(name="t", partitions=[lost]),
+        MetadataResponse.MetadataResponseTopic(name="secret", error_code=errors.TopicAuthorizationError.code),
+    ]
+    fetch_metadata(f, response)
+    assert "no listener of this kind, such as those of ['t-4']" in caplog.text
+    assert "{'secret': 'TopicAuthorizationError'}" in caplog.text
+
+
+def test_a_broker_too_old_for_metadata_is_fatal() -> None:
+    f, metadata = bootstrapped()
+    f.poll()
+    (request,) = f.selector.requests
+    f.selector.respond(request.node_id, api_versions({ApiKeys.METADATA: (0, 0)}))
+    f.poll()
+    f.poll()
+    with pytest.raises(UnsupportedVersionError):
+        metadata.maybe_throw_any_exception()
+
+
 def test_a_lost_connection_makes_metadata_due_after_its_backoff() -> None:
     f, metadata = bootstrapped()
     fetch_metadata(f, metadata_response(NODE))

@@ -116,6 +116,27 @@ def test_connect_send_and_receive(selector: Selector, server: Server) -> None:
     assert not selector.completed_sends
 
 
+class BlockingConnect(socket.socket):
+    """Connections stand at once, as some systems make them on the loopback interface."""
+
+    def connect_ex(self, address: object, /) -> int:
+        self.setblocking(True)
+        self.connect(address)  # type: ignore[arg-type]
+        self.setblocking(False)
+        return 0
+
+
+def test_a_connection_that_stands_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    selector = make()
+    monkeypatch.setattr(socket, "socket", BlockingConnect)
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    monkeypatch.undo()
+    selector.poll(60_000)
+    assert selector.connected == ["0"]
+    assert selector.is_channel_ready("0")
+    selector.close()
+
+
 def test_connected_is_told_once(selector: Selector, server: Server) -> None:
     selector.connect("0", server.address, 65536, 65536)
     server.accept()

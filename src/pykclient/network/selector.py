@@ -101,7 +101,6 @@ class Selector:
         self._rng = rng or random.Random()
         self._one_receive = config.one_receive_per_poll
         self._channels: dict[str, KafkaChannel] = {}
-        self._closing_channels: dict[str, KafkaChannel] = {}  # lost, but with frames that nobody took yet
         self._delayed_closes: dict[str, int] = {}  # connection id -> when to close it, oldest first
         self._explicitly_muted: set[str] = set()
         self._immediately_connected: set[str] = set()
@@ -167,8 +166,6 @@ class Selector:
     def _ensure_not_registered(self, id: str) -> None:
         if id in self._channels:
             raise IllegalStateError(f"there is a connection {id} already")
-        if id in self._closing_channels:
-            raise IllegalStateError(f"there is a connection {id} already, which is still being closed")
 
     @staticmethod
     def _configure(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None:
@@ -215,13 +212,8 @@ class Selector:
     def channels(self) -> list[KafkaChannel]:
         return list(self._channels.values())
 
-    def closing_channel(self, id: str) -> KafkaChannel | None:
-        return self._closing_channels.get(id)
-
     def lowest_priority_channel(self) -> KafkaChannel | None:
-        """The channel to close where there are too many: one that is closing, or the one idle for longest (KIP-612)."""
-        for channel in self._closing_channels.values():
-            return channel
+        """The channel to close where there are too many: the one idle for longest (KIP-612)."""
         oldest = None if self._idle_expiry is None else self._idle_expiry.oldest()
         if oldest is not None and oldest in self._channels:
             return self._channels[oldest]
@@ -231,22 +223,20 @@ class Selector:
 
     def mute(self, id: str) -> None:
         """Stop reading, until ``unmute``; memory that becomes free does not end it."""
-        channel = self._open_or_closing(id)
+        channel = self._open_channel(id)
         channel.muted = True
         self._explicitly_muted.add(id)
         self._buffered.discard(id)
-        if id in self._channels:
-            self._sync_interest(channel)
+        self._sync_interest(channel)
 
     def unmute(self, id: str) -> None:
-        channel = self._open_or_closing(id)
+        channel = self._open_channel(id)
         channel.muted = False
         self._explicitly_muted.discard(id)
-        if id in self._channels:
-            self._sync_interest(channel)
-            if channel.has_bytes_buffered:
-                self._buffered.add(id)
-                self._made_read_progress = True
+        self._sync_interest(channel)
+        if channel.has_bytes_buffered:
+            self._buffered.add(id)
+            self._made_read_progress = True
 
     def mute_all(self) -> None:
         for id in self._channels:
@@ -256,8 +246,8 @@ class Selector:
         for id in self._channels:
             self.unmute(id)
 
-    def _open_or_closing(self, id: str) -> KafkaChannel:
-        channel = self._channels.get(id) or self._closing_channels.get(id)
+    def _open_channel(self, id: str) -> KafkaChannel:
+        channel = self._channels.get(id)
         if channel is None:
             raise IllegalStateError(f"there is no connection {id}")
         return channel
@@ -267,11 +257,7 @@ class Selector:
     def send(self, send: NetworkSend) -> None:
         """Send on a channel that has nothing else to send; writes as much as the socket takes now."""
         id = send.destination_id
-        channel = self._channels.get(id)
-        if channel is None:
-            channel = self._open_or_closing(id)
-            self._failed_sends[id] = channel.state
-            return
+        channel = self._open_channel(id)
         channel.set_send(send)
         if not channel.ready:
             return
@@ -360,8 +346,6 @@ class Selector:
         self.completed_receives = []
         self.connected = []
         self.disconnected = {}
-        if self._closing_channels:
-            self._read_closing_channels()
         if self._failed_sends:
             self.disconnected.update(self._failed_sends)
             self._failed_sends.clear()
@@ -403,14 +387,12 @@ class Selector:
         id = channel.id
         if self._idle_expiry is not None:
             self._idle_expiry.update(id, now_ms)
-        writing = False
         try:
             if not channel.ready and not self._make_ready(channel, now_ms):
                 return
             if not channel.muted and (mask & _READ or channel.has_bytes_buffered):
                 self._read(channel)
             if channel.send is not None and mask & _WRITE:
-                writing = True
                 self._write(channel, self.completed_sends)
         except AuthenticationError as error:
             self.metrics.authentication_failed.record(1.0, now_ms)
@@ -420,7 +402,7 @@ class Selector:
             channel.state = channel.state.with_details(channel.describe(), error)
             # No more than debug: who reads ``disconnected`` has the cause, and knows how much it matters.
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
-            self._close(channel, notify=True, graceful=not writing)
+            self._close(channel, notify=True)
         else:
             if mask & _WRITE or channel.muted:
                 self._sync_interest(channel)
@@ -478,16 +460,12 @@ class Selector:
         if channel is not None:
             channel.state = channel.state.move_to(channel_state.LOCAL_CLOSE)
             self._close(channel, notify=False)
-        else:
-            channel = self._closing_channels.pop(id, None)
-            if channel is not None:
-                self._do_close(channel, notify=False)
 
-    def _close(self, channel: KafkaChannel, *, notify: bool, graceful: bool = False) -> None:
+    def _close(self, channel: KafkaChannel, *, notify: bool) -> None:
         """Stop watching a channel and close it.
 
-        A graceful close keeps it while it has frames that were received and not taken: a producer with acks=0 may send
-        and leave.
+        No frame is lost by this: reads take what is buffered before they look at the socket, so the end of a stream
+        shows only when all that came before it was handed out (a producer with acks=0 may send and leave).
         """
         id = channel.id
         if channel.registered:
@@ -497,38 +475,15 @@ class Selector:
             self.connected.remove(id)  # it failed in the same poll that connected it
         del self._channels[id]
         self._delayed_closes.pop(id, None)
-        if self._idle_expiry is not None:
-            self._idle_expiry.remove(id)
-        if graceful and channel.state.state == channel_state.READY and channel.has_frame:
-            self._closing_channels[id] = channel
-        else:
-            self._do_close(channel, notify=notify)
-
-    def _do_close(self, channel: KafkaChannel, *, notify: bool) -> None:
-        id = channel.id
         self._immediately_connected.discard(id)
         self._buffered.discard(id)
         self._explicitly_muted.discard(id)
+        if self._idle_expiry is not None:
+            self._idle_expiry.remove(id)
         channel.close()
         self.metrics.connection_closed.record()
         if notify:
             self.disconnected[id] = channel.state
-
-    def _read_closing_channels(self) -> None:
-        """Take a frame from each channel that is closing, and close those that have no more or failed to send."""
-        for id, channel in list(self._closing_channels.items()):
-            failed = self._failed_sends.pop(id, None) is not None
-            if not failed and id in self._explicitly_muted:
-                continue
-            frames: list[Frame] = []
-            if not failed and channel.has_frame:
-                with contextlib.suppress(ProtocolError):
-                    channel.read(frames, one=True)  # gives a frame that is there without touching the socket
-            if frames:
-                self.completed_receives.append(NetworkReceive(id, frames[0]))
-            else:
-                del self._closing_channels[id]
-                self._do_close(channel, notify=True)
 
     def _close_after_failed_authentication(self, channel: KafkaChannel, now_ms: int) -> None:
         delay_ms = self._config.failed_authentication_delay_ms
@@ -569,7 +524,7 @@ class Selector:
         if self._closed:
             return
         self._closed = True
-        for id in [*self._channels, *self._closing_channels]:
+        for id in list(self._channels):
             self.close_channel(id)
         self._selector.close()
         self._wake_reader.close()
