@@ -79,8 +79,7 @@ class KafkaCluster:
     def start(self, timeout_s: float = 60.0) -> None:
         """Start every broker, and wait until each answers and knows the others."""
         self.folder = Path(tempfile.mkdtemp(prefix="pykclient-kafka-"))
-        watch = [sys.executable, "-S", "-E", str(Path(__file__).with_name("watchdog.py")), str(self.folder)]
-        self._watchdog = subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
+        self._watchdog = start_watchdog(self.folder)
         assert self._watchdog.stdin is not None
         try:
             ids = range(1, self.size + 1)
@@ -337,6 +336,12 @@ _SETTINGS: dict[str, object] = {
 }
 
 
+def start_watchdog(folder: Path) -> subprocess.Popen[str]:
+    """A process that kills brokers and deletes ``folder`` when this one is gone. See watchdog.py."""
+    watch = [sys.executable, "-S", "-E", str(Path(__file__).with_name("watchdog.py")), str(folder)]
+    return subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
+
+
 def _listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{Broker.host}:{port}" for name, port in ports.items())
 
@@ -375,7 +380,7 @@ def _class_data() -> list[str]:
             if not archive.exists():
                 made = archive.with_suffix(".new")
                 with KafkaCluster(java_options=[f"-XX:ArchiveClassesAtExit={made}"]) as cluster:
-                    cluster.create_topic("any")
+                    cluster.brokers[1].state(["any"])  # creates the topic
                     cluster.brokers[1].stop()
                 made.rename(archive)
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
