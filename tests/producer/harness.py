@@ -41,7 +41,9 @@ def nodes(count: int) -> list[Node]:
 
 
 def snapshot(
-    partitions: Mapping[TopicPartition, int | None], node_count: int = 2, epochs: Mapping[TopicPartition, int] | None = None
+    partitions: Mapping[TopicPartition, int | None],
+    node_count: int = 2,
+    epochs: Mapping[TopicPartition, int] | None = None,
 ) -> MetadataSnapshot:
     """``partitions`` maps to the leader's id."""
     epochs = epochs or {}
@@ -143,14 +145,14 @@ class SenderHarness:
     ) -> None:
         self.clock = MockClock()
         log_context = LogContext()
-        self.metadata = ProducerMetadata(
-            0, 0, 300_000, 300_000, log_context, self.clock, rng=random.Random(1)
-        )
+        self.metadata = ProducerMetadata(0, 0, 300_000, 300_000, log_context, self.clock, rng=random.Random(1))
         self.client = MockClient(self.clock, self.metadata)
         self.manager = TransactionManager(log_context, RETRY_BACKOFF_MS) if idempotent else None
         self.pool = BufferPool(memory, batch_size, self.clock)
         self.accumulator = RecordAccumulator(
-            AccumulatorConfig(batch_size, compression, linger_ms, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, delivery_timeout_ms),
+            AccumulatorConfig(
+                batch_size, compression, linger_ms, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, delivery_timeout_ms
+            ),
             self.pool,
             self.clock,
             log_context,
@@ -159,7 +161,9 @@ class SenderHarness:
         )
         self.metrics = Metrics(clock=self.clock)
         self.sender = Sender(
-            SenderConfig(acks, retries, max_request_size, REQUEST_TIMEOUT_MS, RETRY_BACKOFF_MS, guarantee_message_order),
+            SenderConfig(
+                acks, retries, max_request_size, REQUEST_TIMEOUT_MS, RETRY_BACKOFF_MS, guarantee_message_order
+            ),
             self.client,
             self.metadata,
             self.accumulator,
@@ -219,9 +223,11 @@ class SenderHarness:
             for topic in message.topic_data:
                 for partition in topic.partition_data:
                     assert partition.records is not None
-                    for batch in MemoryRecords(bytes(partition.records)).batches():  # type: ignore[arg-type]
+                    for batch in MemoryRecords(bytes(partition.records)).batches():
                         batch.ensure_valid()
-                        sent.append((batch.producer_id, batch.producer_epoch, batch.base_sequence, len(batch.records())))
+                        sent.append(
+                            (batch.producer_id, batch.producer_epoch, batch.base_sequence, len(batch.records()))
+                        )
         return sent
 
     def drained(self, snapshot_: MetadataSnapshot | None = None) -> list[ProducerBatch]:

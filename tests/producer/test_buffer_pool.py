@@ -100,9 +100,14 @@ def test_first_come_first_served_even_for_a_large_request() -> None:
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
     parts = [pool.allocate(2, 0) for _ in range(5)]
     order: list[str] = []
-    large = run(lambda: (pool.allocate(8, FOREVER_MS), order.append("large")))
+
+    def allocate(size: int, name: str) -> None:
+        pool.allocate(size, FOREVER_MS)
+        order.append(name)
+
+    large = run(lambda: allocate(8, "large"))
     waiting(pool, 1)
-    small = run(lambda: (pool.allocate(2, FOREVER_MS), order.append("small")))
+    small = run(lambda: allocate(2, "small"))
     waiting(pool, 2)
     for part in parts[:3]:
         pool.deallocate(part, 2)

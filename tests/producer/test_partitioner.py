@@ -52,18 +52,22 @@ def test_the_remembered_hash_is_the_hash(key: bytes) -> None:
     assert murmur2_cached(key) == murmur2(key)
 
 
-@pytest.mark.parametrize("name", ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"])
+@pytest.mark.parametrize(
+    "name", ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]
+)
 def test_hashing_partitioners_equal_librdkafka(name: str) -> None:
     """Against its own mock brokers, whose topics have 4 partitions."""
     from confluent_kafka import Producer
 
     theirs: dict[bytes, int] = {}
+
+    def note(_error: Any, message: Any) -> None:
+        theirs[message.key()] = message.partition()
+
     producer = Producer({"test.mock.num.brokers": 1, "partitioner": name, "log_level": 0})
     for key in keys(60):
         if key:
-            producer.produce(
-                TOPIC, value=b"", key=key, on_delivery=lambda error, message, key=key: theirs.update({key: message.partition()})
-            )
+            producer.produce(TOPIC, value=b"", key=key, on_delivery=note)
     assert producer.flush(30) == 0
     partitions = producer.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
     ours = resolve_partitioner(name)
@@ -167,7 +171,12 @@ def test_javas_class_names_are_known() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("nonsense", "known are"), ("no.such.module", "cannot load"), (f"{__name__}.Missing", "cannot load"), (7, "cannot be called")],
+    [
+        ("nonsense", "known are"),
+        ("no.such.module", "cannot load"),
+        (f"{__name__}.Missing", "cannot load"),
+        (7, "cannot be called"),
+    ],
 )
 def test_what_is_no_partitioner(value: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):

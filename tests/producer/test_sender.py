@@ -55,6 +55,16 @@ def h() -> SenderHarness:
     return harness
 
 
+@pytest.fixture
+def warm(h: SenderHarness) -> SenderHarness:
+    """The broker has acknowledged sequence 0 of the partition, so that several batches may be in flight."""
+    h.append()
+    h.run_once()
+    h.respond(base_offset=0)
+    h.run_once()
+    return h
+
+
 def test_a_record_is_sent_and_acknowledged() -> None:
     h = SenderHarness(idempotent=False)
     seen: list[tuple[Exception | None, int]] = []
@@ -241,7 +251,9 @@ def test_a_batch_that_waits_too_long_expires_unsent() -> None:
     h.run_once()
     h.clock.advance(DELIVERY_TIMEOUT_MS)
     h.run_once()
-    with pytest.raises(KafkaTimeoutError, match=r"1 record\(s\) for orders-0 expired: the batch was not sent within 1.5 s"):
+    with pytest.raises(
+        KafkaTimeoutError, match=r"1 record\(s\) for orders-0 expired: the batch was not sent within 1.5 s"
+    ):
         future.get(0)
     assert h.pool.available_memory == h.pool.total_memory
 
@@ -284,8 +296,9 @@ def test_a_retried_batch_expires() -> None:
     assert h.manager.producer_id_and_epoch == (13, 1)
 
 
-def test_later_batches_settle_what_an_expired_one_left_open(h: SenderHarness) -> None:
+def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness) -> None:
     """The expired batch was written after all: the next one's success shows it, and nothing is numbered anew."""
+    h = warm
     first = h.append(value=b"1")
     h.run_once()
     h.clock.advance(DELIVERY_TIMEOUT_MS // 2)
@@ -305,7 +318,7 @@ def test_later_batches_settle_what_an_expired_one_left_open(h: SenderHarness) ->
     assert second.get(0).offset == 1
     assert h.manager is not None
     assert not h.manager.has_unresolved_sequences
-    assert h.sent_batches()[-1] == (13, 0, 2, 1)
+    assert h.sent_batches()[-1] == (13, 0, 3, 1)
     h.respond_to(h.requests()[-1], 0, 2)
     h.run_once()
     assert third.get(0).offset == 2
@@ -326,28 +339,49 @@ def test_one_in_flight_mutes_the_partition() -> None:
     assert h.client.in_flight_request_count() == 1
 
 
-def test_five_in_flight_that_all_fail_come_back_in_order(h: SenderHarness) -> None:
+def test_the_first_batch_of_a_partition_goes_alone(h: SenderHarness) -> None:
+    """KAFKA-14359: a broker that knows nothing of the producer would take the second batch if the first failed."""
+    first = h.append(value=b"1")
+    h.run_once()
+    second = h.append(value=b"2")
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 0, 1)]
+    h.respond(NOT_LEADER, -1)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 0, 1)]
+    h.respond(base_offset=0)
+    h.run_once(2)
+    h.respond(base_offset=1)
+    h.run_once()
+    assert (first.get(0).offset, second.get(0).offset) == (0, 1)
+
+
+def test_five_in_flight_that_all_fail_come_back_in_order(warm: SenderHarness) -> None:
+    h = warm
     futures = []
-    for index in range(5):
+    for index in range(1, 6):
         futures.append(h.append(value=b"%d" % index))
         h.run_once()
-    assert [batch[2] for batch in h.sent_batches()] == [0, 1, 2, 3, 4]
+    assert [batch[2] for batch in h.sent_batches()] == [1, 2, 3, 4, 5]
     requests = h.requests()
     h.respond_to(requests[0], NOT_LEADER, -1)
     for request in reversed(requests[1:]):
         h.respond_to(request, OUT_OF_ORDER, -1)
     h.run_once()
-    for index in range(5):
+    for index in range(1, 6):
         h.clock.advance(RETRY_BACKOFF_MS)
         h.run_once()
         # While it retries, one at a time, lowest sequence first.
         assert h.sent_batches() == [(13, 0, index, 1)]
         h.respond(base_offset=index)
         h.run_once()
-    assert [future.get(0).offset for future in futures] == [0, 1, 2, 3, 4]
+    assert [future.get(0).offset for future in futures] == [1, 2, 3, 4, 5]
 
 
-def test_a_gap_that_fills_needs_no_new_epoch(h: SenderHarness) -> None:
+def test_a_gap_that_fills_needs_no_new_epoch(warm: SenderHarness) -> None:
+    h = warm
     first, second = h.append(value=b"1"), None
     h.run_once()
     second = h.append(value=b"2")
@@ -355,12 +389,12 @@ def test_a_gap_that_fills_needs_no_new_epoch(h: SenderHarness) -> None:
     requests = h.requests()
     h.respond_to(requests[1], OUT_OF_ORDER, -1)
     h.run_once()
-    assert h.sent_batches() == [(13, 0, 0, 1)]
+    assert h.sent_batches() == [(13, 0, 1, 1)]
     h.respond_to(requests[0], 0, 10)
     h.run_once()
     h.clock.advance(RETRY_BACKOFF_MS)
     h.run_once()
-    assert h.sent_batches() == [(13, 0, 1, 1)]
+    assert h.sent_batches() == [(13, 0, 2, 1)]
     h.respond(base_offset=11)
     h.run_once()
     assert (first.get(0).offset, second.get(0).offset) == (10, 11)
@@ -430,7 +464,8 @@ def test_an_invalid_epoch_fails_the_batch_and_bumps(h: SenderHarness) -> None:
     assert h.sent_batches() == [(13, 1, 0, 1)]
 
 
-def test_a_refused_batch_leaves_no_gap(h: SenderHarness) -> None:
+def test_a_refused_batch_leaves_no_gap(warm: SenderHarness) -> None:
+    h = warm
     first = h.append(value=b"1")
     h.run_once()
     second = h.append(value=b"2")
@@ -486,7 +521,11 @@ def test_the_epoch_ends_and_a_new_id_is_asked_for() -> None:
 def test_a_batch_too_large_for_the_broker_is_split(idempotent: bool) -> None:
     CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
     h = SenderHarness(
-        idempotent=idempotent, compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response()
+        idempotent=idempotent,
+        compression=Compression.of("gzip"),
+        batch_size=1024,
+        linger_ms=0,
+        metadata=metadata_response(),
     )
     seen: list[tuple[Exception | None, int]] = []
     futures = [h.append(value=bytes([65 + index]) * 300, on_delivery=deliveries(seen)) for index in range(4)]

@@ -315,7 +315,7 @@ class KafkaProducer(Generic[K, V]):
             try:
                 metadata.await_update(version, max_block_ms - waited_ms)
             except KafkaTimeoutError:
-                raise self._no_metadata(topic, partition, count) from metadata.get_error(topic)
+                raise self._no_metadata(topic, partition, count)  # noqa: B904 - it has a cause of its own
             metadata.maybe_throw_exception_for_topic(topic)
             waited_ms = clock.now_ms() - start_ms
         self._parts.producer_metrics.record_metadata_wait(waited_ms)
@@ -330,7 +330,9 @@ class KafkaProducer(Generic[K, V]):
         broker_error = self._metadata.get_error(topic)
         reasons = [self._parts.client.connection_report(), "" if broker_error is None else repr(broker_error)]
         why = "; ".join(reason for reason in reasons if reason)
-        return KafkaTimeoutError(f"{text}: {why}" if why else f"{text} (max.block.ms)")
+        error = KafkaTimeoutError(f"{text}: {why}" if why else f"{text} (max.block.ms)")
+        error.__cause__ = broker_error
+        return error
 
     # --- failures ----------------------------------------------------------------------------------------------
 

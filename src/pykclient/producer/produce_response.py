@@ -229,9 +229,7 @@ class ProduceResponseHandler:
             self._split(batch, error)
         else:
             if self._can_retry(batch, error, response, now_ms):
-                self._log.warning(
-                    "%s for %s, trying again (%d tries left)", error, batch, self._retries - batch.attempts - 1
-                )
+                self._log.warning("%s: trying again after attempt %d: %s", batch, batch.attempts + 1, error)
                 self._reenqueue(batch, now_ms)
             elif isinstance(error, DuplicateSequenceError):
                 # Written by an earlier attempt, and so long ago that the broker forgot at which offset.
@@ -281,7 +279,7 @@ class ProduceResponseHandler:
 
     def _split(self, batch: ProducerBatch, error: Exception) -> None:
         """Compression came out worse than estimated: send the records as smaller batches (KIP-126)."""
-        self._log.warning("%s for %s, splitting it", error, batch)
+        self._log.warning("%s: splitting it: %s", batch, error)
         if self._transaction_manager is not None:
             self._transaction_manager.remove_in_flight_batch(batch)
         self._accumulator.split_and_reenqueue(batch)

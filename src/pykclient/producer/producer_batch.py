@@ -63,6 +63,7 @@ class ProducerBatch:
         "max_record_size",
         "produce_future",
         "record_count",
+        "retry_backoff_ms",
         "sequence_has_been_reset",
         "topic_partition",
     )
@@ -80,6 +81,7 @@ class ProducerBatch:
         self.record_count = 0
         self.max_record_size = 0
         self.attempts = 0
+        self.retry_backoff_ms = 0
         #: Whether it was sent before.
         self.in_retry = False
         #: Whether a request that carries it is with the network client, which then still reads its buffer.
@@ -217,8 +219,10 @@ class ProducerBatch:
         """Since it was made or, in a retry, since it was put back."""
         return max(0, now_ms - self.last_attempt_ms)
 
-    def reenqueued(self, now_ms: int) -> None:
+    def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
+        """It goes back to be sent again, not before ``retry_backoff_ms`` have passed."""
         self.attempts += 1
+        self.retry_backoff_ms = retry_backoff_ms
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self.in_retry = True
 

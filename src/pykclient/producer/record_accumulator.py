@@ -17,6 +17,7 @@ from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.txn_partition_map import NO_LAST_ACKED_SEQUENCE_NUMBER
 from pykclient.record import Compression, CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, NO_SEQUENCE, estimate_size_in_bytes_upper_bound
 from pykclient.types import Header, Node, TopicPartition
@@ -393,12 +394,12 @@ class RecordAccumulator:
                     result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, time_left_ms)
         info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(queues))
 
-    def _backoff_ms(self, batch: ProducerBatch, waited_ms: int) -> int:
+    @staticmethod
+    def _backoff_ms(batch: ProducerBatch, waited_ms: int) -> int:
         """How long a retried batch must wait in all, while it still has to; else 0."""
-        if batch.attempts == 0 or batch.has_leader_changed_for_the_ongoing_retry:
+        if batch.retry_backoff_ms <= waited_ms or batch.has_leader_changed_for_the_ongoing_retry:
             return 0
-        backoff_ms = self._retry_backoff.backoff(batch.attempts - 1)
-        return backoff_ms if waited_ms < backoff_ms else 0
+        return batch.retry_backoff_ms
 
     @property
     def has_undrained(self) -> bool:
@@ -476,9 +477,14 @@ class RecordAccumulator:
         if not manager.is_send_to_partition_allowed(topic_partition) or not manager.has_producer_id:
             return True
         if not first.has_sequence:
-            # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
-            stale = manager.has_stale_producer_id_and_epoch(topic_partition)
-            if stale and manager.has_inflight_batches(topic_partition):
+            if manager.has_inflight_batches(topic_partition) and (
+                # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
+                manager.has_stale_producer_id_and_epoch(topic_partition)
+                # The very first batch goes alone. A broker that knows nothing of this producer takes any sequence
+                # number: if the first batch failed and the second was taken, the first could never be written
+                # (KAFKA-14359, which the Java client lives with).
+                or manager.last_acked_sequence(topic_partition) == NO_LAST_ACKED_SEQUENCE_NUMBER
+            ):
                 return True
             # While it is unknown whether an expired batch was written, the next number is unknown.
             return manager.has_unresolved_sequence(topic_partition)
@@ -510,7 +516,8 @@ class RecordAccumulator:
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         """Put a batch back in front to be sent again; with idempotence, to its place by sequence."""
-        batch.reenqueued(now_ms)
+        # Drawn once: whoever asks in the same retry gets the same answer, although it has a random part.
+        batch.reenqueued(now_ms, self._retry_backoff.backoff(batch.attempts))
         queue = self._queue_of(batch.topic_partition)
         with queue.lock:
             self._insert_first(queue.batches, batch)

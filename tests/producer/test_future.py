@@ -1,0 +1,222 @@
+"""Waiting for records and hearing of them, from threads and from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import traceback
+
+import pytest
+
+from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NetworkError
+from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, failed_future
+from pykclient.types import RecordMetadata, TopicPartition
+from tests.support.wait import eventually
+
+TP = TopicPartition("orders", 3)
+ERROR = NetworkError("gone")
+
+
+def pending(index: int = 0) -> tuple[ProduceRequestResult, FutureRecordMetadata]:
+    result = ProduceRequestResult(TP)
+    return result, FutureRecordMetadata(result, index, 1000, 1, 2)
+
+
+def succeed(result: ProduceRequestResult, base_offset: int = 10, log_append_time_ms: int = -1) -> None:
+    result.set(base_offset, log_append_time_ms)
+    result.done()
+
+
+def fail(result: ProduceRequestResult) -> None:
+    result.set(-1, -1, lambda _index: ERROR)
+    result.done()
+
+
+def test_success() -> None:
+    result, future = pending(5)
+    assert (future.done(), future.is_done, future.succeeded(), future.failed()) == (False,) * 4
+    assert future.value is None
+    assert future.exception is None
+    succeed(result)
+    assert future.done()
+    assert future.succeeded()
+    assert future.get() == future.result(0) == future.value == RecordMetadata("orders", 3, TP, 15, 1000, 1, 2)
+    assert "succeeded" in repr(future)
+
+
+def test_the_brokers_time_and_a_missing_offset() -> None:
+    result, future = pending(5)
+    succeed(result, -1, 2000)
+    metadata = future.get(0)
+    assert (metadata.offset, metadata.has_offset, metadata.timestamp) == (-1, False, 2000)
+
+
+def test_failure() -> None:
+    result, future = pending()
+    fail(result)
+    assert future.failed()
+    assert not future.succeeded()
+    assert future.retriable()
+    assert future.exception is ERROR
+    for _ in range(3):
+        with pytest.raises(NetworkError) as caught:
+            future.get(0)
+    assert caught.value.__traceback__ is not None
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= 2  # raising it again does not pile up tracebacks
+
+
+def test_a_result_is_set_once() -> None:
+    result, _ = pending()
+    succeed(result)
+    with pytest.raises(IllegalStateError):
+        result.done()
+
+
+def test_the_bound_on_waiting() -> None:
+    _, future = pending()
+    with pytest.raises(KafkaTimeoutError, match=r"orders-3 was not acknowledged within 0\.01 s"):
+        future.get(0.01)
+
+
+def test_waiting_threads_are_woken() -> None:
+    result, future = pending()
+    got: list[int] = []
+    threads = [threading.Thread(target=lambda: got.append(future.get(10).offset), daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: result._condition is not None)
+    succeed(result)
+    for thread in threads:
+        thread.join(5)
+    assert got == [10] * 4
+
+
+def test_callbacks_in_the_order_of_records() -> None:
+    result, first = pending(0)
+    second = FutureRecordMetadata(result, 1, 1000, 1, 2)
+    heard: list[object] = []
+    second.add_callback(lambda *args, **kwargs: heard.append((args, kwargs)), "x", y=1)
+    first.add_callback(heard.append)
+    first.add_errback(lambda error: heard.append("never"))
+    second.add_both(heard.append)
+    first.add_done_callback(heard.append)
+    succeed(result)
+    assert heard == [first.value, first, (("x", second.value), {"y": 1}), second.value]
+    first.add_callback(heard.append)  # known already: at once
+    assert heard[-1] == first.value
+
+
+def test_errbacks() -> None:
+    result, future = pending()
+    heard: list[object] = []
+    future.add_errback(lambda *args: heard.append(args), "x").add_both(heard.append).add_callback(heard.append)
+    fail(result)
+    assert heard == [("x", ERROR), ERROR]
+
+
+def test_what_callbacks_raise_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    result, future = pending()
+    heard: list[object] = []
+
+    def bad(_value: object) -> None:
+        raise ValueError("application's")
+
+    for _ in range(3):
+        future.add_callback(bad)
+    future.add_callback(heard.append)
+    with caplog.at_level(logging.ERROR):
+        succeed(result)
+    assert len(heard) == 1
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+    assert "3 callbacks" in caplog.text
+
+
+def test_a_callback_may_ask_the_future() -> None:
+    result, future = pending()
+    heard: list[int] = []
+    future.add_done_callback(lambda done: heard.append(done.get(0).offset))
+    succeed(result)
+    assert heard == [10]
+
+
+def test_records_move_with_a_split_batch() -> None:
+    result = ProduceRequestResult(TP)
+    futures = [FutureRecordMetadata(result, index, 1000, 1, 2) for index in range(6)]
+    heard: list[int] = []
+    for future in futures:
+        future.add_callback(lambda metadata: heard.append(metadata.offset))
+    parts = [ProduceRequestResult(TP) for _ in range(3)]
+    result.split([(0, parts[0]), (2, parts[1]), (5, parts[2])])
+    assert not any(future.done() for future in futures)
+    assert not futures[0].failed()
+    deeper = [ProduceRequestResult(TP) for _ in range(2)]
+    parts[1].split([(0, deeper[0]), (1, deeper[1])])
+    succeed(parts[0], 10)
+    succeed(deeper[0], 20)
+    succeed(deeper[1], 30)
+    assert not futures[5].done()
+    succeed(parts[2], 40)
+    assert [future.get(0).offset for future in futures] == [10, 11, 20, 30, 31, 40] == heard
+    assert result.await_all_dependents(0)
+
+
+def test_a_thread_that_waits_goes_on_waiting_for_the_part() -> None:
+    result, future = pending(1)
+    got: list[int] = []
+    thread = threading.Thread(target=lambda: got.append(future.get(10).offset), daemon=True)
+    thread.start()
+    eventually(lambda: result._condition is not None)
+    part = ProduceRequestResult(TP)
+    result.split([(0, part)])
+    eventually(lambda: part._condition is not None)
+    succeed(part)
+    thread.join(5)
+    assert got == [11]
+
+
+def test_a_record_that_never_got_into_a_batch() -> None:
+    future = failed_future(TP, KafkaError("no"))
+    with pytest.raises(KafkaError, match="no"):
+        future.get(0)
+
+
+def test_await() -> None:
+    async def main() -> list[int]:
+        result, future = pending()
+        other_result, other = pending()
+        threading.Timer(0.05, lambda: succeed(result, 7)).start()
+        succeed(other_result, 8)
+        return [(await future).offset, (await other).offset, (await future).offset]
+
+    assert asyncio.run(main()) == [7, 8, 7]
+
+
+def test_await_raises_the_records_error() -> None:
+    async def main() -> None:
+        result, future = pending()
+        threading.Timer(0.02, lambda: fail(result)).start()
+        with pytest.raises(NetworkError):
+            await future
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_and_a_closed_loop_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    result, future = pending()
+    still_waiting, other = pending()
+
+    async def wait(what: FutureRecordMetadata) -> RecordMetadata:
+        return await what
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(wait(future), 0.01)
+        succeed(result)
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(wait(other), 0.01)
+
+    asyncio.run(main())
+    succeed(still_waiting)
+    assert not caplog.records

@@ -1,0 +1,522 @@
+"""When batches are made, due, drained, expired and put back (Java: RecordAccumulatorTest)."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
+from pykclient.errors import BufferExhaustedError, IllegalStateError, KafkaError
+from pykclient.log_context import LogContext
+from pykclient.network.metadata_snapshot import MetadataSnapshot
+from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.producer_batch import ABORTED, ProducerBatch
+from pykclient.producer.record_accumulator import AccumulatorConfig, AppendResult, RecordAccumulator
+from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords
+from pykclient.types import TopicPartition
+from tests.producer.harness import TOPIC, TP0, TP1, nodes, snapshot
+from tests.support.mock_clock import MockClock
+from tests.support.wait import eventually
+
+TP2 = TopicPartition(TOPIC, 2)
+LEADERS = {TP0: 0, TP1: 0, TP2: 1}
+VALUE = bytes(100)
+LINGER_MS = 10
+RETRY_BACKOFF_MS = 100
+DELIVERY_TIMEOUT_MS = 3200
+
+
+class Harness:
+    def __init__(
+        self,
+        *,
+        batch_size: int = 1024,
+        memory: int = 64 * 1024,
+        linger_ms: int = LINGER_MS,
+        compression: Compression = NO_COMPRESSION,
+        adaptive: bool = False,
+        availability_timeout_ms: int = 0,
+        manager: TransactionManager | None = None,
+        retry_backoff_max_ms: int = RETRY_BACKOFF_MS,
+    ) -> None:
+        self.clock = MockClock()
+        self.pool = BufferPool(memory, batch_size, self.clock)
+        config = AccumulatorConfig(
+            batch_size,
+            compression,
+            linger_ms,
+            RETRY_BACKOFF_MS,
+            retry_backoff_max_ms,
+            DELIVERY_TIMEOUT_MS,
+            adaptive,
+            availability_timeout_ms,
+        )
+        self.accumulator = RecordAccumulator(config, self.pool, self.clock, LogContext(), manager, random.Random(6))
+        self.snapshot = snapshot(LEADERS)
+
+    def append(self, partition: int | None = 0, value: bytes = VALUE, abort_on_new_batch: bool = False) -> AppendResult:
+        return self.accumulator.append(
+            TOPIC,
+            partition,
+            self.clock.wall_ms(),
+            b"key",
+            value,
+            (),
+            None,
+            1000,
+            self.snapshot.cluster,
+            abort_on_new_batch,
+        )
+
+    def future(self, partition: int = 0, value: bytes = VALUE) -> FutureRecordMetadata:
+        future, _, _ = self.append(partition, value)
+        assert future is not None
+        return future
+
+    def fill(self, partition: int = 0) -> int:
+        """Append until a second batch is begun; returns how many records are in the first."""
+        count = 0
+        while len(self.queue(partition)) < 2:
+            self.append(partition)
+            count += 1
+        return count - 1
+
+    def queue(self, partition: int = 0) -> list[ProducerBatch]:
+        queue = self.accumulator.get_queue(TOPIC, partition)
+        return [] if queue is None else list(queue.batches)
+
+    def ready(self, shot: MetadataSnapshot | None = None) -> set[int]:
+        return set(self.accumulator.ready(shot or self.snapshot, self.clock.now_ms()).ready_nodes)
+
+    def next_check_ms(self) -> int:
+        return self.accumulator.ready(self.snapshot, self.clock.now_ms()).next_ready_check_delay_ms
+
+    def drain(
+        self, node: int = 0, max_size: int = FOREVER_MS, shot: MetadataSnapshot | None = None
+    ) -> list[ProducerBatch]:
+        drained = self.accumulator.drain(shot or self.snapshot, [nodes(2)[node]], max_size, self.clock.now_ms())
+        return drained[node]
+
+
+def records_of(batch: ProducerBatch) -> int:
+    return sum(len(part.records()) for part in MemoryRecords(batch.records).batches())
+
+
+def test_a_full_batch_is_due_at_once() -> None:
+    h = Harness(linger_ms=10_000)
+    _, wake, _ = h.append()
+    assert wake  # there is a new batch
+    assert h.append()[1:] == (False, False)
+    assert h.ready() == set()
+    count = h.fill() + 2
+    assert h.ready() == {0}
+    (batch,) = h.drain()
+    assert batch.record_count == records_of(batch) == count
+    assert len(batch.records) <= 1024
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_record_larger_than_a_batch_gets_its_own(codec: str) -> None:
+    h = Harness(compression=Compression.of(codec))
+    h.append(value=random.Random(1).randbytes(2048))
+    h.append()
+    assert [batch.record_count for batch in h.queue()] == [1, 1]
+    (batch,) = h.drain()
+    assert records_of(batch) == 1
+    h.accumulator.complete_and_deallocate_batch(batch)
+
+
+def test_linger() -> None:
+    h = Harness()
+    h.append()
+    assert h.ready() == set()
+    assert h.next_check_ms() == LINGER_MS
+    h.clock.advance(LINGER_MS // 2)
+    assert h.next_check_ms() == LINGER_MS // 2
+    h.clock.advance(LINGER_MS // 2)
+    assert h.ready() == {0}
+
+
+def test_a_batch_per_partition_and_no_more_than_fits() -> None:
+    h = Harness(linger_ms=0)
+    for partition in (0, 1):
+        h.fill(partition)
+    drained = h.drain(max_size=1024)
+    assert [batch.topic_partition for batch in drained] == [TP0]
+    assert h.accumulator.has_due_rest
+    # The next round starts where the last one ended.
+    assert [batch.topic_partition for batch in h.drain(max_size=1024)] == [TP1]
+    assert {batch.topic_partition for batch in h.drain()} == {TP0, TP1}
+    assert not h.accumulator.has_due_rest
+
+
+def test_topics_without_a_leader_are_named() -> None:
+    h = Harness(linger_ms=0)
+    h.append()
+    result = h.accumulator.ready(snapshot({TP0: None}), h.clock.now_ms())
+    assert result.unknown_leader_topics == {TOPIC}
+    assert not result.ready_nodes
+
+
+def test_muted_partitions_are_neither_due_nor_drained() -> None:
+    h = Harness(linger_ms=0)
+    h.append()
+    h.accumulator.mute_partition(TP0)
+    assert h.ready() == set()
+    assert h.drain() == []
+    h.accumulator.unmute_partition(TP0)
+    assert h.ready() == {0}
+
+
+def test_memory_shortage_makes_everything_due() -> None:
+    h = Harness(memory=2048, linger_ms=10_000)
+    accumulator = RecordAccumulator(
+        AccumulatorConfig(1024, NO_COMPRESSION, 10_000, 1, 1, DELIVERY_TIMEOUT_MS),
+        pool := BufferPool(2048, 1024, SYSTEM_CLOCK),
+        SYSTEM_CLOCK,
+        LogContext(),
+    )
+    cluster = h.snapshot.cluster
+    for partition in (0, 1):
+        accumulator.append(TOPIC, partition, 1, None, b"v", (), None, 0, cluster)
+    assert not accumulator.ready(h.snapshot, SYSTEM_CLOCK.now_ms()).ready_nodes
+    thread = threading.Thread(
+        target=lambda: accumulator.append(TOPIC, 2, 1, None, b"v", (), None, 10_000, cluster), daemon=True
+    )
+    thread.start()
+    eventually(lambda: pool.queued == 1)
+    ready = accumulator.ready(h.snapshot, SYSTEM_CLOCK.now_ms()).ready_nodes
+    assert set(ready) == {0}
+    for batch in accumulator.drain(h.snapshot, ready.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms())[0]:
+        accumulator.complete_and_deallocate_batch(batch)
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_exhausted_memory_leaves_no_trace() -> None:
+    h = Harness(memory=1024)
+    h.append()
+    with pytest.raises(BufferExhaustedError):
+        h.append(partition=1)
+    assert h.queue(1) == []
+    assert not h.accumulator.appends_in_progress
+
+
+# --- retries ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_retried_batch_backs_off() -> None:
+    h = Harness(linger_ms=0)
+    h.append()
+    (batch,) = h.drain()
+    h.accumulator.reenqueue(batch, h.clock.now_ms())
+    assert h.ready() == set()
+    assert h.next_check_ms() == RETRY_BACKOFF_MS
+    assert h.drain() == []
+    h.append(partition=1)  # another partition of the node does not wait
+    assert h.ready() == {0}
+    assert [batch.topic_partition for batch in h.drain()] == [TP1]
+    h.clock.advance(RETRY_BACKOFF_MS)
+    assert h.drain() == [batch]
+    assert batch.in_retry
+
+
+def test_the_backoff_grows() -> None:
+    """KIP-580."""
+    h = Harness(linger_ms=0, retry_backoff_max_ms=1000)
+    h.append()
+    waited = []
+    for _ in range(6):
+        (batch,) = h.drain()
+        h.accumulator.reenqueue(batch, h.clock.now_ms())
+        start_ms = h.clock.now_ms()
+        while not h.ready():
+            h.clock.advance(5)
+        waited.append(h.clock.now_ms() - start_ms)
+    for wait, base in zip(waited, (100, 200, 400, 800, 1000, 1000), strict=True):
+        assert 0.8 * base <= wait <= min(1.2 * base, 1000) + 5
+
+
+def test_a_new_leader_needs_no_backoff() -> None:
+    h = Harness(linger_ms=0)
+    h.append()
+    (batch,) = h.drain(shot=snapshot(LEADERS, epochs={TP0: 1}))
+    h.accumulator.reenqueue(batch, h.clock.now_ms())
+    assert h.ready(snapshot(LEADERS, epochs={TP0: 1})) == set()
+    moved = snapshot({TP0: 1}, epochs={TP0: 2})
+    assert h.ready(moved) == {1}
+    assert h.drain(1, shot=moved) == [batch]
+
+
+def test_retried_batches_go_in_front_in_order() -> None:
+    h = Harness(linger_ms=0)
+    batches = []
+    for _ in range(3):
+        h.append()
+        batches += h.drain()
+    h.append()
+    for batch in reversed(batches):
+        h.accumulator.reenqueue(batch, h.clock.now_ms())
+    assert h.queue()[:3] == batches
+
+
+def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
+    manager = TransactionManager(LogContext(), RETRY_BACKOFF_MS)
+    manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
+    h = Harness(linger_ms=0, manager=manager)
+    h.append()
+    manager.handle_completed_batch(h.drain()[0], 0)
+    batches = []
+    for _ in range(4):
+        h.append()
+        batches += h.drain()
+    assert [batch.base_sequence for batch in batches] == [1, 2, 3, 4]
+    for index in (2, 0, 3, 1):
+        h.accumulator.reenqueue(batches[index], h.clock.now_ms())
+    assert h.queue() == batches
+    h.clock.advance(RETRY_BACKOFF_MS)
+    assert h.drain() == [batches[0]]
+    assert h.drain() == []  # until the first is answered
+    manager.handle_completed_batch(batches[0], 1)
+    assert h.drain() == [batches[1]]
+
+
+def test_a_batch_that_is_not_in_flight_cannot_go_back() -> None:
+    manager = TransactionManager(LogContext(), RETRY_BACKOFF_MS)
+    manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
+    h = Harness(linger_ms=0, manager=manager)
+    h.append()
+    (batch,) = h.drain()
+    manager.remove_in_flight_batch(batch)
+    with pytest.raises(IllegalStateError, match="not known as in flight"):
+        h.accumulator.reenqueue(batch, h.clock.now_ms())
+
+
+def test_nothing_is_drained_without_a_producer_id() -> None:
+    h = Harness(linger_ms=0, manager=TransactionManager(LogContext(), RETRY_BACKOFF_MS))
+    h.append()
+    assert h.ready() == {0}
+    assert h.drain() == []
+
+
+def test_a_blocked_partition_does_not_hold_up_the_others() -> None:
+    manager = TransactionManager(LogContext(), RETRY_BACKOFF_MS)
+    manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
+    h = Harness(linger_ms=0, manager=manager)
+    h.append()
+    (batch,) = h.drain()
+    manager.mark_sequence_unresolved(batch)
+    h.append()
+    h.append(partition=1)
+    assert [drained.topic_partition for drained in h.drain()] == [TP1]
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_expire_in_order_and_tell_when_the_next_will() -> None:
+    h = Harness()
+    first = h.future()
+    h.fill()
+    h.clock.advance(100)
+    h.append(partition=1)
+    h.clock.advance(DELIVERY_TIMEOUT_MS - 100)
+    h.accumulator.reset_next_batch_expiry_time()
+    expired = h.accumulator.expired_batches(h.clock.now_ms())
+    assert [batch.topic_partition for batch in expired] == [TP0, TP0]
+    assert h.accumulator.next_expiry_time_ms == h.clock.now_ms() + 100
+    assert not first.done()
+    assert h.queue(0) == []
+
+
+# --- flushing and closing --------------------------------------------------------------------------------------------
+
+
+def test_flush_makes_everything_due_and_waits_for_all_of_it() -> None:
+    h = Harness(linger_ms=10_000)
+    for partition in (0, 1, 2):
+        h.append(partition=partition)
+    h.accumulator.begin_flush()
+    assert h.ready() == {0, 1}
+    drained = h.drain(0) + h.drain(1)
+    assert len(drained) == 3
+    for offset, batch in enumerate(drained):
+        batch.complete(offset, -1)
+        h.accumulator.complete_and_deallocate_batch(batch)
+    assert h.accumulator.await_flush_completion(0)
+    assert not h.accumulator.flush_in_progress
+    h.append()
+    assert h.ready() == set()
+
+
+def test_flush_gives_up_in_time() -> None:
+    h = Harness()
+    h.append()
+    h.accumulator.begin_flush()
+    assert not h.accumulator.await_flush_completion(100)
+    assert not h.accumulator.flush_in_progress
+
+
+def test_flush_waits_for_what_a_batch_is_split_into() -> None:
+    h = Harness(linger_ms=0)
+    h.fill()
+    h.accumulator.begin_flush()
+    (big,) = h.drain()
+    (rest,) = h.drain()
+    for batch in (big, rest):
+        batch.max_record_size = 150
+    big.is_split_batch = True  # so that it is halved
+    assert h.accumulator.split_and_reenqueue(big) > 1
+    h.accumulator.complete_and_deallocate_batch(big)
+    rest.complete(0, -1)
+    h.accumulator.complete_and_deallocate_batch(rest)
+    assert h.accumulator.has_incomplete
+    done = threading.Event()
+    accumulator = h.accumulator
+
+    def wait() -> None:
+        accumulator._clock = SYSTEM_CLOCK
+        assert accumulator.await_flush_completion(10_000)
+        done.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while h.queue():
+        for batch in h.drain():
+            assert not done.is_set()
+            batch.complete(0, -1)
+            h.accumulator.complete_and_deallocate_batch(batch)
+    assert done.wait(5)
+
+
+def test_closing_makes_everything_due_and_takes_no_more() -> None:
+    h = Harness(linger_ms=10_000)
+    h.append()
+    h.accumulator.close()
+    assert h.ready() == {0}
+    for partition in (0, 1):
+        with pytest.raises(KafkaError, match="closed"):
+            h.append(partition=partition)
+
+
+def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
+    h = Harness(linger_ms=0)
+    drained_future, waiting = h.future(), h.future(1)
+    drained = h.drain()
+    drained[0].in_flight = True
+    later = h.future(2)
+    h.accumulator.close()
+    h.accumulator.abort_incomplete_batches()
+    for future in (drained_future, waiting, later):
+        assert "closed by force" in str(future.exception)
+    assert drained[0].final_state == ABORTED
+    assert h.pool.available_memory == h.pool.total_memory - 1024  # the network client may still be writing that one
+    drained[0].in_flight = False
+    h.accumulator.deallocate(drained[0])
+    assert h.pool.available_memory == h.pool.total_memory
+    assert not h.accumulator.has_undrained
+    assert not h.accumulator.has_incomplete
+
+
+def test_only_what_was_not_drained_can_be_aborted() -> None:
+    h = Harness(linger_ms=0)
+    sent = h.future()
+    h.drain()
+    unsent = h.future()
+    h.accumulator.abort_undrained_batches(KafkaError("enough"))
+    assert not sent.done()
+    assert str(unsent.exception) == "enough"
+
+
+# --- choosing partitions ---------------------------------------------------------------------------------------------
+
+
+def test_records_without_a_partition_fill_one_batch_after_the_other() -> None:
+    h = Harness(linger_ms=10_000)
+    for _ in range(300):
+        h.append(partition=None)
+    full = [batch for partition in range(3) for batch in h.queue(partition) if batch.is_full]
+    assert len(full) > 5
+    assert min(batch.record_count for batch in full) == max(batch.record_count for batch in full) == 8
+    assert all(h.queue(partition) for partition in range(3))
+
+
+def test_a_custom_partitioner_is_asked_again_before_a_new_batch() -> None:
+    h = Harness()
+    assert h.append(abort_on_new_batch=True) == (None, False, True)
+    assert h.queue() == []
+    h.append()
+    assert h.append(abort_on_new_batch=True)[2] is False
+
+
+def test_adaptive_partitioning_follows_queue_lengths() -> None:
+    """KIP-794."""
+    h = Harness(linger_ms=10_000, adaptive=True)
+    partitioner = None
+    for partition in (0, 1):
+        h.append(partition=partition)
+    h.ready()
+    partitioner = h.accumulator.built_in_partitioner(TOPIC)
+    assert partitioner.load_stats is None  # a partition has no queue yet
+    h.append(partition=2)
+    h.fill(0)
+    h.fill(0)
+    h.ready()
+    assert partitioner.load_stats is not None
+    assert partitioner.load_stats.sums == [1, 3, 5]
+
+
+def test_a_node_that_takes_nothing_loses_its_partitions() -> None:
+    h = Harness(linger_ms=10_000, adaptive=True, availability_timeout_ms=50)
+    for partition in (0, 1, 2):
+        h.append(partition=partition)
+    now_ms = h.clock.now_ms()
+    h.accumulator.update_node_latency_stats(0, now_ms, True)
+    h.accumulator.update_node_latency_stats(1, now_ms, True)
+    h.ready()
+    partitioner = h.accumulator.built_in_partitioner(TOPIC)
+    assert partitioner.load_stats is None
+    h.accumulator.update_node_latency_stats(0, now_ms + 51, False)
+    h.ready()
+    assert partitioner.load_stats is not None
+    assert partitioner.load_stats.ids == [2]
+    h.accumulator.update_node_latency_stats(0, now_ms + 60, True)
+    h.ready()
+    assert partitioner.load_stats is None
+
+
+def test_many_threads_lose_nothing() -> None:
+    accumulator = RecordAccumulator(
+        AccumulatorConfig(1024, NO_COMPRESSION, 0, 1, 1, DELIVERY_TIMEOUT_MS),
+        pool := BufferPool(8 * 1024, 1024, SYSTEM_CLOCK),
+        SYSTEM_CLOCK,
+        LogContext(),
+        rng=random.Random(2),
+    )
+    shot = snapshot(LEADERS)
+    futures: list[list[FutureRecordMetadata]] = [[] for _ in range(4)]
+
+    def work(mine: list[FutureRecordMetadata]) -> None:
+        for _ in range(500):
+            future, _, _ = accumulator.append(TOPIC, None, 1, None, VALUE, (), None, 20_000, shot.cluster)
+            assert future is not None
+            mine.append(future)
+
+    threads = [threading.Thread(target=work, args=(mine,), daemon=True) for mine in futures]
+    for thread in threads:
+        thread.start()
+    offsets = dict.fromkeys(LEADERS, 0)
+    while any(thread.is_alive() for thread in threads) or accumulator.has_undrained:
+        ready = accumulator.ready(shot, SYSTEM_CLOCK.now_ms())
+        for batches in accumulator.drain(shot, ready.ready_nodes.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms()).values():
+            for batch in batches:
+                batch.complete(offsets[batch.topic_partition], -1)
+                offsets[batch.topic_partition] += batch.record_count
+                accumulator.complete_and_deallocate_batch(batch)
+    seen = {(m.topic_partition, m.offset) for mine in futures for m in (future.get(0) for future in mine)}
+    assert len(seen) == sum(offsets.values()) == 2000
+    assert pool.available_memory == pool.total_memory
