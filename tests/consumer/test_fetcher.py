@@ -421,6 +421,20 @@ def test_close_ends_the_sessions() -> None:
     assert ended == [(123, -1)]
 
 
+def test_close_while_a_fetch_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=123)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}, session_id=123))
+    harness.client.prepare_response(fetch_response({}))
+    with caplog.at_level("INFO"):
+        harness.fetcher.close(harness.timer())
+    assert not caplog.records
+    assert not harness.fetcher.has_completed_fetches()
+
+
 def test_close_without_an_answer_ends_in_time() -> None:
     harness = Harness()
     harness.assign(TP0)

@@ -92,6 +92,11 @@ def test_only_a_valid_position_moves_on() -> None:
     assert state.position(TP0) == FetchPosition(6, 1, LEADER)
 
 
+def test_positions_in_logs() -> None:
+    assert str(FetchPosition(7)) == "7"
+    assert str(FetchPosition(7, 2, LEADER)) == "7 (after epoch 2 led by node 1 in epoch 5)"
+
+
 # --- subscriptions ---------------------------------------------------------------------------------------------------
 
 

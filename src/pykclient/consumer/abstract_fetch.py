@@ -73,6 +73,7 @@ class AbstractFetch:
         # As they were when a node was last told everything: those of its session are the same since.
         self._topic_ids_of_node: dict[int, Mapping[str, UUID]] = {}
         self._checked_replicas = (-1, -1)
+        self._sessions_end = False
 
     def is_unavailable(self, node: Node) -> bool:
         """Whether a request to ``node`` would fail at once, as its connection was lost a moment ago."""
@@ -169,6 +170,7 @@ class AbstractFetch:
 
     def prepare_close_fetch_session_requests(self) -> dict[Node, FetchRequestData]:
         """Requests that end the sessions, so that brokers have room for others."""
+        self._sessions_end = True
         cluster = self._metadata.fetch()
         requests: dict[Node, FetchRequestData] = {}
         for node_id, handler in self._session_handlers.items():
@@ -188,6 +190,8 @@ class AbstractFetch:
     def handle_fetch_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
         """Buffer what the answer brought, one CompletedFetch per partition."""
         try:
+            if self._sessions_end:
+                return  # the answer to a fetch that was under way: its session is at another point already
             handler = self._session_handlers[node.id]
             body: FetchResponse = response.response_body
             partitions = handler.handle_response(body, response.api_version)

@@ -58,7 +58,15 @@ class FetchPosition(NamedTuple):
     current_leader: LeaderAndEpoch = NO_LEADER_OR_EPOCH
 
     def __str__(self) -> str:
-        return f"{self.offset} (epoch {self.offset_epoch}, leader {self.current_leader})"
+        leader, leader_epoch = self.current_leader
+        known = []
+        if self.offset_epoch is not None:
+            known.append(f"after epoch {self.offset_epoch}")
+        if leader is not None:
+            known.append(f"led by node {leader.id}")
+        if leader_epoch is not None:
+            known.append(f"in epoch {leader_epoch}")
+        return f"{self.offset} ({' '.join(known)})" if known else str(self.offset)
 
 
 class LogTruncation(NamedTuple):
