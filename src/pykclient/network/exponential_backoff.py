@@ -27,10 +27,6 @@ class ExponentialBackoff:
         # The largest useful exponent: more attempts than this must not overflow the power.
         self._exp_max = math.log(max_ms / max(initial_ms, 1)) / math.log(multiplier) if max_ms > initial_ms else 0.0
 
-    @property
-    def initial_ms(self) -> int:
-        return self._initial_ms
-
     def backoff(self, attempts: int) -> int:
         """Milliseconds to wait after ``attempts`` earlier failures (0 for the first)."""
         if self._exp_max == 0:

@@ -71,11 +71,6 @@ class KafkaChannel:
         return self._transport.has_bytes_buffered or self._reader.has_frame
 
     @property
-    def has_frame(self) -> bool:
-        """Whether a whole frame has come and was not taken."""
-        return self._reader.has_frame
-
-    @property
     def waits_for_memory(self) -> bool:
         return self._reader.waits_for_memory
 
