@@ -11,12 +11,13 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.client_request import ClientRequest
 from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
+from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import SenderMetrics
-from pykclient.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse

@@ -11,10 +11,11 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.errors import BufferExhaustedError, IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.metadata_snapshot import MetadataSnapshot
+from pykclient.producer.accumulator_state import AccumulatorConfig, AppendResult
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.producer_batch import ABORTED, ProducerBatch
-from pykclient.producer.record_accumulator import AccumulatorConfig, AppendResult, RecordAccumulator
+from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords
 from pykclient.types import TopicPartition

@@ -14,6 +14,7 @@ from pykclient.metrics.stats import Avg, Max
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ClusterResourceListeners
+from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner
@@ -25,7 +26,7 @@ from pykclient.producer.producer_metrics import (
     SenderMetrics,
     register_buffer_pool_gauges,
 )
-from pykclient.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.record import Compression

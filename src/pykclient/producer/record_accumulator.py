@@ -13,12 +13,20 @@ from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.producer.accumulator_state import (
+    AccumulatorConfig,
+    AppendResult,
+    NodeLatencyStats,
+    PartitionQueue,
+    ReadyCheckResult,
+    TopicInfo,
+)
 from pykclient.producer.buffer_pool import BufferPool
-from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
+from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.txn_partition_map import NO_LAST_ACKED_SEQUENCE_NUMBER
-from pykclient.record import Compression, CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
+from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, NO_SEQUENCE, estimate_size_in_bytes_upper_bound
 from pykclient.types import Header, Node, TopicPartition
 
@@ -29,91 +37,6 @@ if TYPE_CHECKING:
 
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
-
-#: The future; whether the sender has something new to see to; whether the record was not appended, because it would
-#: have begun a new batch and the caller wanted to choose its partition again in that case. A plain tuple, as it is
-#: made once a record.
-AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
-
-
-class AccumulatorConfig:
-    """The settings of a RecordAccumulator; times in milliseconds."""
-
-    __slots__ = (
-        "batch_size",
-        "compression",
-        "delivery_timeout_ms",
-        "enable_adaptive_partitioning",
-        "linger_ms",
-        "partition_availability_timeout_ms",
-        "retry_backoff_max_ms",
-        "retry_backoff_ms",
-    )
-
-    def __init__(
-        self,
-        batch_size: int,
-        compression: Compression,
-        linger_ms: int,
-        retry_backoff_ms: int,
-        retry_backoff_max_ms: int,
-        delivery_timeout_ms: int,
-        enable_adaptive_partitioning: bool = False,
-        partition_availability_timeout_ms: int = 0,
-    ) -> None:
-        self.batch_size = batch_size
-        self.compression = compression
-        self.linger_ms = linger_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        self.retry_backoff_max_ms = retry_backoff_max_ms
-        self.delivery_timeout_ms = delivery_timeout_ms
-        self.enable_adaptive_partitioning = enable_adaptive_partitioning
-        self.partition_availability_timeout_ms = partition_availability_timeout_ms
-
-
-class PartitionQueue:
-    """The batches of one partition, oldest first; only the last may be open."""
-
-    __slots__ = ("batches", "lock", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.lock = threading.Lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
-        self.batches: deque[ProducerBatch] = deque()
-
-    def all_batches_full(self) -> bool:
-        return not self.batches or self.batches[-1].is_full
-
-
-class TopicInfo:
-    """A topic's partitioner and queues. ``queues`` is replaced whole when a partition joins: readers need no lock."""
-
-    __slots__ = ("partitioner", "queues")
-
-    def __init__(self, partitioner: BuiltInPartitioner) -> None:
-        self.partitioner = partitioner
-        self.queues: dict[int, PartitionQueue] = {}
-
-
-class NodeLatencyStats:
-    """When a node last had data to send, and when it last could take it (``now_ms``)."""
-
-    __slots__ = ("drain_time_ms", "ready_time_ms")
-
-    def __init__(self, now_ms: int) -> None:
-        self.ready_time_ms = now_ms
-        self.drain_time_ms = now_ms
-
-
-class ReadyCheckResult:
-    """Nodes that a batch is due for, when to look again for others, and topics that lack a leader."""
-
-    __slots__ = ("next_ready_check_delay_ms", "ready_nodes", "unknown_leader_topics")
-
-    def __init__(self) -> None:
-        self.ready_nodes: dict[int, Node] = {}
-        self.next_ready_check_delay_ms = FOREVER_MS
-        self.unknown_leader_topics: set[str] = set()
 
 
 class RecordAccumulator:

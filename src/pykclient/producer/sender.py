@@ -11,11 +11,12 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.kafka_client import KafkaClient
+from pykclient.producer.accumulator_state import ReadyCheckResult
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import SenderMetrics
-from pykclient.producer.record_accumulator import ReadyCheckResult, RecordAccumulator
+from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.types import TopicPartition
 
