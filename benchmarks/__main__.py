@@ -100,7 +100,7 @@ def main() -> None:
     kinds = ["produce", "consume", "latency", "idle-producer", "idle-consumer"]
     parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
     arguments = parser.parse_args()
-    with KafkaCluster(brokers=1) as cluster:
+    with KafkaCluster(brokers=1, throughput=True) as cluster:
         measure(arguments, cluster)
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--every", type=int, default=1_000_000)
     arguments = parser.parse_args()
-    with KafkaCluster(brokers=1) as cluster:
+    with KafkaCluster(brokers=1, throughput=True) as cluster:
         cluster.create_topic("soak", 3)
         produce(cluster.bootstrap_servers, "soak", arguments.records, arguments.every)
         consume(cluster.bootstrap_servers, "soak", arguments.records, arguments.every)

@@ -44,9 +44,7 @@ class MetadataUpdater(Protocol):
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None: ...
 
-    def handle_successful_response(
-        self, correlation_id: int, version: int, now_ms: int, response: MetadataResponse
-    ) -> None: ...
+    def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None: ...
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
         """Whether there was no metadata for ``trigger_ms``, or a broker asked to start again (KIP-1102)."""
@@ -87,9 +85,7 @@ class ManualMetadataUpdater:
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
         """No request is ever sent."""
 
-    def handle_successful_response(
-        self, correlation_id: int, version: int, now_ms: int, response: MetadataResponse
-    ) -> None:
+    def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None:
         """No request is ever sent."""
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:  # noqa: ARG002
@@ -100,6 +96,40 @@ class ManualMetadataUpdater:
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+#: A topic that is being made, or whose leader is being elected, is back within this; a complaint would be noise.
+_GRACE_MS = 2000
+
+
+class TopicErrorLog:
+    """Which errors of topics are worth a warning: those that stay, and each only once. Thread: owner."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[str, int | None]] = {}  # topic -> its error, and since when; None once told
+
+    def news(self, response: MetadataResponse, now_ms: int) -> dict[str, str]:
+        """The errors by topic that should be told now."""
+        news: dict[str, str] = {}
+        for topic in response.topics:
+            name = topic.name or str(topic.topic_id)
+            error = errors.for_code(topic.error_code)
+            if error is None:
+                self._since.pop(name, None)
+                continue
+            what = type(error).__name__
+            known, since_ms = self._since.get(name, (what, now_ms))
+            if known != what:
+                since_ms = now_ms
+            if since_ms is not None and (
+                now_ms - since_ms >= _GRACE_MS or not isinstance(error, errors.RetriableError)
+            ):
+                news[name] = what
+                since_ms = None
+            self._since[name] = (what, since_ms)
+        return news
 
 
 class DefaultMetadataUpdater:
@@ -113,6 +143,7 @@ class DefaultMetadataUpdater:
         "_metadata",
         "_rebootstrap",
         "_request_timeout_ms",
+        "_topic_errors",
     )
 
     def __init__(
@@ -129,6 +160,7 @@ class DefaultMetadataUpdater:
         self._rebootstrap = rebootstrap  # metadata.recovery.strategy=rebootstrap
         self._log = log_context.logger(__name__)
         self._in_progress: MetadataRequestAndVersion | None = None
+        self._topic_errors = TopicErrorLog()
         self._attempt_start_ms: int | None = None  # since when metadata is wanted and does not come
 
     def fetch_nodes(self) -> Sequence[Node]:
@@ -200,11 +232,9 @@ class DefaultMetadataUpdater:
         self._metadata.failed_update(now_ms)
         self._in_progress = None
 
-    def handle_successful_response(
-        self, correlation_id: int, version: int, now_ms: int, response: MetadataResponse
-    ) -> None:
+    def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None:
         in_progress, self._in_progress = self._in_progress, None
-        self._log_problems(correlation_id, response)
+        self._log_problems(response, now_ms)
         if self._rebootstrap and response.error_code == _REBOOTSTRAP_REQUIRED:
             self._log.info("A broker asks to start again from the bootstrap servers")
             self._attempt_start_ms = -FOREVER_MS
@@ -219,7 +249,7 @@ class DefaultMetadataUpdater:
             self._attempt_start_ms = None
             self._metadata.update(in_progress.request_version, response, in_progress.is_partial_update, now_ms)
 
-    def _log_problems(self, correlation_id: int, response: MetadataResponse) -> None:
+    def _log_problems(self, response: MetadataResponse, now_ms: int) -> None:
         missing = [
             f"{topic.name}-{partition.partition_index}"
             for topic in response.topics
@@ -232,13 +262,9 @@ class DefaultMetadataUpdater:
                 len(missing),
                 missing[:10],
             )
-        topic_errors = {
-            topic.name or str(topic.topic_id): type(errors.for_code(topic.error_code)).__name__
-            for topic in response.topics
-            if topic.error_code
-        }
+        topic_errors = self._topic_errors.news(response, now_ms)
         if topic_errors:
-            self._log.warning("Metadata response %d has errors that may pass: %s", correlation_id, topic_errors)
+            self._log.warning("There is no metadata of %d topic(s): %s", len(topic_errors), topic_errors)
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
         return self._attempt_start_ms is not None and now_ms - self._attempt_start_ms > trigger_ms

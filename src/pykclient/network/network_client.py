@@ -368,9 +368,7 @@ class NetworkClient:
             if not in_flight.is_internal:
                 responses.append(in_flight.response(now_ms, body))
             elif isinstance(body, MetadataResponse):
-                self._updater.handle_successful_response(
-                    in_flight.request.correlation_id, in_flight.api_version, now_ms, body
-                )
+                self._updater.handle_successful_response(in_flight.api_version, now_ms, body)
             elif isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, in_flight, body, now_ms)
 
