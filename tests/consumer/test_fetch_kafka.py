@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
@@ -329,6 +329,66 @@ def test_broker_that_does_not_answer(kafka_cluster: KafkaCluster, topic: str, co
         assert [record.offset for record in take(consumer, 10, 60)] == list(range(10, 20))
     finally:
         kafka_cluster.brokers[1].resume()
+
+
+@pytest.mark.slow
+def test_compacted_topic(topic: str, consume: Consume) -> None:
+    """Gaps within batches, batches that are empty, and an end that was compacted away."""
+    with KafkaCluster(1, {"log.cleaner.backoff.ms": 100}) as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic(
+            topic,
+            config={
+                "cleanup.policy": "compact",
+                "segment.ms": 200,
+                "min.cleanable.dirty.ratio": 0.001,
+                "delete.retention.ms": 0,
+            },
+        )
+        tp = TopicPartition(topic, 0)
+        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
+        for number in range(20):
+            for key in range(number % 3, 50, 2):
+                # Every third round deletes, in the end all keys above 40.
+                value = None if number % 3 == 2 or (number > 15 and key > 40) else b"%d" % number
+                producer.produce(topic, value, key=b"%d" % key)
+            producer.flush(10)
+        end = consume(tp, bootstrap_servers=servers).end_offsets([tp])[tp]
+
+        def compacted() -> bool:
+            producer.produce(topic, b"x", key=b"roll")  # a new segment begins with a record that finds the old one old
+            producer.flush(10)
+            consumer = consume(tp, bootstrap_servers=servers)
+            offsets = [record.offset for record in take(consumer, 1)]
+            consumer.close()
+            return bool(offsets) and offsets[0] > 0
+
+        eventually(compacted, 60, every_s=0.3)
+
+        def theirs() -> list[Any]:
+            consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "enable.partition.eof": True})
+            consumer.assign([TheirPartition(topic, 0, 0)])
+            read = []
+            while (message := consumer.poll(10)) is not None and message.error() is None:
+                read.append((message.offset(), message.key(), message.value()))
+            consumer.close()
+            return read
+
+        def ours(max_poll_records: int) -> list[Any]:
+            consumer = consume(tp, bootstrap_servers=servers, max_poll_records=max_poll_records)
+            end = consumer.end_offsets([tp])[tp]
+            read = []
+            while consumer.position(tp) < end:
+                records = consumer.poll(timeout_ms=1000).get(tp, ())
+                read += [(record.offset, record.key, record.value) for record in records]
+            consumer.close()
+            return read
+
+        def same() -> bool:  # once the cleaner has come to rest
+            read = theirs()
+            return len(read) < end and read == ours(1) == ours(500)
+
+        eventually(same, 60)
 
 
 # --- three brokers ----------------------------------------------------------------------------------------------------
