@@ -328,7 +328,7 @@ class OffsetFetcher:
                 break
         if remaining:
             names = ", ".join(map(str, sorted(remaining)))
-            reason = last_error or self._client.connection_report() or "no answer"
+            reason = self._client.connection_report() or last_error or "no answer"
             raise KafkaTimeoutError(f"no offsets of {names} within {timer.timeout_ms} ms: {reason}") from last_error
         return found
 

@@ -66,13 +66,13 @@ class TopicMetadataFetcher:
                         raise last_error
             else:
                 # Without a poll no connection would ever come about.
-                self._client.poll_no_wakeup()
+                self._client.poll(timer, lambda: False)
             timer.update()
             if timer.expired:
                 break
             timer.sleep_ms(self._backoff.backoff(attempts))
             attempts += 1
-        reason = last_error or self._client.connection_report() or "no broker answered"
+        reason = self._client.connection_report() or last_error or "no broker answered"
         raise KafkaTimeoutError(f"no metadata of {what} within {timer.timeout_ms} ms: {reason}") from last_error
 
 
