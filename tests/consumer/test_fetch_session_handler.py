@@ -23,6 +23,7 @@ from pykclient.consumer.fetch_session_handler import (
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
+from pykclient.protocol.wire import Reader, Writer
 from pykclient.types import TopicPartition
 from tests.consumer.responses import fetch_response, partition_data, topic_id
 
@@ -295,3 +296,32 @@ class SessionMachine(RuleBasedStateMachine):
 
 TestSessions = SessionMachine.TestCase
 TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+# --- on the wire ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(FetchRequest.VERSIONS[0], LATEST + 1))
+def test_requests_can_be_written_in_every_version(version: int) -> None:
+    """Brokers before 1.1 have no sessions, those before 2.3 no epochs, before 2.4 no racks: all this is left out."""
+    handler = FetchSessionHandler(LogContext(), 1)
+    config = FetchConfig(client_rack_id="r1", isolation_level=1)
+    partitions = {A0: wanted(A0, 5)._replace(current_leader_epoch=3), B0: wanted(B0)}
+    requests = [handler.build(partitions)]
+    if version >= 7:
+        answer(handler, A0, B0, version=version)
+        requests.append(handler.build({A0: wanted(A0, 6)}))
+    for data in requests:
+        request = FetchRequestBuilder(config, data).build(version)
+        writer = Writer()
+        request.write(writer, version)
+        read = FetchRequest.read(Reader(b"".join(map(bytes, writer.buffers()))), version)
+        assert [partition.fetch_offset for topic in read.topics for partition in topic.partitions] == [
+            partition.fetch_offset for topic in request.topics for partition in topic.partitions
+        ]
+        assert (read.isolation_level, read.max_wait_ms, read.replica_id) == (1, 500, -1)
+        if version >= 7:
+            assert (read.session_id, read.session_epoch) == data.metadata
+            assert len(read.forgotten_topics_data) == len(data.to_forget)
+        if version >= 11:
+            assert read.rack_id == "r1"

@@ -8,6 +8,8 @@ import pytest
 
 from pykclient import errors
 from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.offset_fetcher_utils import list_offsets_builder
+from pykclient.consumer.offsets_for_leader_epoch_client import prepare_request
 from pykclient.errors import (
     KafkaTimeoutError,
     LogTruncationError,
@@ -16,7 +18,10 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.metadata import LeaderAndEpoch
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
+from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from pykclient.protocol.wire import Reader, Writer
 from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from tests.consumer.harness import TOPIC, TP0, TP1, Harness
 from tests.consumer.responses import epoch_response, list_offsets_response, metadata_response
@@ -387,3 +392,29 @@ def test_current_lag_is_asked_for_again_after_a_failure() -> None:
     assert harness.offsets.current_lag(TP0) is None
     harness.poll()
     assert len(harness.client.requests) == 1
+
+
+# --- on the wire ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_list_offsets_can_be_written_in_every_version(isolation_level: int) -> None:
+    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, current_leader_epoch=3, timestamp=1000)
+    builder = list_offsets_builder({TP0: partition}, isolation_level, True, 30_000)
+    assert builder.oldest_allowed_version == max(ListOffsetsRequest.VERSIONS[0], 1 + isolation_level)
+    for version in range(builder.oldest_allowed_version, builder.latest_allowed_version + 1):
+        writer = Writer()
+        builder.build(version).write(writer, version)
+        read = ListOffsetsRequest.read(Reader(b"".join(map(bytes, writer.buffers()))), version)
+        assert read.topics[0].partitions[0].timestamp == 1000
+        assert read.isolation_level == (isolation_level if version >= 2 else 0)
+
+
+def test_epochs_can_be_asked_for_in_every_version() -> None:
+    builder = prepare_request({TP0: FetchPosition(10, 3, LeaderAndEpoch(None, 4)), TP1: FetchPosition(10)})
+    for version in range(builder.oldest_allowed_version, builder.latest_allowed_version + 1):
+        writer = Writer()
+        builder.build(version).write(writer, version)
+        read = OffsetForLeaderEpochRequest.read(Reader(b"".join(map(bytes, writer.buffers()))), version)
+        [partition] = read.topics[0].partitions
+        assert (partition.leader_epoch, partition.current_leader_epoch, read.replica_id) == (3, 4, -1)
