@@ -12,8 +12,9 @@ from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch import Fetch
-from pykclient.consumer.fetch_config import FetchConfig, isolation_level
+from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetch_parts import FetchParts
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.fetcher import Fetcher
 from pykclient.consumer.offset_fetcher import OffsetFetcher
@@ -59,28 +60,10 @@ class Harness:
         self.api_versions = ApiVersions()
         for node_id in range(brokers):
             self.api_versions.update(str(node_id), NodeApiVersions.create())
-        self.fetcher = Fetcher(
-            log_context,
-            self.network,
-            self.metadata,
-            self.subscriptions,
-            FetchConfig.from_config(self.config),
-            deserializers or Deserializers(),
-            self.metrics_manager,
-            self.clock,
-            self.api_versions,
-        )
-        self.offsets = OffsetFetcher(
-            log_context,
-            self.network,
-            self.metadata,
-            self.subscriptions,
-            self.clock,
-            100,
-            30_000,
-            isolation_level(self.config.get_str("isolation.level")),
-            self.api_versions,
-        )
+        parts = FetchParts(log_context, self.network, self.metadata, self.subscriptions, self.clock, self.api_versions)
+        fetch_config = FetchConfig.from_config(self.config)
+        self.fetcher = Fetcher(parts, fetch_config, deserializers or Deserializers(), self.metrics_manager)
+        self.offsets = OffsetFetcher(parts, 100, 30_000, fetch_config.isolation_level)
 
     def timer(self, timeout_ms: int = 1000) -> Timer:
         return Timer(self.clock, timeout_ms)

@@ -25,14 +25,10 @@ from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import FetchPosition
-    from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.log_context import LogContext
-    from pykclient.network.api_versions import ApiVersions
     from pykclient.network.client_request import ClientResponse
     from pykclient.protocol.messages.fetch import FetchResponse
 
@@ -49,25 +45,21 @@ class AbstractFetch:
 
     def __init__(
         self,
-        log_context: LogContext,
-        metadata: ConsumerMetadata,
-        subscriptions: SubscriptionState,
+        parts: FetchParts,
         fetch_config: FetchConfig,
         fetch_buffer: FetchBuffer,
         metrics_manager: FetchMetricsManager,
-        clock: Clock,
-        api_versions: ApiVersions,
     ) -> None:
-        self._log = log_context.logger(__name__)
-        self._completed_fetch_log = log_context.logger(CompletedFetch.__module__)
-        self._log_context = log_context
-        self._metadata = metadata
-        self._subscriptions = subscriptions
+        self._log = parts.log_context.logger(__name__)
+        self._completed_fetch_log = parts.log_context.logger(CompletedFetch.__module__)
+        self._log_context = parts.log_context
+        self._metadata = parts.metadata
+        self._subscriptions = parts.subscriptions
+        self._clock = parts.clock
+        self._api_versions = parts.api_versions
         self._config = fetch_config
         self._fetch_buffer = fetch_buffer
         self._metrics_manager = metrics_manager
-        self._clock = clock
-        self._api_versions = api_versions
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
         # As they were when a node was last told everything: those of its session are the same since.

@@ -23,6 +23,7 @@ from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalance
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetch_parts import FetchParts
 from pykclient.consumer.fetcher import Fetcher
 from pykclient.consumer.handout import Handout
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
@@ -75,7 +76,7 @@ class ConsumerComponents:
             self.log_context, AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
         )
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
-        api_versions = ApiVersions()
+        self.api_versions = api_versions = ApiVersions()
         fetch_metrics = FetchMetricsManager(self.metrics)
         if kafka_client is None:
             kafka_client = self._network_client(api_versions, fetch_metrics)
@@ -90,27 +91,11 @@ class ConsumerComponents:
         )
         self.handout = Handout()
         self.coordinator = self._coordinator(rng)
-        self.fetcher = Fetcher(
-            self.log_context,
-            self.client,
-            self.metadata,
-            self.subscriptions,
-            fetch_config,
-            Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer)),
-            fetch_metrics,
-            clock,
-            api_versions,
-        )
+        parts = FetchParts(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
+        deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
+        self.fetcher = Fetcher(parts, fetch_config, deserializers, fetch_metrics)
         self.offset_fetcher = OffsetFetcher(
-            self.log_context,
-            self.client,
-            self.metadata,
-            self.subscriptions,
-            clock,
-            config["retry.backoff.ms"],
-            config["request.timeout.ms"],
-            fetch_config.isolation_level,
-            api_versions,
+            parts, config["retry.backoff.ms"], config["request.timeout.ms"], fetch_config.isolation_level
         )
         self.topic_metadata_fetcher = TopicMetadataFetcher(
             self.log_context, self.client, config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng

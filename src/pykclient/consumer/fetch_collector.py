@@ -12,15 +12,12 @@ from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeErro
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
     from pykclient.consumer.completed_fetch import CompletedFetch
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.deserializers import Deserializers
     from pykclient.consumer.fetch_buffer import FetchBuffer
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
-    from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.log_context import LogContext
+    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.types import TopicPartition
 
 #: Another leader or a fresh look at the metadata will do.
@@ -50,21 +47,18 @@ class FetchCollector:
 
     def __init__(
         self,
-        log_context: LogContext,
-        metadata: ConsumerMetadata,
-        subscriptions: SubscriptionState,
+        parts: FetchParts,
         fetch_config: FetchConfig,
         deserializers: Deserializers,
         metrics_manager: FetchMetricsManager,
-        clock: Clock,
     ) -> None:
-        self._log = log_context.logger(__name__)
-        self._metadata = metadata
-        self._subscriptions = subscriptions
+        self._log = parts.log_context.logger(__name__)
+        self._metadata = parts.metadata
+        self._subscriptions = parts.subscriptions
+        self._clock = parts.clock
         self._config = fetch_config
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
-        self._clock = clock
 
     def collect_fetch(self, fetch_buffer: FetchBuffer, max_records: int | None = None) -> Fetch:
         """Up to ``max_records`` (``max.poll.records``) records; the positions are behind them when this returns.

@@ -11,18 +11,14 @@ from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock, Timer
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.clock import Timer
     from pykclient.consumer.deserializers import Deserializers
     from pykclient.consumer.fetch import Fetch
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_session_handler import FetchRequestData
     from pykclient.consumer.request_future import RequestFuture
-    from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.log_context import LogContext
-    from pykclient.network.api_versions import ApiVersions
     from pykclient.network.client_request import ClientResponse
     from pykclient.types import Node, TopicPartition
 
@@ -37,25 +33,15 @@ class Fetcher(AbstractFetch):
 
     def __init__(
         self,
-        log_context: LogContext,
-        client: ConsumerNetworkClient,
-        metadata: ConsumerMetadata,
-        subscriptions: SubscriptionState,
+        parts: FetchParts,
         fetch_config: FetchConfig,
         deserializers: Deserializers,
         metrics_manager: FetchMetricsManager,
-        clock: Clock,
-        api_versions: ApiVersions,
     ) -> None:
-        buffer = FetchBuffer(log_context)
-        super().__init__(
-            log_context, metadata, subscriptions, fetch_config, buffer, metrics_manager, clock, api_versions
-        )
-        self._client = client
+        super().__init__(parts, fetch_config, FetchBuffer(parts.log_context), metrics_manager)
+        self._client = parts.client
         self._closed = False
-        self._collector = FetchCollector(
-            log_context, metadata, subscriptions, fetch_config, deserializers, metrics_manager, clock
-        )
+        self._collector = FetchCollector(parts, fetch_config, deserializers, metrics_manager)
 
     def is_unavailable(self, node: Node) -> bool:
         return self._client.is_unavailable(node)

@@ -37,14 +37,9 @@ from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
 from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
     from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import LogTruncation
-    from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.log_context import LogContext
-    from pykclient.network.api_versions import ApiVersions
     from pykclient.network.client_request import ClientResponse
 
 
@@ -59,27 +54,22 @@ class OffsetFetcher:
 
     def __init__(
         self,
-        log_context: LogContext,
-        client: ConsumerNetworkClient,
-        metadata: ConsumerMetadata,
-        subscriptions: SubscriptionState,
-        clock: Clock,
+        parts: FetchParts,
         retry_backoff_ms: int,
         request_timeout_ms: int,
         isolation_level: int,
-        api_versions: ApiVersions,
     ) -> None:
-        self._log = log_context.logger(__name__)
-        self._client = client
-        self._metadata = metadata
-        self._subscriptions = subscriptions
-        self._clock = clock
+        self._log = parts.log_context.logger(__name__)
+        self._client = parts.client
+        self._metadata = parts.metadata
+        self._subscriptions = parts.subscriptions
+        self._clock = parts.clock
+        self._api_versions = parts.api_versions
         self._retry_backoff_ms = retry_backoff_ms
         self._request_timeout_ms = request_timeout_ms
         self._isolation_level = isolation_level
-        self._api_versions = api_versions
-        self._epoch_client = OffsetsForLeaderEpochClient(client, log_context)
-        self._validator = PositionsValidator(log_context, clock, subscriptions, metadata, api_versions)
+        self._epoch_client = OffsetsForLeaderEpochClient(parts.client, parts.log_context)
+        self._validator = PositionsValidator(parts)
         self._reset_error: Exception | None = None
 
     # --- reset -----------------------------------------------------------------------------------------------------

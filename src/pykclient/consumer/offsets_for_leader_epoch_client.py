@@ -118,5 +118,5 @@ def prepare_request(positions: Mapping[TopicPartition, FetchPosition]) -> Reques
                 leader_epoch=position.offset_epoch,
             )
         )
-    # -1 is what a consumer is among replicas; the schema's own default means "no replica", which older brokers reject.
+    # -1 is an ordinary consumer; the schema's default, -2, is one for debugging.
     return RequestBuilder(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics.values()), min_version=_MIN_VERSION)

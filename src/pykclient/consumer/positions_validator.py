@@ -7,31 +7,20 @@ from typing import TYPE_CHECKING
 from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import FetchPosition
-    from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.log_context import LogContext
-    from pykclient.network.api_versions import ApiVersions
     from pykclient.types import TopicPartition
 
 
 class PositionsValidator:
     """Compares positions with new metadata, and keeps a validation's error for the next poll. Thread: application."""
 
-    def __init__(
-        self,
-        log_context: LogContext,
-        clock: Clock,
-        subscriptions: SubscriptionState,
-        metadata: ConsumerMetadata,
-        api_versions: ApiVersions,
-    ) -> None:
-        self._log = log_context.logger(__name__)
-        self._clock = clock
-        self._subscriptions = subscriptions
-        self._metadata = metadata
-        self._api_versions = api_versions
+    def __init__(self, parts: FetchParts) -> None:
+        self._log = parts.log_context.logger(__name__)
+        self._clock = parts.clock
+        self._subscriptions = parts.subscriptions
+        self._metadata = parts.metadata
+        self._api_versions = parts.api_versions
         self._metadata_version = -1
         self._error: Exception | None = None
 
