@@ -91,6 +91,7 @@ class Sender:
         self._transaction_manager = transaction_manager
         self._running = True
         self._force_close = False
+        self._last_error = ""
         self._responses = ProduceResponseHandler(
             accumulator,
             metadata,
@@ -130,9 +131,11 @@ class Sender:
     def _run_once_safely(self) -> None:
         try:
             self.run_once()
-        except Exception:  # noqa: BLE001 - this thread must go on
+        except Exception as error:  # noqa: BLE001 - this thread must go on
             # Whatever it is, the records that wait must get an answer, if only by their delivery timeout.
-            self._log.exception("Error in the producer's I/O thread")
+            if repr(error) != self._last_error:  # the same in each round says nothing new
+                self._log.exception("Error in the producer's I/O thread")
+            self._last_error = repr(error)
             self._clock.sleep_ms(self._config.retry_backoff_ms)
 
     def run_once(self) -> None:
