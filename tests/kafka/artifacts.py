@@ -26,6 +26,7 @@ HOW_TO_GET = (
 )
 
 _POM = Path(__file__).with_name("pom.xml")
+_OLD_POM = Path(__file__).with_name("old-release-pom.xml")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -101,20 +102,24 @@ def lib_folder() -> Path:
 
     Raises MissingToolError without Maven, RuntimeError with Maven's words where it fails.
     """
-    lib = _lib()
+    return _fetched(_lib(), _POM, KAFKA_VERSION)
+
+
+def _fetched(lib: Path, pom: Path, version: str) -> Path:
+    """``lib``, filled with the dependencies of ``pom`` for this version of Kafka if it is not there."""
     if lib.is_dir():
         return lib
-    with locked(f"kafka-{KAFKA_VERSION}"):
+    with locked(f"kafka-{version}"):
         if lib.is_dir():
             return lib
         lib.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=lib.parent, prefix="fetching-") as folder:
             fetched = Path(folder, "lib")
-            command = [java_tool("mvn"), "-q", "-B", "-f", str(_POM), f"-Dkafka.version={KAFKA_VERSION}"]
+            command = [java_tool("mvn"), "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}"]
             command += ["dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             if done.returncode or not list(fetched.glob("kafka-clients-*.jar")):
-                raise RuntimeError(f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}"[-4000:])
+                raise RuntimeError(f"Maven could not fetch Kafka {version}:\n{done.stdout}{done.stderr}"[-4000:])
             fetched.rename(lib)
     return lib
 
@@ -123,3 +128,11 @@ def lib_folder() -> Path:
 def classpath() -> str:
     """Every jar, in a fixed order (an archive of class data is only valid for the class path it was made with)."""
     return os.pathsep.join(str(jar) for jar in sorted(lib_folder().glob("*.jar")))
+
+
+@functools.cache
+def old_classpath(version: str) -> str:
+    """Every jar of an old release of Kafka and of ZooKeeper, fetched if they are not there (25 to 50 MB)."""
+    key = hashlib.sha256(_OLD_POM.read_bytes()).hexdigest()[:8]
+    lib = _fetched(cache_folder() / "kafka" / f"{version}-{key}" / "lib", _OLD_POM, version)
+    return os.pathsep.join(str(jar) for jar in sorted(lib.glob("*.jar")))

@@ -22,11 +22,22 @@ class BrokerError(RuntimeError):
 
 
 class Broker:
-    """A KRaft node that is broker and controller in one. Made by KafkaCluster. Thread: any, one call at a time."""
+    """A KRaft node that is broker and controller in one, of Kafka's current release unless ``classpath`` is another's.
+
+    Made by KafkaCluster and OldKafka. Thread: any, one call at a time.
+    """
 
     host = "127.0.0.1"
 
-    def __init__(self, node_id: int, port: int, folder: Path, java_options: Sequence[str], watchdog: IO[str]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        port: int,
+        folder: Path,
+        java_options: Sequence[str],
+        watchdog: IO[str],
+        classpath: str | None = None,
+    ) -> None:
         self.id = node_id
         self.port = port
         self.proxied_port = 0
@@ -37,6 +48,7 @@ class Broker:
         self.process: subprocess.Popen[bytes] | None = None
         self.paused = False
         self._java_options = list(java_options)
+        self._classpath = classpath or artifacts.classpath()
         self._watchdog = watchdog
 
     def __repr__(self) -> str:
@@ -50,13 +62,21 @@ class Broker:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def format(self, cluster_id: str, directory_id: str, properties: Mapping[str, object], checkpoint: bytes) -> None:
-        """Write the configuration, and the storage as StorageTool leaves it."""
+    def configure(self, properties: Mapping[str, object]) -> None:
+        """Write the configuration."""
         self.data.mkdir(parents=True)
         lines = [f"{key}={value}\n" for key, value in properties.items()]
         (self.folder / "server.properties").write_text("".join(lines))
+
+    def write_ids(self, cluster_id: str, directory_id: str) -> None:
+        """Mark the storage as formatted."""
         meta = {"version": 1, "cluster.id": cluster_id, "node.id": self.id, "directory.id": directory_id}
         (self.data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in meta.items()))
+
+    def format(self, cluster_id: str, directory_id: str, properties: Mapping[str, object], checkpoint: bytes) -> None:
+        """Write the configuration, and the storage as StorageTool leaves it."""
+        self.configure(properties)
+        self.write_ids(cluster_id, directory_id)
         (self.data / "bootstrap.checkpoint").write_bytes(checkpoint)
 
     def launch(self) -> None:
@@ -64,7 +84,7 @@ class Broker:
         if self.running:
             raise AssertionError(f"{self!r} is running")
         command = [artifacts.java_tool(), *self._java_options, "-Dpykclient.log.level=INFO"]
-        command += [f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", artifacts.classpath()]
+        command += [f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", self._classpath]
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
         with self.log.open("ab") as log:  # a session of its own: Ctrl-C is for the tests, not for the broker
             self.process = subprocess.Popen(
