@@ -186,26 +186,22 @@ _BY_CODE: dict[int, type[BrokerError]] = {}
 class BrokerError(KafkaError):
     """An error code of the Kafka protocol.
 
-    ``code`` is its number, ``error_name`` its name in the protocol; an unknown number is kept. Without a message the
-    text is the first line of the class's docstring.
+    ``code`` is its number (kafka-python: ``errno``), ``error_name`` its name in the protocol; an unknown number is
+    kept. Without a message the text is the first line of the class's docstring.
     """
 
     code: int = -1
+    errno: int = -1
     error_name: str = "UNKNOWN_SERVER_ERROR"
 
     def __init_subclass__(cls, code: int | None = None, name: str = "") -> None:
         if code is not None:
-            cls.code = code
+            cls.code = cls.errno = code
             cls.error_name = name
             _BY_CODE[code] = cls
 
     def __init__(self, message: str | None = None, *args: Any) -> None:
         super().__init__(message if message is not None else (type(self).__doc__ or "").split("\n")[0], *args)
-
-    @property
-    def errno(self) -> int:
-        """``code`` under kafka-python's name."""
-        return self.code
 
 
 class UnknownCodeError(BrokerError):
@@ -772,7 +768,7 @@ def for_code(code: int, message: str | None = None) -> BrokerError | None:
     cls = _BY_CODE.get(code)
     if cls is None:
         error = UnknownCodeError(message or f"unknown error code {code}")
-        error.code = code
+        error.code = error.errno = code
         return error
     return cls(message)
 
