@@ -1,0 +1,21 @@
+"""The plain values under kafka-python's module name, for programs written for it. Their home is pykclient.types."""
+
+from __future__ import annotations
+
+from pykclient.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    RecordMetadata,
+    TopicPartition,
+)
+
+__all__ = [
+    "ConsumerGroupMetadata",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "RecordMetadata",
+    "TopicPartition",
+]
