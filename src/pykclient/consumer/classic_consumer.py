@@ -17,6 +17,7 @@ from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.handout import Records
 from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
@@ -38,6 +39,7 @@ class ClassicConsumer:
         self._metrics = components.consumer_metrics
         self._offset_fetcher = components.offset_fetcher
         self._subscriptions = components.subscriptions
+        self._sole_reader = SoleReader(components.metadata, components.subscriptions)
         self._retry_backoff_ms: int = components.config["retry.backoff.ms"]
         self._request_timeout_ms: int = components.config["request.timeout.ms"]
         self._has_all_fetch_positions = False
@@ -46,7 +48,6 @@ class ClassicConsumer:
     # --- subscription ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str], listener: Any) -> None:
-        self.group()
         self._require_assignors()
         wanted = set(topics)
         kept = {tp for tp in self._subscriptions.assigned_partitions() if tp.topic in wanted}
@@ -57,11 +58,11 @@ class ClassicConsumer:
             self._metadata.request_update_for_new_topics()
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any) -> None:
-        coordinator = self.group()
         self._require_assignors()
         self._log.info("Subscribed to topics that match %r", pattern.pattern)
         self._subscriptions.subscribe_pattern(pattern, listener)
-        coordinator.update_pattern_subscription(self._metadata.fetch())
+        if self._coordinator is not None:
+            self._coordinator.update_pattern_subscription(self._metadata.fetch())
         self._metadata.request_update_for_new_topics()
 
     def unsubscribe(self) -> None:
@@ -87,13 +88,13 @@ class ClassicConsumer:
             self._metadata.request_update_for_new_topics()
 
     def _require_assignors(self) -> None:
-        if not self.components.assignors:
+        if self._coordinator is not None and not self.components.assignors:
             raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
 
     def group(self) -> ConsumerCoordinator:
         """The coordinator. Raises InvalidGroupIdError for a consumer without a group."""
         if self._coordinator is None:
-            raise InvalidGroupIdError("subscribing, committing and all else about groups needs a group.id")
+            raise InvalidGroupIdError("committing and all else about groups needs a group.id")
         return self._coordinator
 
     # --- poll --------------------------------------------------------------------------------------------------------
@@ -135,7 +136,9 @@ class ClassicConsumer:
         return position is not None and position.offset == end_offset and self._subscriptions.is_fetchable(tp)
 
     def _update_assignment_metadata_if_needed(self, timer: Timer) -> bool:
-        if self._coordinator is not None and not self._coordinator.poll(timer, wait_for_join_group=False):
+        if self._coordinator is None:
+            self._sole_reader.poll()
+        elif not self._coordinator.poll(timer, wait_for_join_group=False):
             return False
         return self.update_fetch_positions(timer)
 
@@ -286,7 +289,9 @@ class ClassicConsumer:
                 "the coordinator", lambda: coordinator.close(timer, operation, auto_commit=auto_commit), failures
             )
         timer.update()
-        timer.reset(max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
+        # Whoever pressed Ctrl-C to end the waiting does not want to wait for the next step instead.
+        is_ending = any(not isinstance(failure, Exception) for failure in failures)
+        timer.reset(0 if is_ending else max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
         self._attempt("the fetcher", lambda: self._fetcher.close(timer), failures)
         self._handout.retain(())
         self._attempt("the interceptors", self.components.interceptors.close, failures)
@@ -307,7 +312,7 @@ class ClassicConsumer:
         try:
             close()
         except BaseException as error:  # noqa: BLE001 - all else must be closed first, after Ctrl-C as well
-            self._log.error("Closing %s failed: %s", what, error)
+            self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)
 
     def abandon(self) -> None:

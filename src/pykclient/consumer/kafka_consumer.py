@@ -31,6 +31,9 @@ from pykclient.types import (
 #: How long close() takes at most, unless it is told otherwise.
 DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 
+#: How long leaving ``with`` takes at most when it is left by KeyboardInterrupt or SystemExit.
+ENDING_TIMEOUT_MS = 500
+
 _INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
@@ -98,8 +101,9 @@ class KafkaConsumer(Generic[K, V]):
 
         Replaces an earlier subscription; without topics and pattern the same as ``unsubscribe``. A pattern must match
         the whole name, and new topics are found with the next refresh of metadata (``metadata.max.age.ms``).
-        ``listener`` is a ConsumerRebalanceListener. Raises IllegalStateError after ``assign`` or another kind of
-        subscription, InvalidGroupIdError without ``group.id``.
+        ``listener`` is a ConsumerRebalanceListener. Without ``group.id`` there is nobody to share with: the consumer
+        reads all partitions, and the listener hears nothing. Raises IllegalStateError after ``assign`` or another kind
+        of subscription.
         """
         with self._guard:
             names = arguments.topics(topics)
@@ -452,13 +456,16 @@ class KafkaConsumer(Generic[K, V]):
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        """Close; after an exception without a commit, as the records at hand may not have been processed."""
-        self.close(autocommit=error_type is None)
+        """Close; after an exception without a commit, as the records at hand may not have been processed.
+
+        Takes half a second at most when the program is being ended, as by Ctrl-C.
+        """
+        is_ending = error_type is not None and not issubclass(error_type, Exception)
+        self.close(autocommit=error_type is None, timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
 
     def __del__(self) -> None:
         consumer = getattr(self, "_consumer", None)
         if consumer is None or self._guard.closed or self._guard.forked:
             return
-        self._guard.closed = True
         warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
         consumer.abandon()

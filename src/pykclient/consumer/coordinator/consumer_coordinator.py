@@ -428,6 +428,9 @@ class ConsumerCoordinator(AbstractCoordinator):
             if auto_commit:
                 self._commits.maybe_auto_commit_offsets_sync(timer)
             self._commits.await_pending_async_commits(timer)
+        except (KeyboardInterrupt, SystemExit):
+            timer.reset(0)  # say goodbye to the group still, but do not wait for its answer
+            raise
         finally:
             super().close(timer, operation)
         self._commits.invoke_completed_offset_commit_callbacks()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.clock import Timer
+from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.coordinator_finder import group_authorization_error
@@ -201,7 +201,8 @@ class OffsetCommitter:
         return self._parts.auto_commit_enabled
 
     def time_to_next_auto_commit(self) -> int:
-        return self._next_auto_commit.remaining_ms
+        """How long a wait for records may be. An interval of 0 means with every poll, but not to poll for it."""
+        return self._next_auto_commit.remaining_ms if self._parts.auto_commit_interval_ms else FOREVER_MS
 
     def reschedule_auto_commit(self) -> None:
         """Count the interval from now."""

@@ -1,0 +1,576 @@
+"""The consumer's face, over a broker in memory (after Java's KafkaConsumerTest)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import (
+    ConcurrentModificationError,
+    ConfigError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    NoOffsetForPartitionError,
+    UseAfterForkError,
+    WakeupError,
+)
+from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from tests.consumer.coordinator.harness import Listener
+from tests.consumer.fake_broker import FakeCluster
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+VALUES = [b"%d" % number for number in range(25)]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster({T0: VALUES, T1: VALUES[:3]})
+
+
+def offsets(records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[int]]:
+    return {tp: [record.offset for record in list_] for tp, list_ in records.items()}
+
+
+def poll_all(consumer: KafkaConsumer[Any, Any]) -> dict[TopicPartition, list[int]]:
+    """Poll until nothing comes any more."""
+    seen: dict[TopicPartition, list[int]] = {}
+    while records := consumer.poll(2_000):
+        for tp, found in offsets(records).items():
+            seen.setdefault(tp, []).extend(found)
+    return seen
+
+
+class TestPoll:
+    def test_everything_once(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g") as consumer:
+            assert poll_all(consumer) == {T0: list(range(25)), T1: [0, 1, 2]}
+            assert consumer.position(T0) == 25
+            assert consumer.assignment() == {T0, T1}
+            assert consumer.subscription() == {"t"}
+
+    def test_by_hand_without_a_group(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T1])
+            assert poll_all(consumer) == {T1: [0, 1, 2]}
+            assert "FindCoordinatorRequest" not in cluster.broker.received
+
+    def test_max_records(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(max_poll_records=4) as consumer:
+            consumer.assign([T0])
+            assert offsets(consumer.poll(1_000)) == {T0: [0, 1, 2, 3]}
+            assert offsets(consumer.poll(1_000, max_records=2)) == {T0: [4, 5]}
+            assert consumer.position(T0) == 6
+            with pytest.raises(IllegalArgumentError):
+                consumer.poll(0, max_records=0)
+
+    def test_without_updating_offsets(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T1])
+            assert offsets(consumer.poll(1_000, update_offsets=False)) == {T1: [0, 1, 2]}
+            assert consumer.position(T1) == 0
+            assert offsets(consumer.poll(1_000)) == {T1: [0, 1, 2]}
+
+    def test_it_takes_the_time_it_is_given(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            consumer.seek_to_end(T0)
+            start = cluster.clock.now_ms()
+            assert consumer.poll(5_000) == {}
+            assert 5_000 <= cluster.clock.now_ms() - start < 6_000
+
+    def test_without_a_subscription(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(group_id="g") as consumer, pytest.raises(IllegalStateError, match=r"subscribe\(\)"):
+            consumer.poll(0)
+
+    def test_interceptors(self, cluster: FakeCluster) -> None:
+        class Interceptor:
+            def __init__(self) -> None:
+                self.closed = False
+                self.committed: list[Any] = []
+
+            def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
+                return {tp: list_[:1] for tp, list_ in records.items()}
+
+            def on_commit(self, offsets: object) -> None:
+                self.committed.append(offsets)
+
+            def close(self) -> None:
+                self.closed = True
+
+        interceptor = Interceptor()
+        with cluster.consumer(
+            "t", group_id="g", interceptor_classes=[interceptor], enable_auto_commit=False
+        ) as consumer:
+            consumer.poll(1_000)
+            assert offsets(consumer.poll(1_000)) == {T0: [10]}
+            consumer.commit()
+        assert interceptor.committed[0][T0].offset == 20
+        assert interceptor.closed
+
+    def test_deserializers(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(value_deserializer=int, key_deserializer=lambda key: key.decode()) as consumer:
+            consumer.assign([T1])
+            (records,) = consumer.poll(1_000).values()
+            assert [(record.key, record.value) for record in records] == [("k0", 0), ("k1", 1), ("k2", 2)]
+
+    def test_no_reset_policy(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(auto_offset_reset="none") as consumer:
+            consumer.assign([T0])
+            with pytest.raises(NoOffsetForPartitionError) as raised:
+                consumer.poll(1_000)
+            assert raised.value.partitions == {T0}
+            consumer.seek(T0, 24)
+            assert offsets(consumer.poll(1_000)) == {T0: [24]}
+
+
+class TestIteration:
+    def test_until_the_timeout(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g", consumer_timeout_ms=1_000) as consumer:
+            assert sorted(record.offset for record in consumer if record.partition == 0) == list(range(25))
+            with pytest.raises(StopIteration):
+                next(consumer)
+            cluster.broker.logs[T1].append(b"new")
+            assert next(consumer).offset == 3
+
+    def test_positions_follow_the_loop(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
+            consumer.assign([T0])
+            for record in consumer:
+                assert consumer.position(T0) == record.offset + 1
+                if record.offset % 7 == 0:
+                    consumer.commit()
+                    assert consumer.committed(T0) == record.offset + 1
+                if record.offset == 24:
+                    break
+
+    def test_automatic_commits_never_pass_the_loop(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer("t", group_id="g", auto_commit_interval_ms=0)
+        for record in consumer:
+            if record.partition == 0 and record.offset == 12:
+                break
+        consumer.close()
+        assert cluster.broker.committed_offsets[T0].offset == 13
+
+    def test_the_context_manager_does_not_commit_after_an_error(self, cluster: FakeCluster) -> None:
+        def fail() -> None:
+            with cluster.consumer("t", group_id="g") as consumer:
+                next(consumer)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert cluster.broker.committed_offsets == {}
+
+    def test_loops_and_polls_mixed(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
+            assert offsets(consumer.poll(1_000, max_records=2)) == {T0: [3, 4]}
+            assert [record.offset for _, record in zip(range(4), consumer, strict=False)] == [5, 6, 7, 8]
+            assert offsets(consumer.poll(1_000)) == {T0: [9]}
+            assert next(consumer).offset == 10
+
+    def test_a_rebalance_drops_what_waits(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g", auto_commit_interval_ms=0) as consumer:
+            first = next(consumer)
+            assert first.offset == 0
+            consumer.enforce_rebalance()
+            seen = [*poll_all(consumer).get(T0, [])]
+            assert seen == (list(range(1, 25)) if first.partition == 0 else list(range(25)))
+
+    def test_seek_drops_what_waits(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            next(consumer)
+            consumer.seek(T0, 20)
+            assert next(consumer).offset == 20
+            consumer.seek_to_beginning()
+            assert next(consumer).offset == 0
+
+    def test_pause_keeps_what_waits_for_later(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(consumer_timeout_ms=500) as consumer:
+            consumer.assign([T0])
+            next(consumer)
+            consumer.pause(T0)
+            assert consumer.paused() == {T0}
+            assert list(consumer) == []
+            consumer.resume(T0)
+            assert next(consumer).offset == 1
+
+    def test_another_assignment_drops_what_waits(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(consumer_timeout_ms=500) as consumer:
+            consumer.assign([T0])
+            next(consumer)
+            consumer.assign([T1])
+            assert [record.partition for record in consumer] == [1, 1, 1]
+            consumer.unsubscribe()
+            with pytest.raises(IllegalStateError):
+                next(consumer)
+
+    def test_a_wakeup(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            consumer.wakeup()
+            with pytest.raises(WakeupError):
+                next(consumer)
+            assert next(consumer).offset == 0
+
+    def test_it_costs_little(self, cluster: FakeCluster) -> None:
+        """The loop's own share, without polls: 0.3 µs per record, with room for a busy machine."""
+        handout_size = 200_000
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            (records,) = consumer.poll(1_000).values()
+            many = (records * handout_size)[:handout_size]
+            best = float("inf")
+            for _ in range(3):
+                consumer._components.handout.fill({T0: many}, {T0: 10})
+                loop = iter(consumer)
+                start = time.process_time()
+                for _, _record in zip(range(handout_size), loop, strict=False):
+                    pass
+                best = min(best, time.process_time() - start)
+                consumer._components.handout.retain(())
+        assert best / handout_size < 0.6e-6
+
+
+class TestPositions:
+    def test_of_what_is_not_assigned(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer, pytest.raises(IllegalStateError, match="t-0"):
+            consumer.position(T0)
+
+    def test_seek_to(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0, T1])
+            consumer.seek_to_end()
+            assert (consumer.position(T0), consumer.position(T1)) == (25, 3)
+            consumer.seek_to_beginning(T0)
+            assert (consumer.position(T0), consumer.position(T1)) == (0, 3)
+            consumer.seek(T0, OffsetAndMetadata(7, "", 1))
+            assert offsets(consumer.poll(1_000)) == {T0: list(range(7, 17))}
+            with pytest.raises(IllegalArgumentError):
+                consumer.seek(T0, -1)
+
+    def test_questions_about_offsets(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            assert consumer.highwater(T0) is None
+            assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
+            assert consumer.end_offsets([T0]) == {T0: 25}
+            assert consumer.offsets_for_times({T0: 5}) == {T0: OffsetAndTimestamp(25, 1000, -1)}
+            with pytest.raises(IllegalArgumentError):
+                consumer.offsets_for_times({T0: -1})
+            next(consumer)
+            assert consumer.highwater(T0) == 25
+            assert consumer.current_lag(T0) == 24
+
+    def test_committed_positions_are_the_start(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer("t", group_id="g")
+        cluster.broker.committed_offsets[T0] = OffsetAndMetadata(20)
+        assert poll_all(consumer)[T0] == [20, 21, 22, 23, 24]
+        consumer.close()
+
+
+class TestCommits:
+    def test_forms(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
+            consumer.assign([T0])
+            consumer.commit({T0: 5})
+            assert consumer.committed(T0) == 5
+            consumer.commit({T0: OffsetAndMetadata(6, "note", 2)})
+            assert consumer.committed(T0, metadata=True) == OffsetAndMetadata(6, "note", 2)
+            assert consumer.committed({T0, T1}) == {T0: OffsetAndMetadata(6, "note", 2), T1: None}
+            assert consumer.committed(T1) is None
+            heard: list[Any] = []
+            future = consumer.commit_async({T0: 7}, lambda *args: heard.append(args))
+            future.add_callback(lambda _: heard.append("done"))
+            consumer.poll(0)
+            assert heard == ["done", ({T0: OffsetAndMetadata(7)}, None)]
+            assert (future.is_done, future.succeeded(), future.exception) == (True, True, None)
+            for wrong in ({T0: -1}, {"t": 1}, {T0: "1"}):
+                with pytest.raises(IllegalArgumentError):
+                    consumer.commit(wrong)  # type: ignore[arg-type]
+
+    def test_without_a_group(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([T0])
+            for call in (
+                consumer.commit,
+                consumer.commit_async,
+                consumer.group_metadata,
+                consumer.enforce_rebalance,
+                lambda: consumer.committed(T0),
+            ):
+                with pytest.raises(InvalidGroupIdError, match=r"group\.id"):
+                    call()
+
+    def test_time_runs_out(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(group_id="g") as consumer:
+            consumer.assign([T0])
+            cluster.broker.overrides["OffsetCommitRequest"] = lambda _: None
+            with pytest.raises(KafkaTimeoutError, match="the commit was not done within 300 ms"):
+                consumer.commit({T0: 1}, timeout_ms=300)
+            cluster.broker.overrides["OffsetFetchRequest"] = lambda _: None
+            with pytest.raises(KafkaTimeoutError, match="committed offsets"):
+                consumer.committed(T0, timeout_ms=300)
+            consumer.close(timeout_ms=100)
+
+    def test_group_metadata(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g", group_instance_id="i") as consumer:
+            assert consumer.group_metadata() == ConsumerGroupMetadata("g", -1, "", "i")
+            consumer.poll(1_000)
+            assert consumer.group_metadata() == ConsumerGroupMetadata("g", 1, "the-member", "i")
+
+
+class TestSubscribing:
+    def test_patterns(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(group_id="g") as consumer:
+            consumer.subscribe(pattern="t|u")
+            poll_all(consumer)
+            assert consumer.subscription() == {"t"}
+            consumer.unsubscribe()
+            assert consumer.subscription() is None
+            consumer.subscribe(pattern=re.compile("nothing"))
+            assert consumer.poll(500) == {}
+
+    def test_kinds_exclude_each_other(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g") as consumer:
+            with pytest.raises(IllegalStateError, match="exclude each other"):
+                consumer.assign([T0])
+            with pytest.raises(IllegalStateError):
+                consumer.subscribe(pattern="t")
+            with pytest.raises(IllegalArgumentError, match="not both"):
+                consumer.subscribe(["t"], pattern="t")
+            consumer.subscribe([])
+            consumer.assign([T0])
+
+    @pytest.mark.parametrize("topics", ["t", ["t", ""], [5], [" "]])
+    def test_wrong_topics(self, cluster: FakeCluster, topics: Any) -> None:
+        with cluster.consumer(group_id="g") as consumer, pytest.raises(IllegalArgumentError):
+            consumer.subscribe(topics)
+
+    @pytest.mark.parametrize("partitions", [T0, "t", [("t", -1)], ["t"], [("", 0)], [("t", "0")]])
+    def test_wrong_partitions(self, cluster: FakeCluster, partitions: Any) -> None:
+        with cluster.consumer() as consumer, pytest.raises(IllegalArgumentError):
+            consumer.assign(partitions)
+
+    def test_wrong_patterns_and_listeners(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(group_id="g") as consumer:
+            for pattern in ("", "("):
+                with pytest.raises(IllegalArgumentError):
+                    consumer.subscribe(pattern=pattern)
+            with pytest.raises(IllegalArgumentError, match="on_partitions_revoked"):
+                consumer.subscribe(["t"], listener=object())
+
+    def test_plain_tuples_are_partitions(self, cluster: FakeCluster) -> None:
+        with cluster.consumer() as consumer:
+            consumer.assign([("t", 0)])  # type: ignore[list-item]
+            assert consumer.assignment() == {T0}
+
+    def test_a_listener_may_use_the_consumer(self, cluster: FakeCluster) -> None:
+        listener = Listener()
+        consumer = cluster.consumer(group_id="g", enable_auto_commit=False)
+        listener.on_assigned = lambda: consumer.seek(T0, 23)
+        listener.on_revoked = consumer.commit
+        consumer.subscribe(["t"], listener=listener)
+        assert poll_all(consumer)[T0] == [23, 24]
+        consumer.close()
+        assert cluster.broker.committed_offsets[T0].offset == 25
+        assert [what for what, _ in listener.told] == ["assigned", "revoked"]
+
+    def test_what_a_listener_raises_on_closing(self, cluster: FakeCluster) -> None:
+        listener = Listener()
+        consumer = cluster.consumer(group_id="g")
+        consumer.subscribe(["t"], listener=listener)
+        poll_all(consumer)
+        listener.failure = ValueError("mine")
+        with pytest.raises(KafkaError, match="mine"):
+            consumer.close()
+        assert cluster.broker.received[-1] in ("LeaveGroupRequest", "FetchRequest")
+        consumer.close()
+
+
+class TestTopics:
+    def test_topics_and_partitions(self) -> None:
+        cluster = FakeCluster({T0: [], T1: [], TopicPartition("__consumer_offsets", 0): []})
+        with cluster.consumer() as consumer:
+            assert consumer.topics() == {"t"}
+            assert consumer.partitions_for_topic("t") == {0, 1}
+            assert [info.partition for info in consumer.partitions_for("t")] == [0, 1]
+            assert consumer.partitions_for_topic("nothing") == set()
+            assert set(consumer.list_topics()) == {"t", "__consumer_offsets"}
+        with cluster.consumer(exclude_internal_topics=False) as consumer:
+            assert "__consumer_offsets" in consumer.topics()
+
+    def test_metrics(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g") as consumer:
+            poll_all(consumer)
+            metrics = consumer.metrics()
+            assert metrics["consumer-coordinator-metrics"]["assigned-partitions"] == 2
+            assert metrics["consumer-metrics"]["last-poll-seconds-ago"] >= 0
+            assert metrics["consumer-coordinator-metrics"]["join-total"] == 1
+            assert all(hasattr(metric, "metric_value") for metric in consumer.metrics(raw=True).values())
+
+
+class TestClosing:
+    def test_use_after_close(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer("t", group_id="g")
+        next(consumer)
+        consumer.close()
+        consumer.close()
+        for call in (
+            lambda: consumer.poll(0),
+            lambda: next(consumer),
+            lambda: list(consumer),
+            consumer.assignment,
+            consumer.commit,
+            lambda: consumer.position(T0),
+            consumer.topics,
+            consumer.bootstrap_connected,
+        ):
+            with pytest.raises(IllegalStateError, match="closed"):
+                call()
+        assert "closed" in repr(consumer)
+        consumer.wakeup()
+
+    def test_it_ends_in_the_time_it_is_given(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer("t", group_id="g")
+        poll_all(consumer)
+        for name in ("OffsetCommitRequest", "LeaveGroupRequest", "FetchRequest"):
+            cluster.broker.overrides[name] = lambda _: None
+        start = cluster.clock.now_ms()
+        consumer.close(timeout_ms=700)
+        assert cluster.clock.now_ms() - start < 1_500
+
+    @pytest.mark.parametrize("operation", ["leave_group", "remain_in_group"])
+    def test_membership(self, cluster: FakeCluster, operation: str) -> None:
+        consumer = cluster.consumer("t", group_id="g")
+        poll_all(consumer)
+        consumer.close(group_membership_operation=operation)
+        assert ("LeaveGroupRequest" in cluster.broker.received) is (operation == "leave_group")
+        with pytest.raises(IllegalArgumentError):
+            consumer.close(group_membership_operation="perhaps")
+
+    def test_forgotten(self, cluster: FakeCluster) -> None:
+        def forget() -> None:
+            cluster.consumer()
+            gc.collect()
+
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            forget()
+
+
+class TestThreads:
+    def test_another_thread_is_refused(self, cluster: FakeCluster) -> None:
+        refused: list[Exception] = []
+        with cluster.consumer("t", group_id="g") as consumer:
+            listener = Listener()
+
+            def from_elsewhere() -> None:
+                try:
+                    consumer.assignment()
+                except ConcurrentModificationError as error:
+                    refused.append(error)
+
+            def in_the_middle() -> None:
+                other = threading.Thread(target=from_elsewhere, name="second")
+                other.start()
+                other.join()
+
+            listener.on_assigned = in_the_middle
+            consumer.subscribe(["t"], listener=listener)
+            consumer.poll(1_000)
+            assert "'second'" in str(refused[0])
+            assert threading.current_thread().name in str(refused[0])
+            done = threading.Thread(target=from_elsewhere)
+            done.start()
+            done.join()
+            assert len(refused) == 1
+
+    def test_a_fork_is_refused(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        consumer = cluster.consumer()
+        monkeypatch.setattr(os, "getpid", lambda: -5)
+        with pytest.raises(UseAfterForkError, match="after the fork"):
+            consumer.assignment()
+        consumer.close()
+        assert cluster.broker.active
+
+
+class TestConstruction:
+    def test_settings_in_their_forms(self) -> None:
+        first = KafkaConsumer({"bootstrap.servers": "localhost:1", "group.id": "g"}, "t", "u")
+        second = KafkaConsumer("t", bootstrap_servers=["localhost:1"], group_id="g", client_id="mine")
+        third = KafkaConsumer({"bootstrap.servers": "localhost:1"}, group_id="g", max_poll_records=7)
+        assert first.subscription() == {"t", "u"}
+        assert re.search(r"consumer-g-\d+", repr(first))
+        assert "client_id=mine" in repr(second)
+        assert third.config["max.poll.records"] == 7
+        for consumer in (first, second, third):
+            consumer.close()
+
+    def test_client_ids(self) -> None:
+        static = KafkaConsumer(bootstrap_servers="localhost:1", group_id="g", group_instance_id="i")
+        alone = KafkaConsumer(bootstrap_servers="localhost:1")
+        assert "client_id=consumer-g-i " in repr(static)
+        assert re.search(r"client_id=consumer-\d+ ", repr(alone))
+        static.close()
+        alone.close()
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"bootstrap_server": "x"},
+            {"group_id": " "},
+            {"group_id": "g", "heartbeat_interval_ms": 45_000},
+            {"partition_assignment_strategy": ["unheard-of"]},
+            {"value_deserializer": 5},
+            {"bootstrap_servers": "no-such-host.invalid:9092"},
+        ],
+    )
+    def test_wrong_settings(self, settings: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError):
+            KafkaConsumer(**{"bootstrap_servers": "localhost:1", **settings})
+
+    def test_wrong_topics(self) -> None:
+        with pytest.raises(IllegalArgumentError):
+            KafkaConsumer(5, bootstrap_servers="localhost:1")
+
+
+class TestUnreachable:
+    """Nothing listens on port 1."""
+
+    def test_methods_say_why(self) -> None:
+        with KafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
+            for call in (
+                lambda: consumer.topics(timeout_ms=400),
+                lambda: consumer.commit({T0: 1}, timeout_ms=400),
+                lambda: consumer.committed(T0, timeout_ms=400),
+                lambda: consumer.end_offsets([T0], timeout_ms=400),
+                lambda: consumer.partitions_for_topic("t", timeout_ms=400),
+            ):
+                start = time.monotonic()
+                with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1.*refused"):
+                    call()
+                assert time.monotonic() - start < 3
+            assert not consumer.bootstrap_connected()
+            assert not consumer.bootstrap(timeout_ms=100)
+            consumer.close(timeout_ms=200)
+
+    def test_polls_log_why_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as consumer:
+            consumer.assign([T0])
+            for _ in range(4):
+                assert consumer.poll(100) == {}
+        said = [record for record in caplog.records if "returns nothing" in record.getMessage()]
+        assert len(said) == 1
+        assert "127.0.0.1:1" in said[0].getMessage()
