@@ -1,0 +1,93 @@
+"""Subscriptions without a group."""
+
+from __future__ import annotations
+
+import re
+
+from pykclient.consumer.sole_reader import SoleReader
+from pykclient.types import TopicPartition
+from tests.consumer.harness import TOPIC, TP0, TP1, Harness
+
+
+def reader(harness: Harness) -> SoleReader:
+    return SoleReader(harness.metadata, harness.subscriptions)
+
+
+def test_all_partitions_once_they_are_known() -> None:
+    harness = Harness()
+    sole = reader(harness)
+    harness.subscriptions.subscribe([TOPIC])
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == set()
+    harness.update_metadata()
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == {TP0, TP1}
+
+
+def test_nothing_is_done_while_nothing_changes() -> None:
+    harness = Harness()
+    sole = reader(harness)
+    harness.subscriptions.subscribe([TOPIC])
+    harness.update_metadata()
+    sole.poll()
+    before = harness.subscriptions.assignment_id
+    sole.poll()
+    harness.update_metadata()
+    sole.poll()
+    assert harness.subscriptions.assignment_id == before
+
+
+def test_added_partitions_join_and_the_others_keep_their_positions() -> None:
+    harness = Harness()
+    sole = reader(harness)
+    harness.subscriptions.subscribe([TOPIC])
+    harness.update_metadata()
+    sole.poll()
+    harness.seek(TP0, 5)
+    harness.update_metadata(partitions={TOPIC: 3})
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == {TP0, TP1, TopicPartition(TOPIC, 2)}
+    assert harness.position(TP0) == 5
+
+
+def test_a_topic_that_is_missing_for_a_moment_keeps_its_positions() -> None:
+    harness = Harness()
+    sole = reader(harness)
+    harness.subscriptions.subscribe([TOPIC])
+    harness.update_metadata()
+    sole.poll()
+    harness.seek(TP0, 5)
+    harness.update_metadata(partitions={})
+    sole.poll()
+    assert harness.position(TP0) == 5
+
+
+def test_another_subscription_gives_up_what_is_not_in_it() -> None:
+    harness = Harness(partitions={TOPIC: 2, "other": 1})
+    sole = reader(harness)
+    harness.subscriptions.subscribe([TOPIC])
+    harness.update_metadata()
+    sole.poll()
+    harness.subscriptions.subscribe(["other"])
+    harness.update_metadata()
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == {TopicPartition("other", 0)}
+
+
+def test_a_pattern_takes_topics_as_they_come() -> None:
+    harness = Harness(partitions={TOPIC: 1, "unwanted": 1})
+    sole = reader(harness)
+    harness.subscriptions.subscribe_pattern(re.compile("test.*"))
+    harness.update_metadata()
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == {TP0}
+    harness.update_metadata(partitions={TOPIC: 1, "unwanted": 1, "test-2": 1})
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == {TP0, TopicPartition("test-2", 0)}
+
+
+def test_partitions_assigned_by_hand_are_left_alone() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    reader(harness).poll()
+    assert harness.subscriptions.assigned_partitions() == {TP0}
