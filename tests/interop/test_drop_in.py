@@ -1,0 +1,41 @@
+"""A program for kafka-python sees the same with nothing but its imports changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka.cluster import KafkaCluster
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+def load(name: str, package: str) -> Callable[[str, str, str], list[Any]]:
+    """The program's ``run``, its imports from ``package``."""
+    text, changed = re.subn(r"(?m)^(from|import) kafka\b", rf"\1 {package}", (PROGRAMS / f"{name}.py").read_text())
+    assert changed
+    namespace: dict[str, Any] = {"__name__": f"{name}_{package}"}
+    exec(compile(text, f"{name} with {package}", "exec"), namespace)
+    run: Callable[[str, str, str], list[Any]] = namespace["run"]
+    return run
+
+
+@pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # kafka-python, of plain functions
+@pytest.mark.parametrize("name", ["produce", "consume", "faults"])
+def test_only_the_import_changes(kafka: KafkaCluster, topic: str, group_id: str, name: str) -> None:
+    seen = {}
+    for package in ("kafka", "pykclient"):
+        kafka.create_topic(topic, 2, config={"max.message.bytes": 10_000} if name == "faults" else {})
+        seen[package] = load(name, package)(kafka.bootstrap_servers, topic, f"{group_id}-{package}")
+        kafka.delete_topic(topic)  # the second run finds it as the first did
+    theirs, ours = ([plain(value, f"{group_id}-{package}") for value in seen[package]] for package in seen)
+    assert ours == theirs
+
+
+def plain(value: Any, group_id: str) -> str:
+    """A value as text, so that our tuples equal theirs by content and not by class."""
+    return repr(value).replace(group_id, "group")

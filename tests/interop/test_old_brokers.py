@@ -1,0 +1,179 @@
+"""Brokers of earlier years: what they do not know is left out, and all that matters works as on a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
+from tests.kafka.old_kafka import OldKafka
+from tests.support.wait import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+#: The oldest that Java's client serves, the last of 2 (both with ZooKeeper), the last of 3.
+VERSIONS = ("2.1.1", "2.8.2", "3.9.1")
+AT = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def old_kafka(request: pytest.FixtureRequest) -> Iterator[OldKafka]:
+    with OldKafka(request.param) as broker:
+        yield broker
+
+
+def producer(old_kafka: OldKafka, **settings: Any) -> KafkaProducer[bytes, bytes]:
+    return KafkaProducer(bootstrap_servers=old_kafka.bootstrap_servers, **settings)
+
+
+def consumer(old_kafka: OldKafka, *topics: str, **settings: Any) -> KafkaConsumer[bytes, bytes]:
+    settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000, **settings}
+    return KafkaConsumer(*topics, bootstrap_servers=old_kafka.bootstrap_servers, **settings)
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+def test_every_codec_there_and_back(old_kafka: OldKafka, topic: str, acks: str | int) -> None:
+    """With ``acks=all`` the producer is idempotent, as by default."""
+    codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
+    old_kafka.create_topic(topic)
+    expected = []
+    for codec in codecs:
+        with producer(old_kafka, compression_type=codec, acks=acks, enable_idempotence=acks == "all") as ours:
+            for i in range(500):
+                ours.send(topic, b"%s %d" % (codec.encode(), i), b"k", [("h", None), ("i", b"%d" % i)], timestamp_ms=AT)
+                expected.append((b"%s %d" % (codec.encode(), i), (("h", None), ("i", b"%d" % i)), AT))
+    with consumer(old_kafka) as reader:
+        reader.assign([TopicPartition(topic, 0)])
+        records = [next(reader) for _ in expected]
+    assert [(r.value, tuple(r.headers), r.timestamp) for r in records] == expected
+    assert [r.offset for r in records] == list(range(len(expected)))
+
+
+def test_a_group_takes_over(old_kafka: OldKafka, topic: str, group_id: str) -> None:
+    old_kafka.create_topic(topic, 2)
+    with producer(old_kafka) as ours:
+        for i in range(20):
+            ours.send(topic, b"%d" % i, partition=i % 2, timestamp_ms=AT + i)
+    with consumer(old_kafka, topic, group_id=group_id, enable_auto_commit=False) as first:
+        seen = [next(first).value for _ in range(10)]
+        assert first.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        first.commit()
+        committed = first.committed(list(first.assignment()))
+        assert sum(row.offset for row in committed.values() if row) == 10
+    with consumer(old_kafka, topic, group_id=group_id) as second:
+        seen += [next(second).value for _ in range(10)]
+    assert sorted(int(value or b"") for value in seen) == list(range(20))
+
+
+def test_two_members_share(old_kafka: OldKafka, topic: str, group_id: str) -> None:
+    old_kafka.create_topic(topic, 2)
+    with (
+        consumer(old_kafka, topic, group_id=group_id, heartbeat_interval_ms=100) as first,
+        consumer(old_kafka, topic, group_id=group_id, heartbeat_interval_ms=100) as second,
+    ):
+
+        def shared() -> bool:
+            first.poll(50)
+            second.poll(50)
+            return len(first.assignment()) == len(second.assignment()) == 1
+
+        eventually(shared, 20.0, "a partition for each")
+        assert first.assignment() | second.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        assert not first.assignment() & second.assignment()
+
+
+def test_static_membership(old_kafka: OldKafka, topic: str, group_id: str) -> None:
+    """KIP-345 came with 2.3: before that the setting cannot be honoured, and says so."""
+    old_kafka.create_topic(topic)
+    with consumer(old_kafka, topic, group_id=group_id, group_instance_id="one") as member:
+        if old_kafka.version.startswith("2.1"):
+            with pytest.raises(UnsupportedVersionError, match="group"):
+                member.poll(10_000)
+        else:
+            eventually(lambda: member.poll(50) or member.assignment(), 20.0, "an assignment")
+            assert member.group_metadata().group_instance_id == "one"
+
+
+def test_offsets_are_found(old_kafka: OldKafka, topic: str) -> None:
+    old_kafka.create_topic(topic)
+    with producer(old_kafka) as ours:
+        for i in range(10):
+            ours.send(topic, b"%d" % i, timestamp_ms=AT + i * 1000)
+    tp = TopicPartition(topic, 0)
+    with consumer(old_kafka) as reader:
+        assert reader.beginning_offsets([tp]) == {tp: 0}
+        assert reader.end_offsets([tp]) == {tp: 10}
+        found = reader.offsets_for_times({tp: AT + 2500})[tp]
+        assert found is not None
+        assert (found.offset, found.timestamp) == (3, AT + 3000)
+        assert reader.offsets_for_times({tp: AT + 9001}) == {tp: None}
+        assert reader.partitions_for_topic(topic) == {0}
+        assert topic in reader.topics()
+        reader.assign([tp])
+        reader.seek(tp, 7)
+        assert next(reader).value == b"7"
+        reader.seek_to_end()
+        assert reader.position(tp) == 10
+
+
+def test_timestamps_of_the_broker(old_kafka: OldKafka, topic: str) -> None:
+    old_kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
+    with producer(old_kafka, compression_type="gzip") as ours:
+        metadata = ours.send(topic, b"v", timestamp_ms=AT).get(10)
+    assert metadata.timestamp > AT
+    with consumer(old_kafka) as reader:
+        reader.assign([TopicPartition(topic, 0)])
+        record = next(reader)
+    assert (record.timestamp_type, record.timestamp) == (1, metadata.timestamp)
+
+
+@pytest.mark.parametrize("old_kafka", VERSIONS[:2], indirect=True)  # Kafka 3 stores record batches only
+@pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
+def test_topics_in_a_format_of_the_past(old_kafka: OldKafka, topic: str, message_format: str) -> None:
+    """Topics from before 0.11: the broker stores, and hands out, message sets instead of record batches."""
+    for codec in ("none", "gzip", "snappy", "lz4"):
+        name = old_kafka.create_topic(f"{topic}-{codec}", config={"message.format.version": message_format})
+        with producer(old_kafka, compression_type=codec, linger_ms=50, enable_idempotence=False) as ours:
+            futures = [ours.send(name, b"%d" % i, b"k%d" % i, timestamp_ms=AT + i) for i in range(50)]
+            assert futures[-1].get(10).offset == 49
+        with consumer(old_kafka) as reader:
+            reader.assign([TopicPartition(name, 0)])
+            records = [next(reader) for _ in range(50)]
+        assert [(r.offset, r.key, r.value) for r in records] == [(i, b"k%d" % i, b"%d" % i) for i in range(50)]
+        if message_format == "0.9.0":
+            assert {(r.timestamp_type, r.timestamp) for r in records} == {(-1, -1)}
+        else:
+            assert [(r.timestamp_type, r.timestamp) for r in records] == [(0, AT + i) for i in range(50)]
+
+
+@pytest.mark.parametrize("old_kafka", VERSIONS[:2], indirect=True)
+def test_a_format_of_the_past_has_no_idempotence(old_kafka: OldKafka, topic: str) -> None:
+    old_kafka.create_topic(topic, config={"message.format.version": "0.10.0"})
+    with producer(old_kafka) as ours, pytest.raises(UnsupportedForMessageFormatError):
+        ours.send(topic, b"v").get(10)
+
+
+def test_transactions_of_another_client(old_kafka: OldKafka, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    old_kafka.create_topic(topic)
+    theirs = Producer({"bootstrap.servers": old_kafka.bootstrap_servers, "transactional.id": topic, "log_level": 2})
+    theirs.init_transactions(20)
+    for value, commit in ((b"kept", True), (b"dropped", False), (b"kept too", True)):
+        theirs.begin_transaction()
+        theirs.produce(topic, value)
+        assert theirs.flush(20) == 0
+        if commit:
+            theirs.commit_transaction(20)
+        else:
+            theirs.abort_transaction(20)
+    for level, values in (
+        ("read_committed", [b"kept", b"kept too"]),
+        ("read_uncommitted", [b"kept", b"dropped", b"kept too"]),
+    ):
+        with consumer(old_kafka, isolation_level=level) as reader:
+            reader.assign([TopicPartition(topic, 0)])
+            assert [next(reader).value for _ in values] == values

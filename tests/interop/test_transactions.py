@@ -1,0 +1,94 @@
+"""What other clients wrote in transactions, as we read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from pykclient import KafkaConsumer, TopicPartition
+from tests.interop.clients import JAVA_CLIENT
+from tests.kafka.cluster import KafkaCluster
+from tests.support.java import run_java
+
+#: Whether it was committed, and its values.
+Transactions = Sequence[tuple[bool, Sequence[bytes]]]
+
+TRANSACTIONS: Transactions = [
+    (True, [b"a1", b"a2"]),
+    (False, [b"b1", b"b2", b"b3"]),
+    (True, [b"c1"]),
+    (False, [b"d1"]),
+    (False, [b"e1"]),
+    (True, [b"f%d" % i for i in range(200)]),
+    (False, [b"g1"]),
+]
+
+
+def by_java(kafka: KafkaCluster, topic: str, transactions: Transactions) -> None:
+    lines = [
+        "\t".join(("commit" if committed else "abort", ",".join(value.hex() for value in values)))
+        for committed, values in transactions
+    ]
+    run_java(JAVA_CLIENT, "transactions", kafka.bootstrap_servers, topic, stdin="\n".join(lines).encode())
+
+
+def by_confluent(kafka: KafkaCluster, topic: str, transactions: Transactions) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic, "log_level": 2})
+    producer.init_transactions(20)
+    for committed, values in transactions:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(20) == 0
+        if committed:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+
+
+@pytest.mark.parametrize("write", [by_java, by_confluent])
+def test_aborted_records_are_seen_by_read_uncommitted_alone(
+    kafka: KafkaCluster, topic: str, write: Callable[[KafkaCluster, str, Transactions], None]
+) -> None:
+    kafka.create_topic(topic)
+    write(kafka, topic, TRANSACTIONS)
+    everything = [value for _, values in TRANSACTIONS for value in values]
+    committed = [value for kept, values in TRANSACTIONS if kept for value in values]
+    tp = TopicPartition(topic, 0)
+    end = len(everything) + len(TRANSACTIONS)  # each transaction ends with a marker, which has an offset
+    for level, expected in (("read_uncommitted", everything), ("read_committed", committed)):
+        with KafkaConsumer[bytes, bytes](
+            bootstrap_servers=kafka.bootstrap_servers, isolation_level=level, consumer_timeout_ms=20_000
+        ) as consumer:
+            consumer.assign([tp])
+            consumer.seek_to_beginning()
+            assert [next(consumer).value for _ in expected] == expected
+            while consumer.position(tp) < end:  # markers and aborted records are passed over
+                assert not consumer.poll(100)
+            assert consumer.position(tp) == consumer.end_offsets([tp])[tp] == end
+
+
+def test_an_open_transaction_holds_read_committed_back(kafka: KafkaCluster, topic: str) -> None:
+    kafka.create_topic(topic)
+    by_confluent(kafka, topic, [(True, [b"before"])])
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-2", "log_level": 2}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    assert producer.flush(20) == 0
+    tp = TopicPartition(topic, 0)
+    with KafkaConsumer[bytes, bytes](
+        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed", consumer_timeout_ms=20_000
+    ) as consumer:
+        consumer.assign([tp])
+        consumer.seek_to_beginning()
+        assert next(consumer).value == b"before"
+        assert consumer.end_offsets([tp]) == {tp: 2}  # the last stable offset: behind the marker of "before"
+        assert consumer.poll(300) == {}
+        assert consumer.position(tp) == 2
+        producer.commit_transaction(20)
+        assert next(consumer).value == b"open"
