@@ -24,8 +24,8 @@ from pykclient.errors import (
 )
 from pykclient.network.cluster import Cluster
 from pykclient.producer import lifecycle
-from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future
-from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, no_metadata
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
+from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
@@ -347,9 +347,10 @@ class KafkaProducer(Generic[K, V]):
         self._log.debug("A send failed: %r", error)
         if isinstance(on_delivery, InterceptedDelivery):
             on_delivery = on_delivery.on_delivery
+        future = failed_future(topic_partition, error)
         if on_delivery is not None:
-            on_delivery(error, no_metadata(topic_partition))
-        return failed_future(topic_partition, error)
+            run_listeners([(future, on_delivery, True)])
+        return future
 
     def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
         topic_partition = TopicPartition(topic, UNKNOWN_PARTITION if partition is None else partition)

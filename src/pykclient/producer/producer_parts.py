@@ -75,6 +75,12 @@ class ProducerParts:
         metadata: ProducerMetadata | None = None,
     ) -> None:
         self.clock = clock
+        # What is likeliest to be wrong comes first, before there is anything to clean up.
+        addresses = (
+            []
+            if metadata is not None
+            else parse_and_validate_addresses(config["bootstrap.servers"], config["client.dns.lookup"])
+        )
         self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
         self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
         self.key_serializer: Serializer[Any] = _serializer(config, "key.serializer")
@@ -95,7 +101,7 @@ class ProducerParts:
         if config["enable.idempotence"]:
             self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
         self.accumulator = self._accumulator(config)
-        self.metadata = metadata or self._metadata(config)
+        self.metadata = metadata or self._metadata(config, addresses)
         self.client = client or create_network_client(
             config,
             self.client_id,
@@ -151,7 +157,7 @@ class ProducerParts:
             self.transaction_manager,
         )
 
-    def _metadata(self, config: ProducerConfig) -> ProducerMetadata:
+    def _metadata(self, config: ProducerConfig, addresses: list[tuple[str, int]]) -> ProducerMetadata:
         listeners = ClusterResourceListeners([self.key_serializer, self.value_serializer, *self.metrics.reporters])
         metadata = ProducerMetadata(
             config["retry.backoff.ms"],
@@ -162,11 +168,7 @@ class ProducerParts:
             self.clock,
             listeners,
         )
-        metadata.bootstrap(
-            parse_and_validate_addresses(
-                config["bootstrap.servers"], config["client.dns.lookup"], log_context=self.log_context
-            )
-        )
+        metadata.bootstrap(addresses)
         return metadata
 
 

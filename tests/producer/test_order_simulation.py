@@ -1,0 +1,173 @@
+"""A sender against a model of a broker that checks sequence numbers, while answers get lost in every way.
+
+On virtual time, repeatable from a seed: whatever happens, each record is written once, in order, and
+its future tells where.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykclient import errors
+from pykclient.network.client_request import ClientRequest
+from pykclient.producer.future import FutureRecordMetadata
+from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.record import DefaultRecordBatch, MemoryRecords
+from pykclient.types import TopicPartition
+from tests.producer.harness import RETRY_BACKOFF_MS, TOPIC_ID, TP0, TP1, SenderHarness, metadata_response, nodes
+
+NOT_LEADER = errors.NotLeaderOrFollowerError.code
+REMEMBERED_BATCHES = 5
+
+
+class PartitionLog:
+    """One partition as a broker keeps it: records, and per producer the last batches (ProducerStateManager)."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.epoch: int | None = None
+        self.batches: list[tuple[int, int, int]] = []  # base sequence, last sequence, base offset
+
+    def append(self, batch: DefaultRecordBatch) -> tuple[int, int]:
+        """(error code, base offset)."""
+        values = [record.value for record in batch.records()]
+        first, last = batch.base_sequence, batch.base_sequence + len(values) - 1
+        if self.epoch is not None and batch.producer_epoch < self.epoch:
+            return errors.InvalidProducerEpochError.code, -1
+        if batch.producer_epoch == self.epoch:
+            for base, end, offset in self.batches:
+                if (base, end) == (first, last):
+                    return 0, offset
+            expected = self.batches[-1][1] + 1
+            if first != expected:
+                code = errors.DuplicateSequenceError.code if last < expected else errors.OutOfOrderSequenceError.code
+                return code, -1
+        elif self.epoch is not None and first != 0:
+            return errors.OutOfOrderSequenceError.code, -1
+        else:
+            self.epoch, self.batches = batch.producer_epoch, []  # of an unknown producer any sequence is taken
+        offset = len(self.values)
+        self.values += values
+        self.batches = [*self.batches, (first, last, offset)][-REMEMBERED_BATCHES:]
+        return 0, offset
+
+
+class Simulation:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.h = SenderHarness(delivery_timeout_ms=10_000_000)
+        self.logs = {TP0: PartitionLog(), TP1: PartitionLog()}
+        self.leaders = {TP0: 0, TP1: 1}
+        self.epoch = 1
+        self.sent: dict[TopicPartition, list[tuple[bytes, FutureRecordMetadata]]] = {TP0: [], TP1: []}
+
+    def run(self, steps: int) -> None:
+        self.send()
+        self.h.get_producer_id()
+        actions = [self.send, self.send, self.round, self.round, self.pass_time, self.answer, self.answer, self.fault]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+        for _ in range(2000):
+            if not self.h.accumulator.has_incomplete:
+                return
+            self.refresh_metadata()
+            self.round()
+            while self.h.client.requests:
+                self.answer()
+            self.round()
+            self.h.clock.advance(RETRY_BACKOFF_MS)
+        raise AssertionError(f"not done: {self.h.sent_batches()}")
+
+    def send(self) -> None:
+        tp = self.rng.choice([TP0, TP1])
+        value = b"%d" % len(self.sent[tp])
+        self.sent[tp].append((value, self.h.append(tp, value)))
+
+    def round(self) -> None:
+        self.h.run_once()
+
+    def pass_time(self) -> None:
+        self.h.clock.advance(self.rng.choice([1, RETRY_BACKOFF_MS]))
+
+    def refresh_metadata(self) -> None:
+        self.h.client.update_metadata(metadata_response(self.leaders, epoch=self.epoch))
+
+    def answer(self) -> None:
+        """The oldest request of some node is processed and answered."""
+        request = self.pick()
+        if request is not None:
+            self.h.client.respond_to_request(request, self.process(request))
+
+    def fault(self) -> None:
+        self.rng.choice([self.disconnect, self.disconnect, self.move_leader, self.refuse])()
+
+    def disconnect(self) -> None:
+        """Of what is on its way to a node, the first few requests were processed; nobody hears of it."""
+        node = self.rng.choice(nodes(2))
+        on_the_way = [request for request in self.h.requests() if request.destination == node.id_string]
+        for request in on_the_way[: self.rng.randrange(len(on_the_way) + 1)]:
+            self.process(request)
+        self.h.client.disconnect(node.id_string)
+        if self.rng.random() < 0.5:
+            self.refresh_metadata()
+
+    def move_leader(self) -> None:
+        tp = self.rng.choice([TP0, TP1])
+        self.leaders[tp] = 1 - self.leaders[tp]
+        self.epoch += 1
+        if self.rng.random() < 0.7:
+            self.refresh_metadata()
+
+    def refuse(self) -> None:
+        """A request meets a broker that is not ready yet: nothing is written."""
+        request = self.pick()
+        if request is not None:
+            self.h.client.respond_to_request(request, self.process(request, error_code=NOT_LEADER))
+
+    def pick(self) -> ClientRequest | None:
+        heads: dict[str, ClientRequest] = {}
+        for request in self.h.requests():
+            heads.setdefault(request.destination, request)
+        return self.rng.choice(list(heads.values())) if heads else None
+
+    def process(self, request: ClientRequest, error_code: int | None = None) -> ProduceResponse:
+        message = request.request_builder.message
+        assert isinstance(message, ProduceRequest)
+        answers = []
+        for topic in message.topic_data:
+            for part in topic.partition_data:
+                tp = TopicPartition(topic.name, part.index)
+                assert part.records is not None
+                (batch,) = MemoryRecords(bytes(part.records)).batches()
+                assert isinstance(batch, DefaultRecordBatch)
+                batch.ensure_valid()
+                if error_code is not None or str(self.leaders[tp]) != request.destination:
+                    code, offset = NOT_LEADER, -1
+                else:
+                    code, offset = self.logs[tp].append(batch)
+                answers.append(
+                    ProduceResponse.PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset)
+                )
+        topic_response = ProduceResponse.TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=answers)
+        return ProduceResponse(responses=[topic_response])
+
+    def check(self) -> None:
+        for tp, log in self.logs.items():
+            assert log.values == [value for value, _ in self.sent[tp]]
+            for place, (_, future) in enumerate(self.sent[tp]):
+                assert future.get(0).offset in (place, -1)  # -1 where a broker only knew that it has it
+        assert self.h.pool.available_memory == self.h.pool.total_memory
+        assert self.h.client.in_flight_request_count() == 0
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 400, 50)], ids=str)
+def test_each_record_once_and_in_order(seeds: range) -> None:
+    for seed in seeds:
+        simulation = Simulation(seed)
+        try:
+            simulation.run(steps=120)
+            simulation.check()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
