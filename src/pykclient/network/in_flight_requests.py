@@ -107,13 +107,14 @@ class InFlightRequests:
         self._count -= len(cleared)
         return list(cleared)
 
-    def nodes_with_timed_out_requests(self, now_ms: int) -> list[str]:
-        timed_out: list[str] = []
+    def timed_out_requests(self, now_ms: int) -> list[InFlightRequest]:
+        """Of each node that is late with any answer, the oldest request that it is late with."""
+        timed_out: list[InFlightRequest] = []
         if self._count:
-            for node_id, queue in self._queues.items():
+            for queue in self._queues.values():
                 for in_flight in queue:  # all, as each may have a timeout of its own
                     if in_flight.is_expired(now_ms):
-                        timed_out.append(node_id)
+                        timed_out.append(in_flight)
                         break
         return timed_out
 

@@ -71,6 +71,11 @@ class KafkaChannel:
         return self._transport.has_bytes_buffered or self._reader.has_frame
 
     @property
+    def wants_write(self) -> bool:
+        """Whether the transport has something of its own to write."""
+        return self._transport.wants_write
+
+    @property
     def waits_for_memory(self) -> bool:
         return self._reader.waits_for_memory
 

@@ -453,13 +453,11 @@ class NetworkClient:
             self._drop(responses, node_id, now_ms, reason, timed_out=True)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
-            in_flight = self._in_flight.peek_next(node_id)
-            assert in_flight is not None
-            name = ApiKeys.name_of(in_flight.request.api_key)
-            reason = TimeoutError(f"no answer to {name} within {in_flight.request.request_timeout_ms} ms")
-            self._log.info("Disconnecting from %s: %s", self._name(node_id), reason)
-            self._drop(responses, node_id, now_ms, reason, timed_out=True)
+        for in_flight in self._in_flight.timed_out_requests(now_ms):
+            request = in_flight.request
+            name = ApiKeys.name_of(request.api_key)
+            reason = TimeoutError(f"no answer to {name} within {request.request_timeout_ms} ms")
+            self._drop(responses, request.destination, now_ms, reason, timed_out=True)
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
         trigger_ms = self._config.rebootstrap_trigger_ms

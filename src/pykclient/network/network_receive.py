@@ -200,7 +200,7 @@ class FrameReader:
         start = bytes(self._buffer[self._start : self._start + 4])
         problem = None
         if self._first is not None:
-            if start == b"HTTP":
+            if start == b"HTTP" or start[:1] == b"<":  # a web page without headers answers what is no request
                 problem = "the answer looks like HTTP: the address is that of a web server, not of Kafka"
             elif start[0] in (0x15, 0x16) and start[1] == 3:
                 problem = (

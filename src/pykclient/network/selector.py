@@ -404,7 +404,7 @@ class Selector:
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
             self._close(channel, notify=True)
         else:
-            if mask & _WRITE or channel.muted:
+            if mask & _WRITE or channel.muted or channel.wants_write:
                 self._sync_interest(channel)
 
     def _make_ready(self, channel: KafkaChannel, now_ms: int) -> bool:
