@@ -65,6 +65,7 @@ def server(answer: bytes) -> Iterator[str]:
     ("answer", "said"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "looks like HTTP"),
+        (b"<!DOCTYPE HTML>\n<html><body>Error response</body></html>", "looks like HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x28", "looks like TLS"),
         (b"\x7f\xff\xff\xff", "not that of a Kafka broker"),
         (b"", "before it answered anything"),

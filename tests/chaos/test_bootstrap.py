@@ -1,0 +1,183 @@
+"""Addresses that lead nowhere, or to something that is not Kafka: an error in time names each and the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.errors import ConfigError, KafkaTimeoutError
+from pykclient.types import TopicPartition
+from tests.kafka.cluster import KafkaCluster
+
+BOUND_S = 1.5
+
+
+def refusing() -> str:
+    """An address on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[str]:
+    """An address that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def web_server() -> Iterator[str]:
+    with http.server.HTTPServer(("127.0.0.1", 0), QuietHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class QuietHandler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def tls_server(folder: Path) -> Iterator[str]:
+    """An address where TLS is spoken."""
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.settimeout(2.0)
+                with contextlib.suppress(OSError), connection, context.wrap_socket(connection, server_side=True):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def reasons(servers: str, **settings: Any) -> list[str]:
+    """What a producer and a consumer raise that were given these bootstrap servers, each within the bound."""
+    producer: KafkaProducer[bytes, bytes] = KafkaProducer(
+        bootstrap_servers=servers, max_block_ms=int(BOUND_S * 1000), reconnect_backoff_max_ms=100, **settings
+    )
+    texts = []
+    start = time.monotonic()
+    with producer, pytest.raises(KafkaTimeoutError) as failed:
+        producer.send("orders", b"x")
+    texts.append(str(failed.value))
+    assert "'orders'" in texts[0]
+    assert "1.5 s" in texts[0]
+    consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(
+        bootstrap_servers=servers, group_id="group", reconnect_backoff_max_ms=100, **settings
+    )
+    with consumer:
+        consumer.assign([TopicPartition("orders", 0)])
+        for call in (consumer.list_topics, lambda **bound: consumer.committed(TopicPartition("orders", 0), **bound)):
+            with pytest.raises(KafkaTimeoutError) as failed:
+                call(timeout_ms=BOUND_S * 1000)
+            texts.append(str(failed.value))
+    assert time.monotonic() - start < 3 * BOUND_S + 2.0
+    return texts
+
+
+def test_refused() -> None:
+    first, second = refusing(), refusing()
+    for text in reasons(f"{first},{second}"):
+        assert "2 of 2 bootstrap servers could not be reached" in text
+        assert f"{first}: Connection refused" in text
+        assert f"{second}: Connection refused" in text
+
+
+def test_each_address_has_its_own_reason() -> None:
+    refused = refusing()
+    with silent() as deaf:
+        for text in reasons(f"{refused},{deaf}", request_timeout_ms=300, socket_connection_setup_timeout_ms=300):
+            assert f"{refused}: Connection refused" in text
+            assert f"{deaf}: no answer to API_VERSIONS within 300 ms" in text
+
+
+def test_misspelt() -> None:
+    for client in (KafkaProducer, KafkaConsumer):
+        with pytest.raises(ConfigError) as failed:
+            client(bootstrap_servers="no-such-host.invalid:9092")
+        assert "no-such-host.invalid:9092: " in str(failed.value)
+        assert "bootstrap.servers" in str(failed.value)
+
+
+@pytest.mark.parametrize("servers", ["localhost:kafka", "localhost:99999", "", "a b:1"])
+def test_not_an_address(servers: str) -> None:
+    for client in (KafkaProducer, KafkaConsumer):
+        with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+            client(bootstrap_servers=servers)
+
+
+def test_a_web_server() -> None:
+    with web_server() as address:
+        for text in reasons(address):
+            assert f"{address}: " in text
+            assert "HTTP" in text
+
+
+def test_a_tls_server(tmp_path: Path) -> None:
+    with tls_server(tmp_path) as address:
+        for text in reasons(address):
+            assert f"{address}: " in text
+            assert "TLS" in text
+
+
+@pytest.mark.kafka
+def test_one_of_three_is_enough(kafka: KafkaCluster, topic: str) -> None:
+    with silent() as deaf:
+        servers = f"{refusing()},{kafka.bootstrap_servers},{deaf}"
+        producer: KafkaProducer[bytes, bytes] = KafkaProducer(
+            bootstrap_servers=servers, socket_connection_setup_timeout_ms=500, request_timeout_ms=500
+        )
+        with producer:
+            assert producer.send(topic, b"x").get(20).offset == 0
+        consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(
+            bootstrap_servers=servers, socket_connection_setup_timeout_ms=500, auto_offset_reset="earliest"
+        )
+        with consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            assert next(consumer).value == b"x"
+
+
+@pytest.mark.kafka
+def test_advertised_addresses_that_nothing_listens_on(kafka: KafkaCluster, topic: str) -> None:
+    """The bootstrap server can be reached, the address that it gives for itself cannot."""
+    broker = kafka.brokers[1]
+    kafka.create_topic(topic)
+    producer: KafkaProducer[bytes, bytes] = KafkaProducer(
+        bootstrap_servers=f"{broker.host}:{broker.behind_proxy_port}",
+        delivery_timeout_ms=1000,
+        request_timeout_ms=500,
+        linger_ms=0,
+    )
+    with producer:
+        with pytest.raises(KafkaTimeoutError) as failed:
+            producer.send(topic, b"x").get(10)
+        assert f"{broker.host}:{broker.proxied_port}: Connection refused" in str(failed.value)
+        assert "advertised.listeners" in str(failed.value)
