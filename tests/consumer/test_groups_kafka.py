@@ -22,6 +22,7 @@ from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     CommitFailedError,
     ConcurrentModificationError,
+    FencedInstanceIdError,
     KafkaTimeoutError,
     UseAfterForkError,
     WakeupError,
@@ -163,6 +164,35 @@ def test_a_static_member_may_come_back_unnoticed(kafka: KafkaCluster, topic: str
     assert again.assignment() == before
     assert events.told == told
     assert again.group_metadata().group_instance_id == "a"
+
+
+def test_an_instance_id_that_is_used_twice(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic)
+    first = join(group_instance_id="a")
+    poll_until(first.assignment, first)
+    second = join(group_instance_id="a")
+    poll_until(second.assignment, second)
+    with pytest.raises(FencedInstanceIdError, match="'a'"):
+        poll_until(lambda: False, first)
+    second.poll(100)
+    assert second.assignment()
+
+
+def test_commits_while_partitions_are_revoked(kafka: KafkaCluster, topic: str, join: Join) -> None:
+    kafka.create_topic(topic, partitions=2)
+    produce(kafka, topic, 20, partitions=2)
+
+    class CommitsOnRevocation(Events):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            super().on_partitions_revoked(revoked)
+            one.commit()
+
+    one = join(listener=CommitsOnRevocation(), enable_auto_commit=False)
+    seen = poll_until(lambda: one.assignment() and all(one.position(tp) == 10 for tp in one.assignment()), one)
+    two = join(enable_auto_commit=False)
+    seen += poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 1, one, two)
+    assert len(seen) == 20
+    assert {tp: two.position(tp) for tp in two.assignment()} == dict.fromkeys(two.assignment(), 10)
 
 
 def test_automatic_commits(kafka: KafkaCluster, topic: str, join: Join) -> None:
@@ -381,6 +411,8 @@ def test_a_second_thread_is_refused(kafka: KafkaCluster, topic: str, join: Join)
     assert threading.current_thread().name in str(refused[0])
     consumer.wakeup()
     inside.join()
+    consumer.close()
+    consumer.wakeup()
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
@@ -417,7 +449,7 @@ def test_closing_while_the_broker_is_paused(topic: str, group_id: str) -> None:
         cluster.brokers[1].pause()
         start = time.monotonic()
         with pytest.raises(KafkaTimeoutError, match="within 500 ms"):
-            consumer.commit(timeout_ms=500)
+            consumer.commit({TopicPartition(topic, 0): 1}, timeout_ms=500)
         consumer.close(timeout_ms=1_000)
         assert time.monotonic() - start < 3
         cluster.brokers[1].resume()
@@ -443,6 +475,38 @@ def test_a_coordinator_that_restarts(topic: str, group_id: str) -> None:
             produce(cluster, topic, 3)
             poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 6, consumer, timeout_s=60)
             poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
+
+
+def test_another_broker_takes_over_as_coordinator(
+    kafka_cluster: KafkaCluster, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    kafka_cluster.create_topic(topic, partitions=2)
+    produce(kafka_cluster, topic, 10, partitions=2)
+    consumer: Consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=kafka_cluster.bootstrap_servers,
+        group_id=group_id,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=500,
+    )
+    with consumer:
+        seen = poll_until(lambda: consumer.assignment() and len(seen_offsets(consumer)) == 2, consumer)
+        consumer.commit()
+        assert consumer._components.coordinator is not None
+        coordinator = consumer._components.coordinator.finder.node
+        assert coordinator is not None
+        kafka_cluster.brokers[2**31 - 1 - coordinator.id].kill()
+        seen += poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
+        assert consumer._components.coordinator.finder.node != coordinator
+        produce(kafka_cluster, topic, 10, partitions=2)
+        seen += poll_until(lambda: sum(consumer.position(tp) for tp in consumer.assignment()) == 20, consumer)
+    assert len(seen) == 20
+
+
+def seen_offsets(consumer: Consumer) -> list[int]:
+    """The positions that are past the first five records."""
+    return [1 for tp in consumer.assignment() if consumer.position(tp) == 5]
 
 
 def _commits(consumer: Consumer) -> bool:

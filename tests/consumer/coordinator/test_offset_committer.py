@@ -244,6 +244,18 @@ class TestAsync:
         group.coordinator.poll(group.timer(0))
         assert [offsets[TP0].offset for offsets, error in called if error is None] == [1, 2]
 
+    def test_a_callback_that_fails_is_logged(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
+        def fail(_offsets: object, _error: object) -> None:
+            raise ZeroDivisionError("mine")
+
+        called = Called()
+        group.prepare(commit({TP0: 0}), commit({TP0: 0}))
+        group.coordinator.commit_offsets_async(OFFSETS, fail)
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.poll(group.timer(0))
+        assert len(called) == 1
+        assert "ZeroDivisionError: mine" in caplog.text
+
     def test_a_sync_commit_comes_after_their_callbacks(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 0}), commit({TP0: 0}))

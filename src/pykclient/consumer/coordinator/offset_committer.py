@@ -74,7 +74,12 @@ class OffsetCommitter:
             raise fenced_error(self._config)
         while self._completed:
             callback, offsets, error = self._completed.popleft()
-            callback(offsets, error)
+            try:
+                callback(offsets, error)
+            except WakeupError:
+                raise
+            except Exception:  # noqa: BLE001 - the application's code, which must not make the poll fail
+                self._log.exception("The callback of a commit of %s failed", shown(offsets))
 
     def _default_callback(self, offsets: Offsets, error: Exception | None) -> None:
         if error is not None:
