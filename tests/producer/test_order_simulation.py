@@ -11,6 +11,7 @@ import random
 import pytest
 
 from pykclient import errors
+from pykclient.errors import OutOfOrderSequenceError, RetriableError
 from pykclient.network.client_request import ClientRequest
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -55,9 +56,9 @@ class PartitionLog:
 
 
 class Simulation:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, delivery_timeout_ms: int = 10_000_000) -> None:
         self.rng = random.Random(seed)
-        self.h = SenderHarness(delivery_timeout_ms=10_000_000)
+        self.h = SenderHarness(delivery_timeout_ms=delivery_timeout_ms)
         self.logs = {TP0: PartitionLog(), TP1: PartitionLog()}
         self.leaders = {TP0: 0, TP1: 1}
         self.epoch = 1
@@ -70,7 +71,7 @@ class Simulation:
         for _ in range(steps):
             self.rng.choice(actions)()
         for _ in range(2000):
-            if not self.h.accumulator.has_incomplete:
+            if not self.h.accumulator.has_incomplete and not self.h.client.requests:
                 return
             self.refresh_metadata()
             self.round()
@@ -158,8 +159,25 @@ class Simulation:
             assert log.values == [value for value, _ in self.sent[tp]]
             for place, (_, future) in enumerate(self.sent[tp]):
                 assert future.get(0).offset in (place, -1)  # -1 where a broker only knew that it has it
+        self.check_memory()
+
+    def check_with_expiry(self) -> None:
+        """Records may fail, written or not; the log has no record twice, none too early, and what succeeded."""
+        for tp, log in self.logs.items():
+            numbers = [int(value or b"-1") for value in log.values]
+            assert numbers == sorted(set(numbers))
+            for value, future in self.sent[tp]:
+                assert future.done()
+                if future.succeeded():
+                    assert int(value) in numbers
+                    assert future.get(0).offset in (numbers.index(int(value)), -1)
+                else:
+                    assert isinstance(future.exception, RetriableError | OutOfOrderSequenceError)
+        self.check_memory()
+
+    def check_memory(self) -> None:
         assert self.h.pool.available_memory == self.h.pool.total_memory
-        assert self.h.client.in_flight_request_count() == 0
+        assert not self.h.accumulator.has_incomplete
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 400, 50)], ids=str)
@@ -169,5 +187,16 @@ def test_each_record_once_and_in_order(seeds: range) -> None:
         try:
             simulation.run(steps=120)
             simulation.check()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 400, 50)], ids=str)
+def test_order_holds_when_batches_expire(seeds: range) -> None:
+    for seed in seeds:
+        simulation = Simulation(seed, delivery_timeout_ms=6 * RETRY_BACKOFF_MS)
+        try:
+            simulation.run(steps=200)
+            simulation.check_with_expiry()
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error

@@ -179,7 +179,9 @@ def _serializer(config: ProducerConfig, name: str) -> Serializer[Any]:
 def _compression(config: ProducerConfig) -> Compression:
     codec = config["compression.type"]
     level = config[f"compression.{codec}.level"] if codec in {"gzip", "lz4", "zstd"} else None
-    return Compression.of(codec, level)
+    compression = Compression.of(codec, level)
+    compression.compress(b"")  # if its package is missing, this says so here and not in the sender's thread
+    return compression
 
 
 def _throttle_time_sensor(metrics: Metrics) -> Sensor:

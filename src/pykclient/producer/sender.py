@@ -168,7 +168,14 @@ class Sender:
     # --- sending -----------------------------------------------------------------------------------------------
 
     def _send_producer_data(self, now_ms: int) -> int:
-        """Send what is due; returns how long the network may wait for something to happen."""
+        """Send what is due; returns how long the network may wait for something to happen.
+
+        In eight steps: fail what has expired; find the nodes that a batch is due for; ask for leaders that are missing;
+        leave out nodes that cannot take a request; take out their batches and number them; note those as in flight,
+        and mute their partitions where order hangs on that; send a request to each node; say when to look again. Java
+        fails what has expired after it took out the batches, and so may send one that it has just failed.
+        """
+        self._fail_expired_batches(now_ms)
         accumulator = self._accumulator
         snapshot = self._metadata.fetch_metadata_snapshot()
         result = accumulator.ready(snapshot, now_ms)
@@ -181,7 +188,6 @@ class Sender:
             if self._config.guarantee_message_order:
                 for batch in batches:
                     accumulator.mute_partition(batch.topic_partition)
-        self._fail_expired_batches(now_ms)
         for node_id, batches in collated.items():
             if batches:
                 self._send_produce_request(node_id, batches, snapshot, now_ms)
