@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaTimeoutError
 from pykclient.types import TopicPartition
-from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, verify
+from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, is_full, verify
 from tests.kafka.cluster import KafkaCluster
 from tests.support.wait import eventually
 
@@ -144,11 +143,6 @@ def test_whole_cluster_down_with_records_buffered(kafka_cluster: KafkaCluster, t
     with consumer:
         assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 200}
         assert consumer.end_offsets([TopicPartition(topic, 1)]) == {TopicPartition(topic, 1): last.offset + 1}
-
-
-def is_full(producer: KafkaProducer[Any, Any]) -> bool:
-    values = producer.metrics()["producer-metrics"]
-    return bool(values["buffer-total-bytes"] == values["buffer-available-bytes"])
 
 
 def coordinator_of(cluster: KafkaCluster, group_id: str) -> int:

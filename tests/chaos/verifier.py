@@ -109,14 +109,10 @@ class ProducerWorkload:
         """``full`` once all records are answered and all memory is back; what is missing after a while."""
         self.producer.flush(60.0)
 
-        def missing() -> float:
-            values = self.producer.metrics()["producer-metrics"]
-            return float(values["buffer-total-bytes"] - values["buffer-available-bytes"])
-
         try:
-            eventually(lambda: missing() == 0, 35.0)
+            eventually(lambda: is_full(self.producer), 35.0)
         except AssertionError:
-            return f"{missing()} bytes of buffer.memory did not come back"
+            return f"{missing_memory(self.producer)} bytes of buffer.memory did not come back"
         return "full"
 
     def _run(self) -> None:
@@ -172,6 +168,17 @@ class ProducerWorkload:
             return all(new.count(partition) >= count for partition in range(self.partitions))
 
         eventually(enough, timeout_s, f"{count} more acknowledgements on each partition")
+
+
+def missing_memory(producer: KafkaProducer[Any, Any]) -> float:
+    """Bytes of buffer.memory that are lent."""
+    values = producer.metrics()["producer-metrics"]
+    return float(values["buffer-total-bytes"] - values["buffer-available-bytes"])
+
+
+def is_full(producer: KafkaProducer[Any, Any]) -> bool:
+    """Whether all memory is back."""
+    return missing_memory(producer) == 0
 
 
 class Written(NamedTuple):

@@ -81,7 +81,9 @@ class ProduceRequestResult:
             self._done = True
             listeners, self.listeners = self.listeners, []
         if listeners:
-            run_listeners(listeners)
+            # sys.exit() in a callback, or asyncio's CancelledError out of one, would end the sender's thread without a
+            # word, and every later record would wait for ever.
+            run_listeners(listeners, BaseException)
         self._settle()
 
     def _settle(self) -> None:
@@ -342,8 +344,11 @@ def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRe
     return FutureRecordMetadata(result, 0, NO_TIMESTAMP, -1, -1)
 
 
-def run_listeners(listeners: list[Entry]) -> None:
-    """Call them in the order of their records; the first that raises is logged with its traceback, the rest counted."""
+def run_listeners(listeners: list[Entry], logged: type[BaseException] = Exception) -> None:
+    """Call them in the order of their records; the first that raises is logged with its traceback, the rest counted.
+
+    ``logged`` is what goes no further.
+    """
     failed = 0
     for future, function, is_delivery in sorted(listeners, key=_place) if len(listeners) > 1 else listeners:
         try:
@@ -351,7 +356,7 @@ def run_listeners(listeners: list[Entry]) -> None:
                 future.deliver(function)
             else:
                 function(future)
-        except Exception:  # noqa: BLE001 - a callback of the application must not end the sender
+        except logged:  # a callback of the application must not end the sender
             failed += 1
             if failed == 1:
                 _log_failure(future)

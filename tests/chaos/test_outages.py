@@ -1,0 +1,168 @@
+"""Networks that delay, swallow and refuse: the client waits without burning CPU, and goes on when it can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.errors import KafkaTimeoutError
+from pykclient.types import TopicPartition
+from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, is_full, read_back, verify
+from tests.kafka.cluster import KafkaCluster
+from tests.support.proxy import TcpProxy
+from tests.support.wait import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+OUTAGE_S = 3.0
+#: Of one CPU, by one client's thread during an outage.
+IDLE = 0.2
+
+
+@pytest.fixture
+def proxy(kafka: KafkaCluster) -> Iterator[TcpProxy]:
+    with kafka.proxies() as proxies:
+        yield proxies[1]
+
+
+def cpu_s(thread: threading.Thread) -> float:
+    """CPU time that a running thread has had."""
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+def thread_of(name: str) -> threading.Thread:
+    (found,) = [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+    return found
+
+
+def outage(proxy: TcpProxy, kind: str) -> None:
+    if kind == "blackhole":
+        proxy.blackhole()
+    else:
+        proxy.refuse()
+        proxy.drop_connections()
+
+
+@pytest.mark.parametrize("kind", ["blackhole", "refuse"])
+def test_outage(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str, kind: str) -> None:
+    kafka.create_topic(topic, partitions=2)
+    settings = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
+    with ConsumerWorkload(proxy.address, topic, group_id=group_id, **settings, fetch_max_wait_ms=200) as reader:
+        with ProducerWorkload(proxy.address, topic, 2, delivery_timeout_ms=60_000, **settings) as load:
+            load.await_acknowledged(100)
+            reader.await_more(100)
+            threads = [
+                thread_of("kafka-producer-network-thread"),
+                thread_of("kafka-coordinator-heartbeat-thread"),
+                thread_of("consumer-workload"),
+            ]
+            outage(proxy, kind)
+            before = [cpu_s(thread) for thread in threads]
+            time.sleep(OUTAGE_S)  # what is measured is this time
+            used = [(cpu_s(thread) - cpu) / OUTAGE_S for thread, cpu in zip(threads, before, strict=True)]
+            proxy.restore()
+            assert max(used) < IDLE, dict(zip([thread.name for thread in threads], used, strict=True))
+            load.await_every_partition(timeout_s=15.0)
+            reader.await_more(100, timeout_s=15.0)
+        assert load.failures == []
+        reader.await_reached(verify(kafka.bootstrap_servers, load))
+
+
+def test_short_blackholes_and_delays(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str) -> None:
+    """Shorter than any timeout: nothing breaks off, and nothing is sent twice that would have to be discarded."""
+    kafka.create_topic(topic)
+    with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
+        with ProducerWorkload(proxy.address, topic, ahead=100) as load:
+            load.await_acknowledged(100)
+            accepted = proxy.accepted
+            for delay_ms in (5, 20, 50):
+                proxy.delay_ms = delay_ms
+                load.await_acknowledged_more(100)
+            proxy.blackhole()
+            time.sleep(0.5)  # how long it lasts
+            proxy.restore()
+            load.await_acknowledged_more(100)
+            retries = load.producer.metrics()["producer-metrics"]["record-retry-total"]
+        assert load.failures == []
+        assert retries == 0
+        assert proxy.accepted == accepted
+        reader.await_reached(verify(kafka.bootstrap_servers, load))
+
+
+def test_connections_dropped_again_and_again(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str) -> None:
+    """Each time with up to five requests of several partitions in flight."""
+    kafka.create_topic(topic, partitions=3)
+    settings: dict[str, Any] = {"linger_ms": 0, "batch_size": 500, "retry_backoff_ms": 5, "compression_type": "lz4"}
+    with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
+        with ProducerWorkload(proxy.address, topic, 3, **settings) as load:
+            for _ in range(30):
+                load.await_acknowledged_more(30)
+                proxy.drop_connections()
+            load.await_every_partition()
+        assert load.failures == []
+        reader.await_reached(verify(kafka.bootstrap_servers, load))
+
+
+def test_delivery_timeout_in_a_blackhole(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
+    """In time, with the reason, and all memory is back; what follows is delivered."""
+    kafka.create_topic(topic)
+    p: KafkaProducer[bytes, bytes] = KafkaProducer(
+        bootstrap_servers=proxy.address, delivery_timeout_ms=1500, request_timeout_ms=1000, linger_ms=0
+    )
+    with p:
+        p.send(topic, b"first").get(20)
+        proxy.blackhole()
+        start = time.monotonic()
+        futures = [p.send(topic, b"%d" % number) for number in range(10)]
+        with pytest.raises(KafkaTimeoutError, match=rf"{topic}-0 expired.*delivery\.timeout\.ms") as failed:
+            futures[-1].get(10)
+        assert 1.0 < time.monotonic() - start < 4.0
+        assert proxy.address in str(failed.value)
+        proxy.restore()
+        p.send(topic, b"after").get(10)
+        eventually(lambda: is_full(p), 5.0, "all memory is back")
+    # What was given up may have been written all the same, but not twice.
+    values = [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]]
+    assert len(set(values)) == len(values)
+    assert values[0] == b"first"
+    assert values[-1] == b"after"
+
+
+def test_consumer_calls_in_an_outage_end_in_time(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
+        bootstrap_servers=proxy.address, group_id=topic, request_timeout_ms=1000, auto_offset_reset="earliest"
+    )
+    with c:
+        c.assign([tp])
+        c.poll(timeout_ms=500)
+        c.commit({tp: 0})
+        outage(proxy, "refuse")
+        calls: dict[str, Any] = {
+            "commit": lambda: c.commit({tp: 0}, timeout_ms=600),
+            "committed": lambda: c.committed(tp, timeout_ms=600),
+            "end_offsets": lambda: c.end_offsets([tp], timeout_ms=600),
+            "list_topics": lambda: c.list_topics(timeout_ms=600),
+            "offsets_for_times": lambda: c.offsets_for_times({tp: 0}, timeout_ms=600),
+        }
+        for name, call in calls.items():
+            start, cpu = time.monotonic(), time.thread_time()
+            with pytest.raises(KafkaTimeoutError) as failed:
+                call()
+            assert 0.5 < time.monotonic() - start < 1.5, name
+            assert time.thread_time() - cpu < IDLE * 0.6, name
+            assert "Connection refused" in str(failed.value), name
+        start = time.monotonic()
+        assert c.poll(timeout_ms=600) == {}
+        assert time.monotonic() - start < 1.5
+        proxy.restore()
+        c.commit({tp: 0})
+        start = time.monotonic()
+    assert time.monotonic() - start < 3.0
