@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -372,6 +374,62 @@ def test_enforced_rebalances(kafka: KafkaCluster, topic: str, join: Join) -> Non
     generation = consumer.group_metadata().generation_id
     consumer.enforce_rebalance("a test")
     poll_until(lambda: consumer.group_metadata().generation_id == generation + 1, consumer)
+
+
+def _reached(seen: set[tuple[int, int]], count: int) -> bool:
+    return len(seen) >= count
+
+
+@pytest.mark.slow
+def test_members_come_and_go_and_nothing_is_lost(kafka: KafkaCluster, topic: str, group_id: str) -> None:
+    """Four threads with a member each, which join, read in a loop, close and start again, while records are written."""
+    kafka.create_topic(topic, partitions=4)
+    seen: set[tuple[int, int]] = set()
+    failures: list[BaseException] = []
+    stop = threading.Event()
+    count = 4_000
+
+    def live(number: int) -> None:
+        rng = random.Random(number)
+        try:
+            while not stop.is_set():
+                consumer: Consumer = KafkaConsumer(
+                    topic,
+                    bootstrap_servers=kafka.bootstrap_servers,
+                    group_id=group_id,
+                    auto_offset_reset="earliest",
+                    heartbeat_interval_ms=200,
+                    session_timeout_ms=6_000,
+                    auto_commit_interval_ms=100,
+                    max_poll_records=rng.choice((10, 200)),
+                    consumer_timeout_ms=200,
+                    group_instance_id=f"static-{number}" if number % 2 else None,
+                )
+                with consumer:
+                    until = time.monotonic() + rng.uniform(0.5, 1.5)
+                    while time.monotonic() < until and not stop.is_set():
+                        for record in consumer:
+                            seen.add((record.partition, record.offset))
+                            if time.monotonic() > until:
+                                break
+        except BaseException as error:  # noqa: BLE001 - for the main thread
+            failures.append(error)
+
+    members = [threading.Thread(target=live, args=(number,)) for number in range(4)]
+    for member in members:
+        member.start()
+    try:
+        for wave in range(1, 9):
+            produce(kafka, topic, count // 8, partitions=4)
+            with contextlib.suppress(AssertionError):  # on to the next wave, whether this one was read or not
+                eventually(partial(_reached, seen, wave * count // 8), 1)
+        eventually(lambda: len(seen) == count or failures, 40, "every record seen")
+    finally:
+        stop.set()
+        for member in members:
+            member.join(30)
+    assert not failures
+    assert not any(member.is_alive() for member in members)
 
 
 @pytest.mark.slow

@@ -500,8 +500,9 @@ class TestThreads:
     def test_a_fork_is_refused(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
         consumer = cluster.consumer()
         monkeypatch.setattr(os, "getpid", lambda: -5)
-        with pytest.raises(UseAfterForkError, match="after the fork"):
-            consumer.assignment()
+        for call in (consumer.assignment, consumer.wakeup, consumer.metrics, lambda: consumer.poll(0)):
+            with pytest.raises(UseAfterForkError, match="after the fork"):
+                call()
         consumer.close()
         assert cluster.broker.active
 

@@ -416,6 +416,7 @@ class KafkaConsumer(Generic[K, V]):
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """All metrics: values by group and name, or with ``raw`` the metric objects by their full name."""
+        self._guard.check_process()
         metrics = self._components.metrics
         return metrics.metrics if raw else metrics.by_group()
 
@@ -424,6 +425,7 @@ class KafkaConsumer(Generic[K, V]):
 
         May be called from any thread and from signal handlers.
         """
+        self._guard.check_process()
         self._components.client.wakeup()
 
     def close(
@@ -467,5 +469,7 @@ class KafkaConsumer(Generic[K, V]):
         consumer = getattr(self, "_consumer", None)
         if consumer is None or self._guard.closed or self._guard.forked:
             return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-        consumer.abandon()
+        try:
+            consumer.abandon()
+        finally:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)

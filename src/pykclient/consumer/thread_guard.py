@@ -29,13 +29,17 @@ class ThreadGuard:
         """Whether this is a copy in a child process, whose locks nobody may ever release."""
         return os.getpid() != self._pid
 
-    def acquire(self) -> None:
-        """Enter, also after closing. Raises ConcurrentModificationError, UseAfterForkError."""
+    def check_process(self) -> None:
+        """Raises UseAfterForkError in a child process."""
         if os.getpid() != self._pid:
             raise UseAfterForkError(
                 f"this KafkaConsumer was made in process {self._pid} and is used in its child {os.getpid()}: sockets "
                 f"and group membership belong to the parent; make a consumer in each process, after the fork"
             )
+
+    def acquire(self) -> None:
+        """Enter, also after closing. Raises ConcurrentModificationError, UseAfterForkError."""
+        self.check_process()
         me = threading.get_ident()
         if self._owner != me:
             if not self._lock.acquire(blocking=False):

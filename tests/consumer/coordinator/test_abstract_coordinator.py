@@ -511,6 +511,22 @@ class TestLeaving:
         assert group.clock.now_ms() - start < 1_000
         assert group.network.pending_request_count() == 1
 
+    @pytest.mark.parametrize("static", [True, False])
+    def test_closing_does_not_wait_for_the_others_to_join(self, static: bool) -> None:
+        """JoinGroup is held back by the coordinator, and all behind it on that connection."""
+        group = GroupHarness(group={"group_instance_id": "i"} if static else {})
+        group.subscribe()
+        group.join(TP0)
+        group.coordinator.request_rejoin("test")
+        assert not group.coordinator.poll(group.timer(0))
+        if not static:
+            group.client.prepare_response_from(leave(), group.node)
+        start = group.clock.now_ms()
+        group.coordinator.close(group.timer(10_000))
+        assert group.clock.now_ms() - start < 100
+        assert group.client.prepared_response_count() == 0
+        assert [type(request.request_builder.message) for request in group.client.requests] == [JoinGroupRequest]
+
     def test_a_join_that_is_answered_after_leaving(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))

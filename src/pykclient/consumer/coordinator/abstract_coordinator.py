@@ -16,10 +16,17 @@ from pykclient.consumer.coordinator.group_joiner import GroupJoiner, fenced_erro
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
-from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED, Generation
+from pykclient.consumer.coordinator.member_state import (
+    COMPLETING_REBALANCE,
+    PREPARING_REBALANCE,
+    STABLE,
+    UNJOINED,
+    Generation,
+    MemberState,
+)
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
-from pykclient.errors import IllegalStateError, MemberIdRequiredError, RetriableError
+from pykclient.errors import MemberIdRequiredError, RetriableError
 from pykclient.log_context import LogContext
 from pykclient.metrics.metrics import Metrics
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -332,6 +339,10 @@ class AbstractCoordinator(ABC):
         if node is not None and state is not UNJOINED and sent.has_member_id and not stays:
             self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
             builder = group_requests.LeaveGroupBuilder(self.config.group_id, sent.member_id, reason)
+            if self._waits_for_others(state):
+                # A broker answers one request of a connection after the other, so on the coordinator's own this one
+                # would wait behind JoinGroup, which waits for the members that have not joined yet.
+                node = self.finder.broker or node
             response = self.client.send(node, builder, background=background)
             future = handled(self.finder, response, self._handle_leave)
         self.membership.reset_and_rejoin(
@@ -343,6 +354,11 @@ class AbstractCoordinator(ABC):
             else:
                 self.client.poll_no_wakeup()
         return future
+
+    def _waits_for_others(self, state: MemberState) -> bool:
+        """Whether JoinGroup or SyncGroup is on its way, which the coordinator may hold back for minutes."""
+        in_progress = state is PREPARING_REBALANCE or state is COMPLETING_REBALANCE
+        return in_progress and self._join_future is not None and not self._join_future.is_done
 
     def _handle_leave(self, response: LeaveGroupResponse, future: RequestFuture[None]) -> None:
         codes = [response.error_code, *(member.error_code for member in response.members)]
@@ -360,13 +376,20 @@ class AbstractCoordinator(ABC):
         try:
             self.on_leave_prepare()
         finally:
-            self.maybe_leave_group(operation, "the consumer is being closed")
-            node = self.finder.check_and_get()
-            if node is not None and not self.client.await_pending_requests(node, timer):
-                self._log.warning(
-                    "Closing with %d requests that the group coordinator has not answered",
-                    self.client.pending_request_count(node),
-                )
+            joining = self._waits_for_others(self.membership.state)
+            leaving = self.maybe_leave_group(operation, "the consumer is being closed")
+            self._await_last_requests(timer, leaving, joining)
+
+    def _await_last_requests(self, timer: Timer, leaving: RequestFuture[None] | None, joining: bool) -> None:
+        node = self.finder.check_and_get()
+        if node is None:
+            return
+        if joining:  # nobody needs that answer any more
+            answered = leaving is None or self.client.poll_future(leaving, timer)
+        else:
+            answered = self.client.await_pending_requests(node, timer)
+        if not answered:
+            self._log.warning("Closing with requests that the group coordinator has not answered")
 
     def _close_heartbeat_thread(self) -> None:
         thread, self._heartbeat_thread = self._heartbeat_thread, None
@@ -383,6 +406,3 @@ class AbstractCoordinator(ABC):
             return False
         thread.abandon()
         return True
-
-    def illegal_protocol(self, name: str) -> IllegalStateError:
-        return IllegalStateError(f"the coordinator chose the protocol {name!r}, which this member did not offer")

@@ -195,7 +195,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         for assignor in self._assignors:
             if assignor.name == name:
                 return assignor
-        raise self.illegal_protocol(name)
+        raise IllegalStateError(f"the coordinator chose the assignor {name!r}, which this member did not offer")
 
     def on_leader_elected(
         self, protocol_name: str, members: Sequence[JoinGroupResponse.JoinGroupResponseMember], skip_assignment: bool

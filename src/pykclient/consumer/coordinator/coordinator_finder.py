@@ -44,6 +44,7 @@ class CoordinatorFinder:
         self._retry_backoff = retry_backoff
         self._lock = threading.Lock()  # guards: the fields below where they are replaced by what depends on them
         self._node: Node | None = None
+        self._broker: Node | None = None
         self._lookup: RequestFuture[None] | None = None
         self._fatal_error: KafkaError | None = None
         self._unknown_since_ms = clock.now_ms()
@@ -55,6 +56,11 @@ class CoordinatorFinder:
     def node(self) -> Node | None:
         """The coordinator as last heard."""
         return self._node
+
+    @property
+    def broker(self) -> Node | None:
+        """The same broker under its own id: another connection, shared with fetches."""
+        return self._broker
 
     def check_and_get(self) -> Node | None:
         """The coordinator, if its connection is not lost; None counts as not knowing it."""
@@ -159,6 +165,7 @@ class CoordinatorFinder:
             node = Node(_COORDINATOR_ID_BASE - found.node_id, found.host, found.port)
             with self._lock:
                 self._node = node
+                self._broker = Node(found.node_id, found.host, found.port)
             self.last_error = None
             self._log.info("Found the group coordinator: broker %d at %s:%d", found.node_id, found.host, found.port)
             self._client.try_connect(node)
