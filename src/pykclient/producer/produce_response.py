@@ -235,9 +235,10 @@ class ProduceResponseHandler:
                 # Written by an earlier attempt, and so long ago that the broker forgot at which offset.
                 self._succeed(batch, response)
             else:
-                # Numbers may be given out again only if the broker refused the batch; after the last retry it is
-                # unknown whether an earlier attempt was written.
-                self._fail_by_response(batch, error, response, batch.attempts < self._retries)
+                # Only if its one and only attempt was refused it is sure that nothing was written. Java takes that for
+                # granted while retries are left, and so can write the batches behind this one twice.
+                refused = batch.attempts == 0 and not isinstance(error, RetriableError)
+                self._fail_by_response(batch, error, response, refused)
             if isinstance(error, InvalidMetadataError):
                 self._refresh_metadata(batch, error, response, new_leaders)
         if self._guarantee_message_order:
@@ -298,30 +299,34 @@ class ProduceResponseHandler:
         self._accumulator.complete_batch(batch)
 
     def _fail_by_response(
-        self, batch: ProducerBatch, error: Exception, response: PartitionResponse, adjust_sequence_numbers: bool
+        self, batch: ProducerBatch, error: Exception, response: PartitionResponse, refused: bool
     ) -> None:
         if isinstance(error, TopicAuthorizationError):
             error = TopicAuthorizationError(f"not authorized to write to topic {batch.topic_partition.topic!r}")
         elif isinstance(error, ClusterAuthorizationError):
             error = ClusterAuthorizationError("not authorized to write with idempotence (enable.idempotence)")
-        self.fail_batch(batch, error, _errors_by_record(error, response), adjust_sequence_numbers)
+        self.fail_batch(batch, error, _errors_by_record(error, response), refused=refused)
 
     def fail_batch(
         self,
         batch: ProducerBatch,
         error: Exception,
-        error_for: Callable[[int], Exception] | None,
-        adjust_sequence_numbers: bool,
+        error_for: Callable[[int], Exception] | None = None,
+        *,
+        refused: bool = False,
         deallocate: bool = True,
     ) -> None:
-        """Fail all records. ``deallocate`` False where the network client may still be writing the batch."""
+        """Fail all records. ``refused``: the batch is surely not in the log.
+
+        ``deallocate`` False where the network client may still be writing the batch.
+        """
         if deallocate:
             self._accumulator.deallocate(batch)
         if batch.is_done:  # given up before; this is only the late answer
             return
         self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
         if self._transaction_manager is not None:
-            self._transaction_manager.handle_failed_batch(batch, error, adjust_sequence_numbers)
+            self._transaction_manager.handle_failed_batch(batch, error, refused)
         self.in_flight.remove(batch)
         batch.complete_exceptionally(error_for or (lambda _index: error))
         self._accumulator.complete_batch(batch)

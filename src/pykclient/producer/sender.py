@@ -251,12 +251,7 @@ class Sender:
             f"{(now_ms - batch.created_ms) / 1000} s (delivery.timeout.ms){': ' + report if report else ''}"
         )
         # Its memory is not free while the network client may write it: the answer, or the disconnect, frees it.
-        self._responses.fail_batch(batch, error, None, False, deallocate=not batch.in_flight)
-        manager = self._transaction_manager
-        if manager is not None and (batch.in_flight or batch.in_retry):
-            # It was sent, so it is unknown whether its numbers were used. Java asks for a retry alone, and then takes
-            # the batches after one that expired during its first attempt for out of order until they expire as well.
-            manager.mark_sequence_unresolved(batch)
+        self._responses.fail_batch(batch, error, deallocate=not batch.in_flight)
 
     def _send_produce_request(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int

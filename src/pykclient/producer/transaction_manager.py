@@ -15,6 +15,7 @@ from pykclient.errors import (
     ClusterAuthorizationError,
     IllegalStateError,
     InvalidPidMappingError,
+    InvalidProducerEpochError,
     KafkaError,
     OutOfOrderSequenceError,
     ProducerFencedError,
@@ -88,8 +89,8 @@ class TransactionManager:
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self._pending_requests: deque[InitProducerIdHandler] = deque()
         self._in_flight_correlation_id = _NO_IN_FLIGHT_REQUEST
-        # A batch that expired after it was sent may have been written or not, so its partition's next number is unknown
-        # until all in flight are answered. The value is the number that follows the expired batch.
+        # A batch that was given up after it was sent may have been written or not, so its partition's next number is
+        # unknown until all in flight are answered. The value is the number that follows that batch.
         self._unresolved: dict[TopicPartition, int] = {}
         # What is in flight to these is numbered anew at the next bump of the epoch.
         self._partitions_to_rewrite: set[TopicPartition] = set()
@@ -288,14 +289,17 @@ class TransactionManager:
             self._partitions.update_last_acked_offset(batch.topic_partition, last_offset)
         self.remove_in_flight_batch(batch)
 
-    def handle_failed_batch(self, batch: ProducerBatch, error: Exception, adjust_sequence_numbers: bool) -> None:
-        """``adjust_sequence_numbers``: the broker refused the batch, so that its numbers were surely not used."""
+    def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:
+        """Settle what becomes of the numbers of a batch that failed for good.
+
+        ``refused``: it is surely not in the log, so its numbers leave a gap, which a new epoch closes. Where that is
+        not sure, batches behind it may be in the log already, and must not get other numbers before they are answered.
+        """
         if isinstance(error, _FATAL_ERRORS):
             self.transition_to_fatal_error(error)
         self.remove_in_flight_batch(batch)
-        if self.has_fatal_error:
+        if self.has_fatal_error or not batch.has_sequence:
             return
-        topic_partition = batch.topic_partition
         if isinstance(error, OutOfOrderSequenceError):
             self._log.error(
                 "The broker refused %r as out of order (producer id %d, epoch %d, sequence %d): records are missing "
@@ -305,13 +309,17 @@ class TransactionManager:
                 batch.producer_epoch,
                 batch.base_sequence,
             )
-            self.request_idempotent_epoch_bump_for_partition(topic_partition)
-        elif adjust_sequence_numbers:
-            self.request_idempotent_epoch_bump_for_partition(topic_partition)
+            self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
+        elif refused:
+            self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
+        else:
+            self.mark_sequence_unresolved(batch)
 
     def can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse) -> bool:
         """Whether ``batch`` may be sent again; asks for a bump of the epoch where its numbers no longer fit."""
         topic_partition = batch.topic_partition
+        if isinstance(error, InvalidProducerEpochError) and batch.sequence_has_been_reset:
+            return True  # this was its attempt under the old epoch, which the new one has overtaken
         if isinstance(error, UnknownProducerIdError):
             # Without the log's start offset it cannot be told what was lost: ask until it is known. A batch that was
             # numbered anew meanwhile only fails for its old number.
@@ -341,7 +349,7 @@ class TransactionManager:
         return topic_partition in self._unresolved
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """``batch`` expired after it had been sent: number no further batches until it is clear what became of it."""
+        """It is unknown whether ``batch`` was written: number no further batches until it is clear."""
         topic_partition = batch.topic_partition
         following = batch.last_sequence + 1
         self._unresolved[topic_partition] = max(following, self._unresolved.get(topic_partition, 0))
