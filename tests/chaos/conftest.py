@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.wait import eventually
 
+pytest.register_assert_rewrite("tests.chaos.verifier")
+
 _CLIENT_THREADS = ("kafka-producer-network-thread", "kafka-coordinator-heartbeat-thread")
 
 

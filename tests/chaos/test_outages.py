@@ -109,6 +109,22 @@ def test_connections_dropped_again_and_again(kafka: KafkaCluster, proxy: TcpProx
         reader.await_reached(verify(kafka.bootstrap_servers, load))
 
 
+def test_order_without_idempotence(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
+    """With one request in flight a retry may double records, but not overtake others."""
+    kafka.create_topic(topic, partitions=2)
+    settings: dict[str, Any] = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
+    with ProducerWorkload(proxy.address, topic, 2, linger_ms=0, retry_backoff_ms=5, **settings) as load:
+        for _ in range(20):
+            load.await_acknowledged_more(20)
+            proxy.drop_connections()
+        load.await_every_partition()
+    assert load.failures == []
+    for partition, records in verify(kafka.bootstrap_servers, load, exactly_once=False).items():
+        first_times = list(dict.fromkeys(record.value for record in records))
+        numbers = [int(value.split(b":")[1]) for value in first_times]
+        assert numbers == list(range(len(numbers))), partition
+
+
 def test_delivery_timeout_in_a_blackhole(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
     """In time, with the reason, and all memory is back; what follows is delivered."""
     kafka.create_topic(topic)

@@ -1,0 +1,115 @@
+"""Topics that are deleted, made anew and enlarged under clients that use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.errors import KafkaError
+from pykclient.types import TopicPartition
+from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, read_back, verify
+from tests.kafka.cluster import KafkaCluster
+from tests.support.wait import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+QUICK: dict[str, Any] = {"retry_backoff_ms": 20, "metadata_max_age_ms": 300}
+
+
+def add_partitions(kafka: KafkaCluster, topic: str, total: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+
+
+def test_made_anew_under_a_producer(kafka: KafkaCluster, topic: str) -> None:
+    """The new topic has another id: what is sent to the old one's is refused, and sent again to the new one."""
+    kafka.create_topic(topic)
+    p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, **QUICK)
+    with p:
+        for number in range(20):
+            p.send(topic, b"old %d" % number).get(20)
+        kafka.delete_topic(topic)
+        kafka.create_topic(topic)
+        futures = [p.send(topic, b"new %d" % number) for number in range(50)]
+        assert [future.get(20).offset for future in futures] == list(range(50))
+    log = read_back(kafka.bootstrap_servers, topic)[0]
+    assert [record.value for record in log] == [b"new %d" % number for number in range(50)]
+
+
+def test_deleted_for_good_under_a_producer(kafka: KafkaCluster, topic: str) -> None:
+    """Records fail by their delivery timeout with a reason that names the topic; other topics are not held up."""
+    other = kafka.create_topic(f"{topic}-other")
+    kafka.create_topic(topic)
+    # Clients that look at a deleted topic would create it again, were it not for this partition.
+    p: KafkaProducer[bytes, bytes] = KafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        delivery_timeout_ms=2000,
+        request_timeout_ms=1000,
+        linger_ms=0,
+        **QUICK,
+    )
+    add_partitions(kafka, topic, 3)
+    with p:
+        p.send(topic, b"x", partition=2).get(20)
+        kafka.delete_topic(topic)
+        future = p.send(topic, b"x", partition=2)
+        assert p.send(other, b"y").get(5).offset == 0
+        with pytest.raises(KafkaError, match=topic):
+            future.get(10)
+        assert p.send(other, b"y").get(5).offset == 1
+
+
+def test_made_anew_under_a_consumer(kafka: KafkaCluster, topic: str) -> None:
+    """Positions in the old topic mean nothing in the new one: the reset policy decides."""
+    kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=100, **QUICK
+    )
+    p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, **QUICK)
+    with c, p:
+        for number in range(20):
+            p.send(topic, b"old %d" % number)
+        p.flush(20)
+        c.assign([tp])
+        values: list[bytes | None] = []
+
+        def read(count: int) -> bool:
+            values.extend(record.value for records in c.poll(timeout_ms=100).values() for record in records)
+            return len(values) >= count
+
+        eventually(lambda: read(20), 20.0, "the old records", every_s=0)
+        kafka.delete_topic(topic)
+        kafka.create_topic(topic)
+        for number in range(5):
+            p.send(topic, b"new %d" % number).get(20)
+        eventually(lambda: read(25), 20.0, "the new records", every_s=0)
+        assert values[20:] == [b"new %d" % number for number in range(5)]
+        assert c.position(tp) == 5
+
+
+def test_partitions_are_added_under_load(kafka: KafkaCluster, topic: str, group_id: str) -> None:
+    """The group takes them over with the next look at the metadata, the producer uses them."""
+    kafka.create_topic(topic)
+    servers = kafka.bootstrap_servers
+    quick: dict[str, Any] = {"metadata_max_age_ms": 300}
+    with ConsumerWorkload(servers, topic, group_id=group_id, **quick) as reader:
+        with ProducerWorkload(servers, topic, **quick) as load:
+            load.await_acknowledged(100)
+            reader.await_more(50)
+            add_partitions(kafka, topic, 4)
+            p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers)
+            with p:
+                for partition in range(1, 4):
+                    p.send(topic, b"%d:0:" % partition, partition=partition).get(20)
+            eventually(lambda: len(reader.assigned) == 4, 20.0, "the new partitions are assigned")
+            load.await_acknowledged_more(100)
+            seen = {tp for tp in range(4) if tp in load.producer.partitions_for(topic)}
+            assert seen == set(range(4))
+        assert load.failures == []
+        verify(servers, load)
+        reader.await_reached(read_back(servers, topic, 4))

@@ -1,0 +1,66 @@
+"""The verifier itself: a check that cannot fail proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.types import TopicPartition
+from tests.chaos.verifier import Acknowledged, ConsumerWorkload, Written, check_partition
+
+
+def log(*numbers: int) -> list[Written]:
+    return [Written(offset, b"0:%d:.." % number) for offset, number in enumerate(numbers)]
+
+
+def told(*numbers: int) -> list[Acknowledged]:
+    return [Acknowledged(0, number, offset) for offset, number in enumerate(numbers)]
+
+
+def test_what_is_well() -> None:
+    check_partition("t-0", 0, log(0, 1, 2, 5), told(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("written", "acknowledged"),
+    [
+        (log(0, 1), told(0, 1, 2)),  # lost
+        (log(0, 2, 1), told(0, 2, 1)),  # out of order
+        (log(0, 1, 1), told(0, 1)),  # doubled
+        (log(0, 1, 2), [Acknowledged(0, 0, 1)]),  # elsewhere
+        (log(0), [*told(0), *told(0)]),  # acknowledged twice
+        ([Written(0, b"1:0:")], []),  # in another partition's log
+    ],
+)
+def test_what_is_not(written: list[Written], acknowledged: list[Acknowledged]) -> None:
+    with pytest.raises(AssertionError):
+        check_partition("t-0", 0, written, acknowledged)
+
+
+def test_doubled_where_it_may_be() -> None:
+    check_partition("t-0", 0, log(0, 1, 0, 1), told(0, 1), exactly_once=False)
+
+
+@pytest.mark.parametrize("polls", [[[0, 1], [3]], [[0, 1], [1, 2]], [[0, 2]], [[1], [0]]])
+def test_a_members_gaps_and_repeats(polls: list[list[int]]) -> None:
+    tp = TopicPartition("t", 0)
+    reader = ConsumerWorkload("localhost:9", "t", group_id="g")
+    reader.on_partitions_assigned({tp})
+    for offsets in polls:
+        reader._note(tp, offsets)
+    reader.consumer.close()
+    with pytest.raises(AssertionError):
+        reader.check()
+
+
+def test_a_member_reads_again_after_a_rebalance() -> None:
+    tp = TopicPartition("t", 0)
+    reader = ConsumerWorkload("localhost:9", "t", group_id="g")
+    for offsets in ([0, 1, 2], [2, 3]):
+        reader.on_partitions_assigned({tp})
+        reader._note(tp, offsets)
+        reader.on_partitions_revoked({tp})
+    reader._note(tp, [4])
+    reader.consumer.close()
+    assert reader.read() == {0: {0, 1, 2, 3}}
+    with pytest.raises(AssertionError, match="not assigned"):
+        reader.check()
