@@ -113,13 +113,16 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(kafka: KafkaCluster, topi
     program = """
 import gc
 from pykclient.errors import UseAfterForkError
-producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
+producer = KafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=500)
 producer.send(topic, b"before").get(20)
+pending = producer.send(topic, b"pending")
 for lock in (producer._accumulator._lock, producer._metadata._lock):
     lock.acquire()  # as the sender may hold them at that moment
 child = os.fork()
 if child == 0:
-    for call in (lambda: producer.send(topic, b"child"), producer.flush, lambda: producer.partitions_for(topic)):
+    def send(): producer.send(topic, b"child")
+    def partitions(): producer.partitions_for(topic)
+    for call in (send, producer.flush, partitions, pending.get):
         try:
             call()
         except UseAfterForkError as error:
@@ -132,14 +135,32 @@ if child == 0:
 for lock in (producer._accumulator._lock, producer._metadata._lock):
     lock.release()
 _, status = os.waitpid(child, 0)
+pending.get(20)
 producer.send(topic, b"after").get(20)
 producer.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
     code, out, err = finish(start(program, kafka.bootstrap_servers, topic))
     assert code == 0, err
-    assert out.count("made before fork()") == 3
-    assert read_all(kafka.bootstrap_servers, topic, 3) == [b"before", b"own", b"after"]
+    assert out.count("made before fork()") == 4
+    assert set(read_all(kafka.bootstrap_servers, topic, 4)) == {b"after", b"before", b"own", b"pending"}
+
+
+def test_close_ends_while_a_callback_blocks(kafka: KafkaCluster, topic: str) -> None:
+    program = """
+import threading
+producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
+blocked, release = threading.Event(), threading.Event()
+producer.send(topic, b"1", on_delivery=lambda error, metadata: (blocked.set(), release.wait()))
+assert blocked.wait(20)
+producer.close(0.2)
+print("closed", flush=True)
+release.set()
+"""
+    code, out, err = finish(start(program, kafka.bootstrap_servers, topic))
+    assert code == 0, err
+    assert out.strip() == "closed"
+    assert "a callback is probably blocking it" in err
 
 
 def test_a_forgotten_producer_warns(kafka: KafkaCluster, topic: str) -> None:

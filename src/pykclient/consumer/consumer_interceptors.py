@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
     from pykclient.types import OffsetAndMetadata, TopicPartition
 
 
-class ConsumerInterceptor(Protocol):
-    """What an interceptor looks like. Methods that it lacks are not called."""
+class ConsumerInterceptor:
+    """Base of interceptors; override what you need (KIP-42).
+
+    What an interceptor raises is logged, once for each of its methods, and otherwise ignored. Thread: application.
+    """
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Called once with the consumer's configuration, by its dotted keys, when the class was configured."""
 
     def on_consume(self, records: Any) -> Any:
         """Called before ``poll`` returns ``records``; what it returns takes their place."""
+        return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Called after offsets were committed."""

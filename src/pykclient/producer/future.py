@@ -86,6 +86,14 @@ class ProduceRequestResult:
             run_listeners(listeners, BaseException)
         self._settle()
 
+    def fail_after_fork(self, error: Exception) -> None:
+        """In a forked child: nobody will set this result here, and a lock that was held then stays held."""
+        self._lock = threading.Lock()
+        if not self._done:
+            self.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
+        self.listeners = []
+        self._done = self._settled = True
+
     def _settle(self) -> None:
         with self._lock:
             self._settled = True

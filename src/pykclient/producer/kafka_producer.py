@@ -42,6 +42,9 @@ _CACHED_KEY_SIZE = 64
 _CLOSED = "the producer is closed"
 _FORKED = "this producer was made before fork(): its thread is in the parent process. Make one in the child"
 
+#: The thread needs a moment to end by force, unless a callback of the application keeps it.
+_FORCED_CLOSE_S = 0.5
+
 #: How long ``with`` waits for records when it is left by KeyboardInterrupt or SystemExit.
 _ENDING_TIMEOUT_S = 0.5
 
@@ -412,7 +415,7 @@ class KafkaProducer(Generic[K, V]):
         """Send what is left and end; after ``timeout`` seconds, give up what is not answered by then.
 
         Records that are given up fail with KafkaError. May be called again, which does nothing. From a callback it
-        does not wait, and gives up at once.
+        does not wait, and gives up at once. While a callback blocks, it returns half a second after ``timeout``.
         """
         if self._refusal == _FORKED:
             return
@@ -432,7 +435,12 @@ class KafkaProducer(Generic[K, V]):
                 self._log.info("Closing by force: not all records were answered in time")
             self._sender.force_close()
             if not from_callback:
-                self._io_thread.join()
+                self._io_thread.join(_FORCED_CLOSE_S)
+                if self._io_thread.is_alive():
+                    self._log.warning(
+                        "The I/O thread has not ended %s s after it was told to: a callback is probably blocking it",
+                        _FORCED_CLOSE_S,
+                    )
         lifecycle.closed(self)
         self._close_plugins()
         self._log.debug("The producer has closed")
@@ -452,6 +460,7 @@ class KafkaProducer(Generic[K, V]):
     def refuse_after_fork(self) -> None:
         """Called in a forked child, where neither the thread nor any lock can be relied on."""
         self._refusal = _FORKED
+        self._accumulator.fail_after_fork(UseAfterForkError(_FORKED))
 
     # --- transactions ------------------------------------------------------------------------------------------
 

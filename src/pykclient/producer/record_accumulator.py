@@ -591,6 +591,11 @@ class RecordAccumulator:
         with self._lock:
             self._topics = {}
 
+    def fail_after_fork(self, error: Exception) -> None:
+        """In a forked child, where the locks cannot be relied on: let nobody wait for the parent's batches."""
+        for batch in list(self._incomplete):
+            batch.produce_future.fail_after_fork(error)
+
     def abort_batches(self, error: Exception) -> None:
         """Fail all that is not complete with ``error``."""
         self._abort([*self._incomplete], error, undrained_only=False)
