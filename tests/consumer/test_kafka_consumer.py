@@ -171,6 +171,16 @@ class TestIteration:
             fail()
         assert cluster.broker.committed_offsets == {}
 
+    def test_closing_ends_the_loop(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer()
+        consumer.assign([T0])
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if len(seen) == 3:
+                consumer.close()
+        assert seen == [0, 1, 2]
+
     def test_loops_and_polls_mixed(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
@@ -300,6 +310,20 @@ class TestCommits:
             for wrong in ({T0: -1}, {"t": 1}, {T0: "1"}):
                 with pytest.raises(IllegalArgumentError):
                     consumer.commit(wrong)  # type: ignore[arg-type]
+
+    def test_what_is_given_up_is_committed_before(self, cluster: FakeCluster) -> None:
+        with cluster.consumer("t", group_id="g") as consumer:
+            poll_all(consumer)
+            consumer.unsubscribe()
+            consumer.assign([T1])
+            assert cluster.broker.committed_offsets[T0].offset == 25
+            assert cluster.broker.received.index("OffsetCommitRequest") < cluster.broker.received.index(
+                "LeaveGroupRequest"
+            )
+            consumer.seek(T1, 1)
+            consumer.assign([T0])
+            consumer.poll(0)
+            assert cluster.broker.committed_offsets[T1].offset == 1
 
     def test_without_a_group(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:

@@ -69,6 +69,7 @@ class ClassicConsumer:
         self._fetcher.clear_buffered_data_for_unassigned_partitions(())
         try:
             if self._coordinator is not None:
+                self._coordinator.maybe_auto_commit_offsets_now()
                 self._coordinator.on_leave_prepare()
                 self._coordinator.maybe_leave_group(DEFAULT, "the consumer unsubscribed from all topics")
         finally:
@@ -81,7 +82,7 @@ class ClassicConsumer:
         self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
         if self._coordinator is not None:
             # No rebalance follows that would commit what is given up now.
-            self._coordinator.maybe_auto_commit_offsets_async(self._clock.now_ms())
+            self._coordinator.maybe_auto_commit_offsets_now()
         self._handout.retain(assigned)
         self._log.info("Assigned by hand: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):

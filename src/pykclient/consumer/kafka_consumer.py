@@ -122,7 +122,7 @@ class KafkaConsumer(Generic[K, V]):
             return set(self._subscriptions.subscription()) or None
 
     def unsubscribe(self) -> None:
-        """Leave the group and give up all partitions. Positions are not committed."""
+        """Leave the group and give up all partitions; positions are committed, if that is automatic."""
         with self._guard:
             self._consumer.unsubscribe()
 
@@ -180,7 +180,7 @@ class KafkaConsumer(Generic[K, V]):
         """Record after record, polling in between; ends when none came for ``consumer.timeout.ms``.
 
         A record counts as consumed once the loop has got it, those that wait behind it do not, also for commits. A
-        loop that is left can be gone on with by another one.
+        loop that is left can be gone on with by another one. ``close`` ends the loop that it is called in.
         """
         return self._iterate()
 
@@ -195,15 +195,17 @@ class KafkaConsumer(Generic[K, V]):
 
     def _iterate(self) -> Generator[ConsumerRecord[K, V], None, None]:
         handout = self._components.handout
-        while True:
+        while self._refill():
             while (records := handout.next_iterator()) is not None:
                 yield from records
-            if not self._refill():
+            if self._guard.closed:
                 return
 
     def _refill(self) -> bool:
-        """Get records for the loop; False when none came in time."""
+        """Get records for the loop, if none wait; False when none came in time."""
         with self._guard:
+            if not self._components.handout.is_empty:
+                return True
             timer = Timer(self._clock, self._consumer_timeout_ms)
             while True:
                 records, positions = self._consumer.poll(timer)
@@ -452,6 +454,7 @@ class KafkaConsumer(Generic[K, V]):
                 self._consumer.close(bound_ms, operation, auto_commit=autocommit)
         finally:
             self._guard.closed = True
+            self._iterator = None
             self._guard.release()
 
     def __enter__(self) -> KafkaConsumer[K, V]:

@@ -407,9 +407,10 @@ class ConsumerCoordinator(AbstractCoordinator):
         """Commit without waiting."""
         return self._commits.commit_offsets_async(offsets, callback)
 
-    def maybe_auto_commit_offsets_async(self, now_ms: int) -> None:
-        """Commit automatically, if that is due."""
-        self._commits.maybe_auto_commit_offsets_async(now_ms)
+    def maybe_auto_commit_offsets_now(self) -> None:
+        """Commit automatically, due or not, as partitions are about to be given up."""
+        if self._commits.auto_commit_enabled:
+            self._commits.auto_commit_offsets_async()
 
     def fetch_committed_offsets(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets | None:
         """The group's committed offsets; None when time ran out."""
