@@ -1,0 +1,288 @@
+"""docs/migrating.md tells the truth: each row of its tables has a check here, and each check a row."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kafka as kafka_python
+import pytest
+
+import pykclient
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.errors import ConfigError, IllegalStateError, InvalidTopicError, SerializationError
+from tests.kafka.cluster import KafkaCluster
+
+PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
+
+
+def table(title: str) -> list[list[str]]:
+    """The rows of the first table under a title."""
+    section = PAGE.split(title, 1)[1]
+    lines = [line for line in section.split("\n#", 1)[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+class Both:
+    """One of each client on a broker, and a topic."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self.topic = topic
+        self.servers = bootstrap_servers
+        self.theirs = kafka_python.KafkaProducer(bootstrap_servers=bootstrap_servers)
+        self.ours: KafkaProducer[Any, Any] = KafkaProducer(bootstrap_servers=bootstrap_servers)
+
+    def close(self) -> None:
+        self.theirs.close()
+        self.ours.close()
+
+    def consumers(self, **settings: Any) -> list[Any]:
+        settings |= {"bootstrap_servers": self.servers, "consumer_timeout_ms": 10_000}
+        return [kafka_python.KafkaConsumer(**settings), KafkaConsumer(**settings)]
+
+
+@pytest.fixture
+def both(kafka: KafkaCluster, topic: str) -> Iterator[Both]:
+    kafka.create_topic(topic, 2)
+    clients = Both(kafka.bootstrap_servers, topic)
+    yield clients
+    clients.close()
+
+
+CHECKS: dict[str, Callable[[Both], None]] = {}
+
+
+def row(title: str) -> Callable[[Callable[[Both], None]], Callable[[Both], None]]:
+    def register(check: Callable[[Both], None]) -> Callable[[Both], None]:
+        CHECKS[title] = check
+        return check
+
+    return register
+
+
+def refused(kind: type[BaseException] | tuple[type[BaseException], ...], call: Callable[[], object]) -> BaseException:
+    with pytest.raises(kind) as caught:
+        call()
+    return caught.value
+
+
+@row("a header whose value is None")
+def _(both: Both) -> None:
+    refused((TypeError, AssertionError, ValueError), lambda: both.theirs.send(both.topic, b"v", headers=[("h", None)]))
+    assert both.ours.send(both.topic, b"v", headers=[("h", None)]).get(10).has_offset
+
+
+@row("a record with neither key nor value")
+def _(both: Both) -> None:
+    refused((ValueError, AssertionError), lambda: both.theirs.send(both.topic))
+    assert both.ours.send(both.topic).get(10).has_offset
+
+
+@row("records without a key")
+def _(both: Both) -> None:
+    with KafkaProducer[Any, Any](bootstrap_servers=both.servers, linger_ms=1000) as ours:
+        futures = [ours.send(both.topic, b"v") for _ in range(50)]
+        ours.flush()
+    assert len({future.get(0).partition for future in futures}) == 1
+    assert len({future.get(10).partition for future in [both.theirs.send(both.topic, b"v") for _ in range(50)]}) == 2
+
+
+@row("more records than the brokers take")
+def _(both: Both) -> None:
+    assert "buffer_memory" not in kafka_python.KafkaProducer.DEFAULT_CONFIG
+    assert both.ours.config["buffer.memory"] == 32 << 20
+
+
+def fail(_data: Any) -> bytes:
+    raise LookupError("no")
+
+
+@row("a serializer that raises")
+def _(both: Both) -> None:
+    theirs = kafka_python.KafkaProducer(bootstrap_servers=both.servers, value_serializer=WithFailure())
+    refused(LookupError, lambda: theirs.send(both.topic, b"v"))
+    theirs.close()
+    with KafkaProducer[Any, Any](bootstrap_servers=both.servers, value_serializer=fail) as ours:
+        error = refused(SerializationError, lambda: ours.send(both.topic, b"v"))
+    assert isinstance(error.__cause__, LookupError)
+
+
+class WithFailure(kafka_python.Serializer):  # type: ignore[misc]
+    def serialize(self, topic: str, headers: Any, data: Any) -> bytes:
+        return fail(data)
+
+
+@row("a plain function as partitioner")
+def _(both: Both) -> None:
+    theirs = kafka_python.KafkaProducer(bootstrap_servers=both.servers, partitioner=lambda _k, _all, _up: 1)
+    refused(AttributeError, lambda: theirs.send(both.topic, b"v", b"k"))
+    theirs.close()
+    with KafkaProducer[Any, Any](bootstrap_servers=both.servers, partitioner=lambda _k, _all, _up: 1) as ours:
+        assert ours.send(both.topic, b"v", b"k").get(10).partition == 1
+
+
+@row("deserializing null")
+def _(both: Both) -> None:
+    both.ours.send(both.topic, None, b"k", partition=0).get(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        theirs, ours = both.consumers(value_deserializer=lambda data: f"asked for {data}")
+        for consumer, module, value in ((theirs, kafka_python, "asked for None"), (ours, pykclient, None)):
+            consumer.assign([module.TopicPartition(both.topic, 0)])
+            consumer.seek_to_beginning()
+            assert next(consumer).value == value
+            consumer.close()
+
+
+@row("`subscribe(pattern=...)`")
+def _(both: Both) -> None:
+    both.ours.send(both.topic, b"v").get(10)
+    theirs, ours = both.consumers(auto_offset_reset="earliest")
+    for consumer in (theirs, ours):
+        consumer.subscribe(pattern=f"^{both.topic[:-1]}")
+    assert next(theirs).topic == both.topic
+    theirs.close()
+    ours.poll(300)
+    assert ours.assignment() == set()
+    ours.subscribe(pattern=f"{both.topic[:-1]}.*")
+    assert next(ours).topic == both.topic
+    ours.close()
+
+
+@row("`seek` on a partition that is not assigned")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers()
+    refused((ValueError, AssertionError), lambda: theirs.seek(kafka_python.TopicPartition(both.topic, 0), 1))
+    refused(IllegalStateError, lambda: ours.seek(TopicPartition(both.topic, 0), 1))
+    theirs.close()
+    ours.close()
+
+
+@row("the second argument of a callback of `commit_async`")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers(group_id=f"g-{both.topic}", enable_auto_commit=False)
+    told: list[Any] = []
+    for consumer, module in ((theirs, kafka_python), (ours, pykclient)):
+        tp = module.TopicPartition(both.topic, 0)
+        consumer.assign([tp])
+        offsets = {tp: module.OffsetAndMetadata(0, "", -1)}
+        consumer.commit_async(offsets, lambda _offsets, second: told.append(second))
+        consumer.commit(offsets)
+        consumer.poll(10)
+        consumer.close()
+    assert told[0] is not None
+    assert told[1] is None
+
+
+@row("`enable_auto_commit=True` without `group_id`")
+def _(both: Both) -> None:
+    kafka_python.KafkaConsumer(bootstrap_servers=both.servers, enable_auto_commit=True).close()
+    refused(ConfigError, lambda: KafkaConsumer(bootstrap_servers=both.servers, enable_auto_commit=True))
+    assert ConsumerConfig({"bootstrap.servers": "a:1"})["enable.auto.commit"] is False
+
+
+@row("an unknown key")
+def _(both: Both) -> None:
+    refused(ValueError, lambda: kafka_python.KafkaProducer(bootstrap_servers=both.servers, linger=1))
+    error = refused(ConfigError, lambda: KafkaProducer(bootstrap_servers=both.servers, linger=1))
+    assert "linger.ms" in str(error) or "linger_ms" in str(error)
+    assert isinstance(error, ValueError)
+    assert pykclient.errors.KafkaConfigurationError is ConfigError  # type: ignore[comparison-overlap]
+
+
+@row("a wrong name of a topic")
+def _(both: Both) -> None:
+    refused(ValueError, lambda: both.theirs.send("no such name!", b"v"))
+    future = both.ours.send("no such name!", b"v")
+    assert isinstance(future.exception, InvalidTopicError)
+
+
+@row("`ConsumerRecord`")
+def _(both: Both) -> None:
+    both.ours.send(both.topic, b"v", partition=0).get(10)
+    theirs, ours = both.consumers()
+    records = []
+    for consumer, module in ((theirs, kafka_python), (ours, pykclient)):
+        consumer.assign([module.TopicPartition(both.topic, 0)])
+        consumer.seek_to_beginning()
+        records.append(next(consumer))
+        consumer.close()
+    names = {name for name in records[0]._fields if not hasattr(records[1], name)}
+    assert names == {"checksum", "serialized_header_size"}
+    assert records[1] == records[1]
+
+
+@row("`ConsumerGroupMetadata`")
+def _(both: Both) -> None:
+    theirs = kafka_python.ConsumerGroupMetadata._fields
+    assert set(theirs) - set(pykclient.ConsumerGroupMetadata._fields) == {"state"}
+
+
+@row("`partition_assignment_strategy`")
+def _(both: Both) -> None:
+    for name in ("range", "roundrobin", "org.apache.kafka.clients.consumer.RangeAssignor"):
+        KafkaConsumer(bootstrap_servers=both.servers, group_id="g", partition_assignment_strategy=[name]).close()
+
+
+@row("`transactional_id`, `ssl_*`, `sasl_*`")
+def _(both: Both) -> None:
+    for key, value in (
+        ("transactional_id", "t"),
+        ("ssl_cafile", "ca.pem"),
+        ("sasl_plain_username", "u"),
+        ("security_protocol", "SSL"),
+    ):
+        error = refused(ConfigError, lambda k=key, v=value: ProducerConfig({"bootstrap.servers": "a:1"}, **{k: v}))  # type: ignore[misc]
+        assert "later" in str(error) or "not support" in str(error), error
+
+
+@row("`KafkaAdminClient`")
+def _(both: Both) -> None:
+    assert not hasattr(pykclient, "KafkaAdminClient")
+
+
+#: Checked by the tests of those modules, with faults that have no place here.
+ELSEWHERE = {"a second thread in a consumer", "a client after `fork()`", "a client that is never closed"}
+
+
+def test_the_table_and_the_checks_have_the_same_rows() -> None:
+    assert [what for what, *_ in table("### What differs on purpose") if what not in ELSEWHERE] == list(CHECKS)
+
+
+@pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # kafka-python, of plain functions
+@pytest.mark.parametrize("title", CHECKS)
+def test_what_differs_on_purpose(both: Both, title: str) -> None:
+    CHECKS[title](both)
+
+
+#: Our own values for what has another name or shape, and what is the same said differently.
+SAME = {"acks", "retries", "bootstrap_servers", "consumer_timeout_ms", "sasl_mechanism", "sasl_kerberos_service_name"}
+NOT_COMPARED = {"partitioner", "enable_auto_commit"}  # rows of the table above
+
+
+def test_every_default_that_differs_is_listed() -> None:
+    listed = {re.findall(r"`(\w+)`", key)[0] for key, *_ in table("### Defaults that differ")}
+    differing = set()
+    for theirs, config in (
+        (kafka_python.KafkaProducer, ProducerConfig({"bootstrap.servers": "a:1"})),
+        (kafka_python.KafkaConsumer, ConsumerConfig({"bootstrap.servers": "a:1"})),
+    ):
+        for key, value in theirs.DEFAULT_CONFIG.items():
+            ours = config.get(key.replace("_", "."), ...)
+            if ours is not ... and ours != value and not (value is None and ours in {"", "none", None}):
+                differing.add(key)
+    assert differing - SAME - NOT_COMPARED == listed
+
+
+@pytest.mark.parametrize(("key", "advice"), [("queue.buffering.max.messages", "buffer.memory"),
+                                             ("message.timeout.ms", "delivery.timeout.ms"),
+                                             ("statistics.interval.ms", "metrics"),
+                                             ("stats_cb", "metrics")])  # fmt: skip
+def test_names_of_librdkafka_get_advice(key: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=advice):
+        ProducerConfig({"bootstrap.servers": "a:1", key: 1})
