@@ -1,0 +1,132 @@
+"""What two threads share about a membership: each step whole, no signal slept through."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.consumer.coordinator.group_membership import (
+    BEAT,
+    POLL_EXPIRED,
+    REST,
+    SESSION_EXPIRED,
+    GroupMembership,
+)
+from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, STABLE, UNJOINED, Generation
+from pykclient.log_context import LogContext
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from tests.support.mock_clock import MockClock
+
+GENERATION = Generation(1, "m", "range")
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock()
+
+
+@pytest.fixture
+def membership(clock: MockClock) -> GroupMembership:
+    config = GroupRebalanceConfig("g", session_timeout_ms=300, rebalance_timeout_ms=1_000, heartbeat_interval_ms=100)
+    return GroupMembership(config, LogContext(), clock, ExponentialBackoff(10, 2, 40, 0.0))
+
+
+def join(membership: GroupMembership, generation: Generation = GENERATION) -> None:
+    membership.begin_rebalance()
+    assert membership.joined(generation)
+    complete, _ = membership.synced(generation)
+    assert complete
+
+
+def test_a_rebalance(membership: GroupMembership, clock: MockClock) -> None:
+    membership.request_rejoin("because")
+    assert membership.begin_rebalance() == (Generation(-1, "", None), "because")
+    assert membership.rebalance_in_progress
+    assert membership.generation_if_stable() is None
+    clock.advance(70)
+    membership.begin_rebalance()  # the first attempt failed; the time counts from it
+    clock.advance(30)
+    assert membership.joined(GENERATION)
+    assert membership.synced(GENERATION) == (True, 100)
+    assert membership.snapshot() == (GENERATION, STABLE)
+    assert not membership.rejoin_needed
+    assert membership.rejoin_reason == ""
+
+
+def test_left_before_the_answer_to_join(membership: GroupMembership) -> None:
+    membership.begin_rebalance()
+    membership.reset_and_rejoin("left", reset_member_id=True)
+    assert not membership.joined(GENERATION)
+    assert membership.state is UNJOINED
+
+
+def test_another_generation_before_the_answer_to_sync(membership: GroupMembership) -> None:
+    membership.begin_rebalance()
+    membership.joined(GENERATION)
+    membership.begin_rebalance()
+    assert membership.synced(GENERATION) == (False, 0)
+    membership.joined(Generation(2, "m", "range"))
+    assert membership.synced(GENERATION) == (False, 0)
+
+
+def test_only_the_present_generation_can_be_ended(membership: GroupMembership) -> None:
+    join(membership)
+    old = Generation(0, "m", "range")
+    assert not membership.reset_if_unchanged(old, "x", reset_member_id=True, lost_because="x")
+    assert membership.state is STABLE
+    assert membership.reset_if_unchanged(GENERATION, "x", reset_member_id=False, lost_because="why")
+    assert membership.generation == Generation(-1, "m", None)
+    assert membership.lost_because == "why"
+    assert membership.take_join_prepare()
+    assert not membership.take_join_prepare()
+
+
+def test_a_commit_of_an_old_generation_ends_nothing_during_a_rebalance(membership: GroupMembership) -> None:
+    join(membership, Generation(2, "m", "range"))
+    membership.begin_rebalance()
+    assert not membership.reset_unless_rebalancing_anew(GENERATION, "x", reset_member_id=True, lost_because="x")
+    assert membership.state is PREPARING_REBALANCE
+
+
+def test_what_is_due(membership: GroupMembership, clock: MockClock) -> None:
+    join(membership)
+    assert membership.next_action(clock.now_ms()) == (REST, 100)
+    clock.advance(100)
+    assert membership.next_action(clock.now_ms()) == (BEAT, 100)
+    assert membership.heartbeat.in_flight
+    clock.advance(200)
+    assert membership.next_action(clock.now_ms()) == (SESSION_EXPIRED, 0)
+    clock.advance(299)
+    for _ in range(3):
+        membership.receive_heartbeat()
+        clock.advance(200)
+        membership.next_action(clock.now_ms())
+    assert membership.next_action(clock.now_ms())[0] == POLL_EXPIRED
+    membership.poll_heartbeat(clock.now_ms())
+    assert membership.next_action(clock.now_ms())[0] != POLL_EXPIRED
+
+
+def test_no_signal_is_slept_through(membership: GroupMembership) -> None:
+    seen = membership.signals
+    membership.signal()
+    membership.wait_for_signal(seen, 10**9)  # returns: the signal came before the wait
+
+
+def test_a_signal_ends_the_wait() -> None:
+    config = GroupRebalanceConfig("g")
+    membership = GroupMembership(config, LogContext(), SYSTEM_CLOCK, ExponentialBackoff(10, 2, 40, 0.0))
+    woken = threading.Event()
+
+    def wait() -> None:
+        membership.wait_for_signal(membership.signals, 60_000)
+        woken.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while not woken.wait(0.01):
+        membership.signal()
+    thread.join(5)
+    assert not thread.is_alive()
