@@ -126,6 +126,7 @@ class FrameProxy:
                     continue
                 sink.sendall(frame[: order.after])
                 link.end(reset=order.reset)
+                break  # what has arrived from the broker can still be read, and must not follow half a frame
         link.end()
         if link.leave():
             with self._lock:

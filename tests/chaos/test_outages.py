@@ -80,6 +80,7 @@ def test_short_blackholes_and_delays(kafka: KafkaCluster, proxy: TcpProxy, topic
     with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
         with ProducerWorkload(proxy.address, topic, ahead=100) as load:
             load.await_acknowledged(100)
+            reader.await_more(100)
             accepted = proxy.accepted
             for delay_ms in (5, 20, 50):
                 proxy.delay_ms = delay_ms

@@ -232,13 +232,22 @@ def test_an_unanswered_request_is_a_timeout() -> None:
     assert isinstance(future.exception, BrokerError)
 
 
-def test_the_error_names_the_broker_for_an_answer_to_something_else() -> None:
-    h = SenderHarness(idempotent=False)
-    h.append()
+def test_an_answer_to_something_else_is_no_answer(h: SenderHarness, caplog: pytest.LogCaptureFixture) -> None:
+    """The record is sent again, with the same numbers, and its memory is not lost."""
+    future = h.append()
     h.run_once()
+    sent = h.sent_batches()
     h.client.respond(produce_response({TP1: (0, 0)}))
-    with pytest.raises(errors.IllegalStateError, match="orders-1"):
-        h.run_once()
+    h.run_once()
+    assert "answered for orders-1, which the request did not have" in caplog.text
+    assert not future.done()
+    h.clock.advance(RETRY_BACKOFF_MS * 2)
+    h.run_once(2)
+    assert h.sent_batches() == sent
+    h.respond(base_offset=3)
+    h.run_once()
+    assert future.get(0).offset == 3
+    assert h.pool.available_memory == h.pool.total_memory
 
 
 # --- expiry ----------------------------------------------------------------------------------------------------------

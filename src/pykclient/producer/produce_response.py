@@ -170,7 +170,7 @@ class ProduceResponseHandler:
         elif body is None:  # acks=0: sent is all that will ever be known
             self._complete_all(batches, PartitionResponse(_NO_ERROR))
         else:
-            self._handle_body(body, batches, topic_names)
+            self._handle_body(body, batches, topic_names, response.destination)
             self._metrics.record_latency(response.destination, response.request_latency_ms)
 
     def _complete_all(self, batches: Mapping[TopicPartition, ProducerBatch], response: PartitionResponse) -> None:
@@ -183,17 +183,20 @@ class ProduceResponseHandler:
         body: ProduceResponse,
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
+        node_id: str,
     ) -> None:
         now_ms = self._clock.now_ms()
+        unanswered = dict(batches)
+        strangers: list[str] = []
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         for topic in body.responses:
             # From version 13 on topics have ids instead of names.
             name = topic_names.get(topic.topic_id, topic.name)
             for partition in topic.partition_responses:
-                batch = batches.get(TopicPartition(name, partition.index))
+                batch = unanswered.pop(TopicPartition(name, partition.index), None)
                 if batch is None:
-                    what = f"{name or topic.topic_id}-{partition.index}"
-                    raise IllegalStateError(f"the broker answered for {what}, which was not in the request")
+                    strangers.append(f"{name or topic.topic_id}-{partition.index}")
+                    continue
                 part = PartitionResponse(
                     partition.error_code,
                     partition.base_offset,
@@ -211,6 +214,13 @@ class ProduceResponseHandler:
         if new_leaders:
             nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in body.node_endpoints if end.node_id >= 0]
             self._metadata.update_partition_leadership(new_leaders, nodes)
+        if strangers:
+            self._log.error("Node %s answered for %s, which the request did not have", node_id, ", ".join(strangers))
+        if unanswered:
+            # Java forgets these: they would wait for their delivery timeout, and as batches in flight keep their
+            # memory, it would be lost for good.
+            message = f"the answer of node {node_id} does not say what became of it"
+            self._complete_all(unanswered, PartitionResponse(NetworkError.code, error_message=message))
 
     # --- one batch ---------------------------------------------------------------------------------------------
 
