@@ -86,7 +86,7 @@ public class JavaClient {
     }
 
     private static void read(String bootstrap) throws Exception {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, Map.of())) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, Map.of("fetch.max.wait.ms", "20"))) {
             for (String line : stdin()) {
                 String[] columns = line.split("\t");
                 List<TopicPartition> partitions = consumer.partitionsFor(columns[0]).stream()

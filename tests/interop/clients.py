@@ -14,6 +14,9 @@ JAVA_CLIENT = Path(__file__).with_name("JavaClient.java")
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
+#: A fetch of the topic before holds up the next one for as long.
+FETCH_WAIT_MS = 20
+
 
 class Sample(NamedTuple):
     """A record to write."""
@@ -79,7 +82,9 @@ class Ours:
         from pykclient import KafkaConsumer, TopicPartition
 
         found: dict[str, list[Read]] = {}
-        with KafkaConsumer[bytes, bytes](bootstrap_servers=bootstrap_servers, consumer_timeout_ms=20_000) as consumer:
+        with KafkaConsumer[bytes, bytes](
+            bootstrap_servers=bootstrap_servers, fetch_max_wait_ms=FETCH_WAIT_MS, consumer_timeout_ms=20_000
+        ) as consumer:
             for topic, count in topics.items():
                 partitions = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic)]
                 consumer.assign(partitions)
@@ -121,7 +126,8 @@ class Confluent:
     def read(self, bootstrap_servers: str, topics: dict[str, int]) -> dict[str, list[Read]]:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "log_level": 2})
+        settings = {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "log_level": 2}
+        consumer = Consumer({**settings, "fetch.wait.max.ms": FETCH_WAIT_MS})
         found: dict[str, list[Read]] = {}
         try:
             for topic, count in topics.items():

@@ -136,14 +136,14 @@ def test_kafka_python_reads_our_offsets_and_we_theirs(kafka: KafkaCluster, topic
         tps = sorted(ours.assignment())
         ours.commit({tps[0]: OffsetAndMetadata(2, "a note, ünïcode 注"), tps[1]: 1})
     theirs = kafka_python.KafkaConsumer(
-        topic, bootstrap_servers=kafka.bootstrap_servers, group_id=group_id, enable_auto_commit=False
+        bootstrap_servers=kafka.bootstrap_servers, group_id=group_id, enable_auto_commit=False
     )
     try:
         note = theirs.committed(kafka_python.TopicPartition(topic, 0), metadata=True)
         assert (note.offset, note.metadata) == (2, "a note, ünïcode 注")
         assert theirs.committed(kafka_python.TopicPartition(topic, 1)) == 1
         assert theirs.committed(kafka_python.TopicPartition(topic, 2)) is None
-        eventually(lambda: theirs.poll(100) or theirs.assignment(), 20.0, "an assignment")
+        theirs.assign([kafka_python.TopicPartition(topic, 3)])
         theirs.commit({kafka_python.TopicPartition(topic, 3): kafka_python.OffsetAndMetadata(3, "theirs", -1)})
     finally:
         theirs.close()

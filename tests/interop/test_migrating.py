@@ -163,22 +163,6 @@ def _(both: Both) -> None:
     ours.close()
 
 
-@row("the second argument of a callback of `commit_async`")
-def _(both: Both) -> None:
-    theirs, ours = both.consumers(group_id=f"g-{both.topic}", enable_auto_commit=False)
-    told: list[Any] = []
-    for consumer, module in ((theirs, kafka_python), (ours, pykclient)):
-        tp = module.TopicPartition(both.topic, 0)
-        consumer.assign([tp])
-        offsets = {tp: module.OffsetAndMetadata(0, "", -1)}
-        consumer.commit_async(offsets, lambda _offsets, second: told.append(second))
-        consumer.commit(offsets)
-        consumer.poll(10)
-        consumer.close()
-    assert told[0] is not None
-    assert told[1] is None
-
-
 @row("`enable_auto_commit=True` without `group_id`")
 def _(both: Both) -> None:
     kafka_python.KafkaConsumer(bootstrap_servers=both.servers, enable_auto_commit=True).close()
@@ -192,7 +176,7 @@ def _(both: Both) -> None:
     error = refused(ConfigError, lambda: KafkaProducer(bootstrap_servers=both.servers, linger=1))
     assert "linger.ms" in str(error) or "linger_ms" in str(error)
     assert isinstance(error, ValueError)
-    assert pykclient.errors.KafkaConfigurationError is ConfigError  # type: ignore[comparison-overlap]
+    assert pykclient.errors.KafkaConfigurationError is ConfigError
 
 
 @row("a wrong name of a topic")

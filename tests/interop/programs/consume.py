@@ -54,7 +54,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
     consumer.commit({tp0: OffsetAndMetadata(6, "a note", -1)})
     seen += [tuple(consumer.committed(tp0, metadata=True))]
     told: list[Any] = []
-    future = consumer.commit_async({tp0: OffsetAndMetadata(5, "", -1)}, lambda offsets, result: told.append(offsets))
+    future = consumer.commit_async({tp0: OffsetAndMetadata(5, "", -1)}, lambda *heard: told.append(heard))
     while not told or not future.is_done:
         consumer.poll(timeout_ms=50, update_offsets=False)
     seen += [told, future.succeeded(), consumer.committed(tp0)]
