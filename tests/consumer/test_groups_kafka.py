@@ -105,7 +105,7 @@ def test_a_group_goes_on_where_it_was(kafka: KafkaCluster, topic: str, join: Joi
     while len(seen) < 60:
         seen += [int(record.value or b"") for some in first.poll(1000, max_records=7).values() for record in some]
     first.close()
-    second = join(consumer_timeout_ms=2_000)
+    second = join(consumer_timeout_ms=1_000)
     seen += [int(record.value or b"") for record in second]
     assert sorted(seen) == list(range(100))
 
@@ -276,7 +276,7 @@ def test_after_an_exception_nothing_is_committed(kafka: KafkaCluster, topic: str
 def test_pausing_and_seeking_inside_of_a_loop(kafka: KafkaCluster, topic: str, join: Join) -> None:
     kafka.create_topic(topic, partitions=2)
     produce(kafka, topic, 40, partitions=2)
-    consumer = join(consumer_timeout_ms=1_500)
+    consumer = join(consumer_timeout_ms=700)
     seen: dict[int, list[int]] = {0: [], 1: []}
     for record in consumer:
         seen[record.partition].append(record.offset)
@@ -339,6 +339,7 @@ def test_max_poll_interval_exceeded(
     consumer.commit()
 
 
+@pytest.mark.slow
 def test_heartbeats_keep_a_busy_member_in(kafka: KafkaCluster, topic: str, join: Join) -> None:
     kafka.create_topic(topic)
     produce(kafka, topic, 5)
@@ -353,6 +354,7 @@ def test_heartbeats_keep_a_busy_member_in(kafka: KafkaCluster, topic: str, join:
     assert consumer.group_metadata().member_id == member
 
 
+@pytest.mark.slow
 def test_a_pattern_finds_topics_that_come_later(kafka: KafkaCluster, topic: str, join: Join, group_id: str) -> None:
     kafka.create_topic(f"{topic}-one")
     consumer = join(metadata_max_age_ms=300)
@@ -498,6 +500,7 @@ def test_a_forked_child_is_refused(kafka: KafkaCluster, topic: str, join: Join) 
     assert len(poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 3, consumer)) == 3
 
 
+@pytest.mark.slow
 def test_closing_while_the_broker_is_paused(topic: str, group_id: str) -> None:
     with KafkaCluster(brokers=1) as cluster:
         cluster.create_topic(topic)
@@ -515,6 +518,7 @@ def test_closing_while_the_broker_is_paused(topic: str, group_id: str) -> None:
         cluster.brokers[1].resume()
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_restarts(topic: str, group_id: str) -> None:
     with KafkaCluster(brokers=1) as cluster:
         cluster.create_topic(topic)
@@ -537,6 +541,7 @@ def test_a_coordinator_that_restarts(topic: str, group_id: str) -> None:
             poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
 
 
+@pytest.mark.slow
 def test_another_broker_takes_over_as_coordinator(
     kafka_cluster: KafkaCluster, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -577,6 +582,7 @@ def _commits(consumer: Consumer) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_an_idle_member_costs_next_to_nothing(kafka: KafkaCluster, topic: str, join: Join) -> None:
     kafka.create_topic(topic)
     consumer = join(heartbeat_interval_ms=3_000)
