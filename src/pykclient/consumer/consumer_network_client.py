@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.interrupt_shield import InterruptShield
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.unsent_requests import UnsentRequests
 from pykclient.errors import DisconnectError, KafkaTimeoutError, WakeupError
@@ -99,6 +100,7 @@ class ConsumerNetworkClient:
         self._background_unsent = False
         self._wakeup = False
         self._wakeup_disabled = False
+        self.interrupts = InterruptShield(client.wakeup)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -171,22 +173,24 @@ class ConsumerNetworkClient:
         Raises WakeupError after ``wakeup()``, and the error that metadata has for the application.
         Thread: application.
         """
-        self._fire(self._completed_background)
-        self._fire(self._completed)
-        with self._lock:
-            self._poll_network(timer, should_block)
-            if not disable_wakeup:
-                # After the disconnects, so that their futures complete with the next poll whatever happens.
-                self.maybe_trigger_wakeup()
-            self._try_send(timer.now_ms)
-            self._fail_expired_requests(timer.now_ms)
-            self._unsent.clean()
-        if self._background_unsent:
-            # Queued by the heartbeat thread after the last look and before the lock was free: it has gone away
-            # trusting this thread to send it, and the application may not poll again for minutes.
-            self.transmit_sends()
-        self._fire(self._completed_background)
-        self._fire(self._completed)
+        with self.interrupts:
+            self._fire(self._completed_background)
+            self._fire(self._completed)
+            with self._lock:
+                self._poll_network(timer, should_block)
+                if not disable_wakeup:
+                    # After the disconnects, so that their futures complete with the next poll whatever happens.
+                    self.maybe_trigger_wakeup()
+                self._try_send(timer.now_ms)
+                self._fail_expired_requests(timer.now_ms)
+                self._unsent.clean()
+            if self._background_unsent:
+                # Queued by the heartbeat thread after the last look and before the lock was free: it has gone away
+                # trusting this thread to send it, and the application may not poll again for minutes.
+                self.transmit_sends()
+            self._fire(self._completed_background)
+            self._fire(self._completed)
+        self.interrupts.check()
         self._metadata.maybe_throw_any_exception()
 
     def poll_future(self, future: RequestFuture[Any], timer: Timer | None = None, disable_wakeup: bool = False) -> bool:
@@ -217,7 +221,7 @@ class ConsumerNetworkClient:
     def transmit_sends(self) -> None:
         """Send what can be sent without waiting; raises nothing and completes nothing."""
         now_ms = self._clock.now_ms()
-        with self._lock:
+        with self.interrupts, self._lock:
             self._try_send(now_ms)
             self._client.poll(0, now_ms)
 

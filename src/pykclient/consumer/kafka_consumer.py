@@ -157,24 +157,27 @@ class KafkaConsumer(Generic[K, V]):
         Raises WakeupError; what the rebalance listener raised; RecordDeserializationError and other errors about
         records, which ``seek`` can pass over; errors of authorization and of the group.
         """
-        with self._guard:
-            timer = self._timer(timeout_ms)
-            limit = arguments.max_records(max_records)
-            handout = self._components.handout
-            if not handout.is_empty:
-                # A loop was left in the middle. What it had not seen comes first, if it still belongs here.
-                self._consumer.stay_alive()
-                records = handout.take(limit or self.config["max.poll.records"], self._consumer.still_valid)
-                if records:
-                    return self._not_consumed(records) if not update_offsets else records
-            records, _ = self._consumer.poll(timer, limit)
-            return self._not_consumed(records) if not update_offsets else records
+        interrupts = self._components.client.interrupts
+        with self._guard, interrupts:
+            records = self._take(self._timer(timeout_ms), arguments.max_records(max_records))
+            if interrupts.pending or not update_offsets:
+                # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
+                self._not_consumed(records)
+            return records
 
-    def _not_consumed(
-        self, records: dict[TopicPartition, list[ConsumerRecord[K, V]]]
-    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        self._consumer.rewind({tp: OffsetAndMetadata(list_[0].offset) for tp, list_ in records.items() if list_})
+    def _take(self, timer: Timer, max_records: int | None) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+        handout = self._components.handout
+        if not handout.is_empty:
+            # A loop was left in the middle. What it had not seen comes first, if it still belongs here.
+            self._consumer.stay_alive()
+            records = handout.take(max_records or self.config["max.poll.records"], self._consumer.still_valid)
+            if records:
+                return records
+        records, _ = self._consumer.poll(timer, max_records)
         return records
+
+    def _not_consumed(self, records: dict[TopicPartition, list[ConsumerRecord[K, V]]]) -> None:
+        self._consumer.rewind({tp: OffsetAndMetadata(list_[0].offset) for tp, list_ in records.items() if list_})
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Record after record, polling in between; ends when none came for ``consumer.timeout.ms``.
@@ -203,7 +206,7 @@ class KafkaConsumer(Generic[K, V]):
 
     def _refill(self) -> bool:
         """Get records for the loop, if none wait; False when none came in time."""
-        with self._guard:
+        with self._guard, self._components.client.interrupts:
             if not self._components.handout.is_empty:
                 return True
             timer = Timer(self._clock, self._consumer_timeout_ms)

@@ -1,0 +1,61 @@
+"""Ctrl-C at a moment when it does no harm.
+
+Python raises KeyboardInterrupt between any two instructions: in the middle of a frame that is being written, or after a
+position was moved past records and before these were returned. A consumer that is then closed would commit records that
+nobody has seen. So while the main thread is inside of a consumer, Ctrl-C only ends the wait, and KeyboardInterrupt is
+raised at the next point where everything is consistent, which is a matter of milliseconds.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+
+class InterruptShield:
+    """A context manager, which may be entered again inside. Thread: application; elsewhere than in the main thread, and
+    where the program handles SIGINT itself, it does nothing.
+
+    A second Ctrl-C is raised at once: something inside, such as a rebalance listener, does not come to an end.
+    """
+
+    __slots__ = ("_depth", "_installed", "_wakeup", "pending")
+
+    def __init__(self, wakeup: Callable[[], None]) -> None:
+        self._wakeup = wakeup
+        self._depth = 0
+        self._installed = False
+        self.pending = False
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if (
+            self._depth == 1
+            and threading.get_ident() == threading.main_thread().ident
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            signal.signal(signal.SIGINT, self._handle)
+            self._installed = True
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._installed:
+            self._installed = False
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C was pressed. To be called where everything is consistent."""
+        if self.pending:
+            self.pending = False
+            raise KeyboardInterrupt
+
+    def _handle(self, signal_number: int, frame: FrameType | None) -> None:
+        if self.pending:
+            signal.default_int_handler(signal_number, frame)
+        self.pending = True
+        self._wakeup()
