@@ -127,6 +127,14 @@ def test_misspelt() -> None:
         assert "bootstrap.servers" in str(failed.value)
 
 
+def test_one_of_two_is_misspelt() -> None:
+    refused = refusing()
+    for text in reasons(f"{refused},no-such-host.invalid:9092"):
+        assert "2 of 2 bootstrap servers" in text
+        assert f"{refused}: Connection refused" in text
+        assert "no-such-host.invalid:9092: " in text
+
+
 @pytest.mark.parametrize("servers", ["localhost:kafka", "localhost:99999", "", "a b:1"])
 def test_not_an_address(servers: str) -> None:
     for client in (KafkaProducer, KafkaConsumer):
@@ -151,14 +159,13 @@ def test_a_tls_server(tmp_path: Path) -> None:
 @pytest.mark.kafka
 def test_one_of_three_is_enough(kafka: KafkaCluster, topic: str) -> None:
     with silent() as deaf:
+        # Who gets to the silent one first waits for as long as a request may take, as Java's clients do.
         servers = f"{refusing()},{kafka.bootstrap_servers},{deaf}"
-        producer: KafkaProducer[bytes, bytes] = KafkaProducer(
-            bootstrap_servers=servers, socket_connection_setup_timeout_ms=500, request_timeout_ms=500
-        )
+        producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers, request_timeout_ms=500)
         with producer:
             assert producer.send(topic, b"x").get(20).offset == 0
         consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(
-            bootstrap_servers=servers, socket_connection_setup_timeout_ms=500, auto_offset_reset="earliest"
+            bootstrap_servers=servers, request_timeout_ms=500, fetch_max_wait_ms=100, auto_offset_reset="earliest"
         )
         with consumer:
             consumer.assign([TopicPartition(topic, 0)])

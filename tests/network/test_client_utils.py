@@ -64,9 +64,9 @@ def test_lists() -> None:
     assert parse_addresses(["a:1", "b"]) == [("a", 1), ("b", 9092)]
 
 
-def test_names_that_cannot_be_resolved_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_names_that_cannot_be_resolved_are_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert parse_and_validate_addresses("bad:1,good:2", host_resolver=Resolver()) == [("good", 2)]
+        assert parse_and_validate_addresses("bad:1,good:2", host_resolver=Resolver()) == [("bad", 1), ("good", 2)]
     assert "bad:1: Name or service not known" in caplog.text
 
 

@@ -53,7 +53,7 @@ def parse_and_validate_addresses(
     host_resolver: HostResolver | None = None,
     log_context: LogContext | None = None,
 ) -> list[tuple[str, int]]:
-    """``(host, port)`` of the addresses whose names can be resolved; ConfigError where none can.
+    """``(host, port)`` of the addresses; ConfigError where no name can be resolved.
 
     With ``resolve_canonical_bootstrap_servers_only`` each name is replaced by the canonical names of its addresses,
     as Kerberos behind an alias needs.
@@ -67,16 +67,18 @@ def parse_and_validate_addresses(
             ips = resolver.resolve(host)
         except OSError as error:
             unresolved.append(f"{host}:{port}: {reason_of(error)}")
+            # Kept for when the name server has recovered; until then reports of what cannot be reached tell of it.
+            addresses.append((host, port))
             continue
         if client_dns_lookup == "resolve_canonical_bootstrap_servers_only":
             addresses += [(canonical_names(ip), port) for ip in ips]
         else:
             addresses.append((host, port))
-    if not addresses:
+    if len(addresses) == len(unresolved):
         details = f" ({'; '.join(unresolved)})" if unresolved else ", the list is empty"
         raise ConfigError(f"no address in bootstrap.servers can be resolved{details}")
     for failure in unresolved:
-        log.warning("Leaving out an address of bootstrap.servers that cannot be resolved: %s", failure)
+        log.warning("An address of bootstrap.servers cannot be resolved: %s", failure)
     return list(dict.fromkeys(addresses))
 
 
