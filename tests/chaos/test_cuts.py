@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.chaos.frame_proxy import Cut, FrameProxy
-from tests.chaos.verifier import read_back
+from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, read_back, verify
 from tests.kafka.cluster import KafkaCluster
 from tests.support.wait import eventually
 
@@ -206,3 +207,27 @@ def test_resets_instead_of_orderly_ends(kafka: KafkaCluster, proxy: FrameProxy, 
 
         cut_everywhere(proxy, ApiKeys.PRODUCE, act, of_request=False, reset=True)
     assert [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]] == values
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_frame_anywhere(kafka: KafkaCluster, proxy: FrameProxy, topic: str, group_id: str, seed: int) -> None:
+    """A producer with five requests in flight and a group member, cut wherever chance wants it."""
+    kafka.create_topic(topic, partitions=3)
+    chance = random.Random(seed)
+    apis = (
+        ["PRODUCE"] * 4 + ["FETCH"] * 2 + ["METADATA", "API_VERSIONS", "HEARTBEAT", "OFFSET_COMMIT", "FIND_COORDINATOR"]
+    )
+    timeouts = {"request_timeout_ms": 3000}
+    with ConsumerWorkload(proxy.address, topic, group_id=group_id, **timeouts) as reader:
+        codec = chance.choice(["none", "lz4"])
+        tuning: dict[str, Any] = {"linger_ms": 0, "batch_size": 600, "compression_type": codec, **timeouts}
+        with ProducerWorkload(proxy.address, topic, 3, **tuning) as load:
+            for _ in range(60):
+                api_key = getattr(ApiKeys, chance.choice(apis))
+                of_request, reset = chance.random() < 0.3, chance.random() < 0.5
+                proxy.cut(api_key, chance.randrange(150), of_request=of_request, reset=reset)
+                load.await_acknowledged_more(chance.randrange(60))
+            load.await_every_partition()
+            reader.await_more(100)
+        assert load.failures == []
+        reader.await_reached(verify(kafka.bootstrap_servers, load))

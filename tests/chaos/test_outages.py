@@ -126,6 +126,21 @@ def test_order_without_idempotence(kafka: KafkaCluster, proxy: TcpProxy, topic: 
         assert numbers == list(range(len(numbers))), partition
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_less_than_all_acknowledgements(kafka: KafkaCluster, proxy: TcpProxy, topic: str, acks: int) -> None:
+    """Retries may double and reorder. What is left to promise: each record gets an answer, each buffer comes back."""
+    kafka.create_topic(topic)
+    settings: dict[str, Any] = {"acks": acks, "enable_idempotence": False}
+    with ProducerWorkload(proxy.address, topic, ordered=False, linger_ms=0, **settings) as load:
+        for _ in range(10):
+            load.await_acknowledged_more(50)
+            proxy.drop_connections()
+        load.await_acknowledged_more(50)
+    if acks:
+        assert load.failures == []
+        verify(kafka.bootstrap_servers, load, exactly_once=False)
+
+
 def test_delivery_timeout_in_a_blackhole(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
     """In time, with the reason, and all memory is back; what follows is delivered."""
     kafka.create_topic(topic)
