@@ -21,32 +21,34 @@ class InterruptShield:
     A second Ctrl-C is raised at once: something inside, such as a rebalance listener, does not come to an end.
     """
 
-    __slots__ = ("_depth", "_installed", "_wakeup", "pending")
+    __slots__ = ("_depth", "_wakeup", "pending")
 
     def __init__(self, wakeup: Callable[[], None]) -> None:
         self._wakeup = wakeup
         self._depth = 0
-        self._installed = False
         self.pending = False
 
     def __enter__(self) -> None:
-        self._depth += 1
-        if (
-            self._depth == 1
-            and threading.get_ident() == threading.main_thread().ident
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):
+        if threading.get_ident() != threading.main_thread().ident:
+            return
+        if self._depth:
+            self._depth += 1
+        elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._handle)
-            self._installed = True
+            # From here on nothing is raised, so this cannot be missed. Before, there was nothing to undo.
+            self._depth = 1
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        self._depth -= 1
-        if self._depth == 0 and self._installed:
-            self._installed = False
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            self.check()
+        if not self._depth or threading.get_ident() != threading.main_thread().ident:
+            return
+        if self._depth > 1:
+            self._depth -= 1
+            return
+        self._depth = 0
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.check()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if Ctrl-C was pressed. To be called where everything is consistent."""

@@ -59,7 +59,6 @@ class KafkaConsumer(Generic[K, V]):
     def __init__(self, *topics: Any, **settings: Any) -> None:
         """Raises ConfigError for settings that are wrong, and when no bootstrap server's name can be resolved."""
         config, names = arguments.settings_and_topics(topics, settings)
-        self._guard = ThreadGuard()
         self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
         self._start(ConsumerComponents(self.config))
         if names:
@@ -69,13 +68,13 @@ class KafkaConsumer(Generic[K, V]):
     def _of(cls, components: ConsumerComponents) -> KafkaConsumer[Any, Any]:
         """A consumer of given parts, for tests and for simulation."""
         consumer: KafkaConsumer[Any, Any] = cls.__new__(cls)
-        consumer._guard = ThreadGuard()
         consumer.config = components.config
         consumer._start(components)
         return consumer
 
     def _start(self, components: ConsumerComponents) -> None:
         self._components = components
+        self._guard = ThreadGuard(components.client.interrupts)
         self._clock = components.clock
         self._subscriptions = components.subscriptions
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
@@ -158,7 +157,7 @@ class KafkaConsumer(Generic[K, V]):
         records, which ``seek`` can pass over; errors of authorization and of the group.
         """
         interrupts = self._components.client.interrupts
-        with self._guard, interrupts:
+        with self._guard:
             records = self._take(self._timer(timeout_ms), arguments.max_records(max_records))
             if interrupts.pending or not update_offsets:
                 # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
@@ -206,7 +205,7 @@ class KafkaConsumer(Generic[K, V]):
 
     def _refill(self) -> bool:
         """Get records for the loop, if none wait; False when none came in time."""
-        with self._guard, self._components.client.interrupts:
+        with self._guard:
             if not self._components.handout.is_empty:
                 return True
             timer = Timer(self._clock, self._consumer_timeout_ms)

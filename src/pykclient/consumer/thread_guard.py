@@ -6,18 +6,21 @@ import os
 import threading
 from types import TracebackType
 
+from pykclient.consumer.interrupt_shield import InterruptShield
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, UseAfterForkError
 
 
 class ThreadGuard:
     """A context manager around each public method. A thread may enter again inside, as rebalance listeners do.
 
-    Nothing waits: a second thread gets an error, as there is no order of calls that would be right. Thread: any.
+    Nothing waits: a second thread gets an error, as there is no order of calls that would be right. ``interrupts``
+    keeps Ctrl-C away from what is inside, and from this object's own steps. Thread: any.
     """
 
-    __slots__ = ("_depth", "_lock", "_owner", "_pid", "closed")
+    __slots__ = ("_depth", "_interrupts", "_lock", "_owner", "_pid", "closed")
 
-    def __init__(self) -> None:
+    def __init__(self, interrupts: InterruptShield) -> None:
+        self._interrupts = interrupts
         self._lock = threading.Lock()  # guards: _depth; held by _owner for as long as it is inside
         self._owner: int | None = None
         self._depth = 0
@@ -40,6 +43,14 @@ class ThreadGuard:
     def acquire(self) -> None:
         """Enter, also after closing. Raises ConcurrentModificationError, UseAfterForkError."""
         self.check_process()
+        self._interrupts.__enter__()
+        try:
+            self._acquire()
+        except BaseException:
+            self._interrupts.__exit__(None, None, None)
+            raise
+
+    def _acquire(self) -> None:
         me = threading.get_ident()
         if self._owner != me:
             if not self._lock.acquire(blocking=False):
@@ -55,6 +66,7 @@ class ThreadGuard:
         if not self._depth:
             self._owner = None
             self._lock.release()
+        self._interrupts.__exit__(None, None, None)
 
     def __enter__(self) -> None:
         self.acquire()
