@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_rolling_restart_under_load(kafka_cluster: KafkaCluster, topic: str, gro
     """Each broker in turn, with five requests in flight, without compression and with lz4, read by a group of two."""
     servers = kafka_cluster.bootstrap_servers
     plain, packed = (kafka_cluster.create_topic(f"{topic}-{codec}", partitions=4) for codec in ("none", "lz4"))
-    settings = {"max_in_flight_requests_per_connection": 5, "linger_ms": 0, "batch_size": 1000}
+    settings: dict[str, Any] = {"max_in_flight_requests_per_connection": 5, "linger_ms": 0, "batch_size": 1000}
     with (
         ConsumerWorkload(servers, plain, group_id=group_id) as reader,
         ConsumerWorkload(servers, plain, group_id=group_id) as second,
@@ -81,7 +82,7 @@ def test_leader_paused_longer_than_a_request_may_take(kafka_cluster: KafkaCluste
     kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     servers = kafka_cluster.bootstrap_servers
     leader = kafka_cluster.brokers[1]
-    settings = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
+    settings: dict[str, Any] = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
     with ConsumerWorkload(servers, topic, group_id=group_id, fetch_max_wait_ms=200, **settings) as reader:
         with ProducerWorkload(servers, topic, delivery_timeout_ms=60_000, **settings) as load:
             load.await_acknowledged(200)

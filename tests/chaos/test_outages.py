@@ -52,7 +52,7 @@ def outage(proxy: TcpProxy, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["blackhole", "refuse"])
 def test_outage(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str, kind: str) -> None:
     kafka.create_topic(topic, partitions=2)
-    settings = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
+    settings: dict[str, Any] = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
     with ConsumerWorkload(proxy.address, topic, group_id=group_id, **settings, fetch_max_wait_ms=200) as reader:
         with ProducerWorkload(proxy.address, topic, 2, delivery_timeout_ms=60_000, **settings) as load:
             load.await_acknowledged(100)

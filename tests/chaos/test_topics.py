@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
-from pykclient.errors import KafkaError
+from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.types import TopicPartition
 from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, read_back, verify
 from tests.kafka.cluster import KafkaCluster
@@ -113,3 +114,36 @@ def test_partitions_are_added_under_load(kafka: KafkaCluster, topic: str, group_
         assert load.failures == []
         verify(servers, load)
         reader.await_reached(read_back(servers, topic, 4))
+
+
+def test_a_topic_that_nobody_creates(topic: str) -> None:
+    """On brokers that do not create topics the error names the topic, the time and the broker's reason."""
+    with KafkaCluster(brokers=1, properties={"auto.create.topics.enable": "false"}) as kafka:
+        p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_block_ms=700)
+        with p:
+            start = time.monotonic()
+            with pytest.raises(KafkaTimeoutError) as failed:
+                p.send(topic, b"x")
+            assert time.monotonic() - start < 2.0
+            for part in (repr(topic), "0.7 s", "does not know this topic"):
+                assert part in str(failed.value)
+            kafka.create_topic(topic)
+            assert p.send(topic, b"x").get(10).offset == 0
+        c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
+            bootstrap_servers=kafka.bootstrap_servers, group_id="group", auto_offset_reset="earliest", **QUICK
+        )
+        with c:  # subscribes to what is there later
+            late = f"{topic}-late"
+            c.subscribe([topic, late])
+            read: list[str] = []
+
+            def reads(*topics: str) -> bool:
+                read.extend(record.topic for records in c.poll(timeout_ms=100).values() for record in records)
+                return set(read) == set(topics)
+
+            eventually(lambda: reads(topic), 20.0, "the topic that exists", every_s=0)
+            kafka.create_topic(late)
+            other: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+            with other:
+                other.send(late, b"y").get(20)
+            eventually(lambda: reads(topic, late), 20.0, "the topic that came late", every_s=0)
