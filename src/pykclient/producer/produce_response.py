@@ -81,7 +81,7 @@ class PartitionResponse:
 
 
 class InFlightBatches:
-    """The batches that are with the network client, per partition in the order of their making. Thread: io."""
+    """The batches that are with the network client, per partition in the order of their sending. Thread: io."""
 
     __slots__ = ("_batches",)
 
@@ -113,13 +113,18 @@ class InFlightBatches:
             for batch in of_partition:
                 if not batch.has_reached_delivery_timeout(accumulator.delivery_timeout_ms, now_ms):
                     accumulator.maybe_update_next_batch_expiry_time(batch)
-                    break
+                    continue  # one behind it may be older: a retry is behind what was sent meanwhile
                 if batch.is_done:
                     raise IllegalStateError(f"{batch} is in flight, but has {batch.final_state}")
                 expired.append(batch)
         for batch in expired:
             self.remove(batch)
+        expired.sort(key=_age)
         return expired
+
+
+def _age(batch: ProducerBatch) -> int:
+    return batch.created_ms
 
 
 class ProduceResponseHandler:

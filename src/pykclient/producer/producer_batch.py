@@ -282,6 +282,9 @@ class ProducerBatch:
         Where sequence numbers were given out, the new batches divide them up, so that together they are still the
         same write to the broker. Raises IllegalStateError when there is nothing to split.
         """
+        # The size of a part is bounded by estimates, and all records may fit into one again. So a part has half of them
+        # at most: or the same batch would go to the broker and back until it expires, as it can in Java.
+        most = (self.record_count + 1) // 2
         batches: list[ProducerBatch] = []
         parts: list[tuple[int, ProduceRequestResult]] = []
         batch: ProducerBatch | None = None
@@ -289,7 +292,7 @@ class ProducerBatch:
         for record_batch in MemoryRecords(self.records).batches():
             for record in record_batch.records():
                 fields = (record.timestamp, record.key, record.value, record.headers)
-                if batch is None or batch.try_append(*fields, None) is None:
+                if batch is None or batch.record_count == most or batch.try_append(*fields, None) is None:
                     batch = self._empty_part(record.key, record.value, record.headers, split_batch_size)
                     batches.append(batch)
                     parts.append((index, batch.produce_future))
@@ -299,10 +302,12 @@ class ProducerBatch:
             raise IllegalStateError(f"{self} has no records to split")
         sequence = self.base_sequence
         for part in batches:
-            part.close_for_record_appends()
             if self.has_sequence:
                 part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
                 sequence = increment_sequence(sequence, part.record_count)
+            # Back in the queue it may be the last one, with room left. A record that joined it would get a number that
+            # the next batch gets as well, and the broker would drop one of them as a duplicate.
+            part.close()
         self.produce_future.split(parts)
         return batches
 

@@ -86,6 +86,8 @@ class Partition:
         self._appended: list[tuple[int, int, BatchMeta]] = []  # (producer id, epoch, batch) of all that is in the log
         #: When a producer was told last that its batch was not taken.
         self.refused_ms = -1
+        #: How many batches were larger than the broker takes.
+        self.too_large = 0
 
     def move(self, leader: int | None, truncate: bool) -> None:
         self.leader = leader
@@ -119,6 +121,7 @@ class Partition:
             if code or offset is not None:
                 return code, -1 if offset is None else offset
         if len(data) > max_batch_size:
+            self.too_large += 1
             return MESSAGE_TOO_LARGE, -1
         base_offset = len(self.log)
         for index, record in enumerate(records):
@@ -315,7 +318,8 @@ class Brokers:
     ) -> ProduceResponse:
         answers = []
         hinted = False
-        for index, code, offset, epoch in parts:
+        for index, appended_code, offset, epoch in parts:
+            code = appended_code
             partition = self.partitions[index]
             if code == NONE and acks == -1:
                 if partition.leader_epoch != epoch:

@@ -144,10 +144,12 @@ class SimulatedSelector:
         self._next_disconnected: dict[str, ChannelState] = {}
         self._next_connected: list[str] = []
         self.zombies = 0
+        #: Requests that may still be written.
+        self.outstanding = 0
 
     # --- the client's side -------------------------------------------------------------------------------------
 
-    def connect(self, id: str, address: SocketAddress, send_buffer: int, receive_buffer: int) -> None:  # noqa: ARG002
+    def connect(self, id: str, address: SocketAddress, send_buffer: int, receive_buffer: int) -> None:
         assert id not in self._connections, "connected twice"
         self.progress += 1
         broker = self._brokers.broker_at(address.ip)
@@ -201,6 +203,7 @@ class SimulatedSelector:
         exchange = _Exchange(header, request, fate, self._simulation.time_ms)
         arrival_ms = max(connection.last_arrival_ms, self._simulation.time_ms + fate.there_ms)
         connection.last_arrival_ms = arrival_ms
+        self.outstanding += 1
         self._simulation.later(arrival_ms - self._simulation.time_ms, lambda: self._arrived(connection, exchange))
 
     def poll(self, timeout_ms: int) -> None:
@@ -284,9 +287,11 @@ class SimulatedSelector:
                 self.break_(connection)
 
     def _arrived(self, connection: _Connection, exchange: _Exchange) -> None:
-        if not connection.deaf:
-            connection.queue.append(exchange)
-            self._serve(connection)
+        if connection.deaf:
+            self.outstanding -= 1
+            return
+        connection.queue.append(exchange)
+        self._serve(connection)
 
     def _serve(self, connection: _Connection) -> None:
         if connection.busy or not connection.queue:
@@ -312,6 +317,7 @@ class SimulatedSelector:
 
     def _answer(self, connection: _Connection, exchange: _Exchange, response: Response | None) -> None:
         connection.busy = False
+        self.outstanding -= 1
         fate = exchange.fate
         if fate.kind == CUT_LATE:
             self.break_(connection)

@@ -68,9 +68,7 @@ class Schedule(NamedTuple):
 
     def __str__(self) -> str:
         changed = {
-            name: value
-            for name, value in self.settings._asdict().items()
-            if value != Settings._field_defaults[name]
+            name: value for name, value in self.settings._asdict().items() if value != Settings._field_defaults[name]
         }
         lines = [f"Schedule(  # seed {self.seed}", f"    {self.seed},"]
         lines.append(f"    Settings({', '.join(f'{name}={value!r}' for name, value in changed.items())}),")
@@ -127,7 +125,7 @@ def _settings(rng: random.Random) -> Settings:
         max_request_size=batch_size * rng.choice((1, 2, 10)),
         request_timeout_ms=request_timeout_ms,
         delivery_timeout_ms=linger_ms + request_timeout_ms * rng.choice((1, 2, 5, 20)),
-        retry_backoff_ms=rng.choice((1, 20, 60)),
+        retry_backoff_ms=rng.choice((5, 20, 60)),
         reconnect_backoff_ms=rng.choice((1, 10, 100)),
         compression=rng.choice(("none", "none", "none", "gzip")),
         partitions=rng.choice((1, 2, 4)),
@@ -221,7 +219,7 @@ def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
 def _plainer(step: Step) -> list[Step]:
     tried = [step._replace(wait_ms=wait_ms) for wait_ms in (0, 1) if wait_ms < step.wait_ms]
     if step.what == SEND:
-        where, size, count, block_ms = step.arguments
+        where, size, count, _ = step.arguments
         others = [(0, 1, 1, 0), (where, 1, 1, 0), (where, size, 1, 0), (where, size, count // 2, 0)]
         tried = [step._replace(arguments=other) for other in others if other != step.arguments and other[2]] + tried
     return tried
