@@ -165,13 +165,15 @@ release.set()
 
 def test_a_forgotten_producer_warns(kafka: KafkaCluster, topic: str) -> None:
     program = """
-import gc
+import gc, threading
 def work():
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, client_id="forgotten")
     producer.send(topic, b"x")
 work()
 gc.collect()
-time.sleep(0.1)
+for thread in threading.enumerate():
+    if thread.name.startswith("kafka-producer-network-thread"):
+        thread.join(20)  # it sends what is left, and then ends by itself
 """
     code, _, err = finish(start(program, kafka.bootstrap_servers, topic))
     assert code == 0
