@@ -119,7 +119,9 @@ def test_partitions_are_added_under_load(kafka: KafkaCluster, topic: str, group_
 def test_a_topic_that_nobody_creates(topic: str) -> None:
     """On brokers that do not create topics the error names the topic, the time and the broker's reason."""
     with KafkaCluster(brokers=1, properties={"auto.create.topics.enable": "false"}) as kafka:
-        p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_block_ms=700)
+        p: KafkaProducer[bytes, bytes] = KafkaProducer(
+            bootstrap_servers=kafka.bootstrap_servers, max_block_ms=700, retry_backoff_max_ms=150
+        )
         with p:
             start = time.monotonic()
             with pytest.raises(KafkaTimeoutError) as failed:
