@@ -160,18 +160,23 @@ class TransactionManager:
 
     def _bump_epoch(self) -> None:
         """The idempotent producer raises its epoch by itself: nobody else uses its id (KIP-360)."""
+        self._epoch_bump_required = False
         producer_id, epoch = self.producer_id_and_epoch
         if epoch == _MAX_EPOCH:
+            # What is in flight gets its numbers when the new id is there. Java numbers it under "no id" at once, and so
+            # sends it as if there were no idempotence: a retry of that can be written twice.
             self._set_producer_id_and_epoch(NO_PRODUCER_ID_AND_EPOCH)
             self._transition_to(state.UNINITIALIZED)
         else:
             self._set_producer_id_and_epoch(ProducerIdAndEpoch(producer_id, epoch + 1))
+            self._rewrite_partitions()
+
+    def _rewrite_partitions(self) -> None:
         for topic_partition in self._partitions_to_rewrite:
             entry = self._partitions.get_or_create(topic_partition)
             entry.start_sequences_at_beginning(self.producer_id_and_epoch)
             self._unresolved.pop(topic_partition, None)
         self._partitions_to_rewrite.clear()
-        self._epoch_bump_required = False
 
     def request_idempotent_epoch_bump_for_partition(self, topic_partition: TopicPartition) -> None:
         self._epoch_bump_required = True
@@ -224,6 +229,7 @@ class TransactionManager:
             error = errors.for_code(body.error_code)
             if error is None:
                 self._set_producer_id_and_epoch(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
+                self._rewrite_partitions()
                 self._transition_to(state.READY)
             elif isinstance(error, RetriableError):
                 self._log.debug("Asking for a producer id again after %r", error)

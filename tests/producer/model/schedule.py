@@ -126,7 +126,7 @@ def _settings(rng: random.Random) -> Settings:
         request_timeout_ms=request_timeout_ms,
         delivery_timeout_ms=linger_ms + request_timeout_ms * rng.choice((1, 2, 5, 20)),
         retry_backoff_ms=rng.choice((5, 20, 60)),
-        reconnect_backoff_ms=rng.choice((1, 10, 100)),
+        reconnect_backoff_ms=rng.choice((5, 10, 100)),
         compression=rng.choice(("none", "none", "none", "gzip")),
         partitions=rng.choice((1, 2, 4)),
         max_batch_size=rng.choice((1 << 20, 1 << 20, max(120, batch_size // 2))),
@@ -157,7 +157,7 @@ def _fate(rng: random.Random, trouble: float, slow: float, settings: Settings) -
     times = (0, 1, 1, 5, 30)
     if rng.random() < slow:
         times = (0, 1, 30, settings.request_timeout_ms - 1, settings.request_timeout_ms + 20)
-    return Fate(kind, rng.choice((0, 0, 0, 2, times[-1])), rng.choice(times), rng.choice(times), orders)
+    return Fate(kind, rng.choice((0, 0, 0, 2, times[-1], times[-2])), rng.choice(times), rng.choice(times), orders)
 
 
 def _error(rng: random.Random) -> int:

@@ -78,6 +78,18 @@ _APPENDED_TO_A_PART = Schedule(
     (),
 )
 
+#: The epochs of an id were used up: batches were numbered under no id, and the broker took a retry for another batch.
+_NUMBERED_WITHOUT_ID = Schedule(
+    5004334,
+    Settings(request_timeout_ms=100, max_batch_size=200, first_epoch=32767),
+    (
+        Step(0, "send", (0, 133, 1, 0)),
+        Step(0, "send", (0, 20, 2, 0)),
+        Step(0, "flush", (100000,)),
+    ),
+    (*(Fate(),) * 11, Fate(write_ms=120, there_ms=99, back_ms=99)),
+)
+
 #: A retry was sent after younger batches, and its delivery.timeout.ms was not seen before theirs had passed.
 _OLD_BATCH_BEHIND_YOUNG_ONES = Schedule(
     101156,
@@ -118,7 +130,7 @@ _OLD_BATCH_BEHIND_YOUNG_ONES = Schedule(
 
 @pytest.mark.parametrize(
     "schedule",
-    [_SPLITTING_WITHOUT_END, _APPENDED_TO_A_PART, _OLD_BATCH_BEHIND_YOUNG_ONES],
+    [_SPLITTING_WITHOUT_END, _APPENDED_TO_A_PART, _NUMBERED_WITHOUT_ID, _OLD_BATCH_BEHIND_YOUNG_ONES],
     ids=lambda schedule: str(schedule.seed),
 )
 def test_schedules_that_found_a_bug(schedule: Schedule) -> None:

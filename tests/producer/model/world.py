@@ -418,7 +418,8 @@ class World:
         if self.manager is not None:
             entries: Any = self.manager._partitions._entries
             for entry in entries.values():
-                self._ensure(not entry.in_flight, f"{entry.topic_partition} has numbered batches left")
+                left = entry.in_flight and not self.manager.has_fatal_error  # after that numbers mean nothing
+                self._ensure(not left, f"{entry.topic_partition} has numbered batches left")
             self._ensure(not isinstance(self.manager.last_error, IllegalStateError), f"{self.manager.last_error!r}")
 
     def _check(self, forced: bool) -> None:
