@@ -16,13 +16,16 @@ _NEEDS_JAVA = ("java", "kafka")
 _left_out = pytest.StashKey[list[str]]()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what uses a broker, before `-m` chooses."""
+    if {"kafka", "kafka_cluster"} & set(getattr(item, "fixturenames", ())):
+        item.add_marker("kafka")
+        item.add_marker(pytest.mark.timeout(180))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses a broker; leave out what needs Java where there is none, or fail on CI."""
-    for item in items:
-        if {"kafka", "kafka_cluster"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("kafka")
-            item.add_marker(pytest.mark.timeout(180))
+    """Leave out what needs Java where there is none, or fail on CI."""
     wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]
     why = artifacts.missing() if wanting else None
     if why is None:
