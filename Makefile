@@ -25,7 +25,7 @@ demo: $(DEMO)
 	@$(BIN)/python -m examples.flights $(ARGS)
 
 test: lint
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check

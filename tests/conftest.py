@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,13 @@ from tests.kafka.cluster import KafkaCluster
 
 _NEEDS_JAVA = ("java", "kafka")
 _left_out = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """On CI, with several processes, fail before they start: an error in each of them would be hard to read."""
+    distributes = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if os.environ.get("CI") and distributes and not config.option.markexpr and (why := artifacts.missing()):
+        raise pytest.UsageError(f"many tests need Java and Maven, and CI runs every test: {why}")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -33,14 +41,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("CI"):
         raise pytest.UsageError(f"{len(wanting)} tests need Java and Maven, and CI runs every test: {why}")
     config.stash[_left_out] = [item.nodeid for item in wanting]
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = config.stash[_left_out]
     config.hook.pytest_deselected(items=wanting)
     items[:] = [item for item in items if item not in set(wanting)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every process collects the same tests, and so leaves out the same."""
+    if left_out := getattr(node, "workeroutput", {}).get("left_out"):  # a process that crashed has none
+        node.config.stash[_left_out] = left_out
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_unconfigure(config: pytest.Config) -> Iterator[None]:
     """The last lines of the run say what it left out."""
     yield
+    if hasattr(config, "workeroutput"):
+        return
     if left_out := config.stash.get(_left_out, []):
         by_file: dict[str, int] = {}
         for name in left_out:
