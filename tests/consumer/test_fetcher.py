@@ -534,6 +534,32 @@ def test_failed_authentication_is_told() -> None:
         harness.fetcher.send_fetches()
 
 
+def test_failed_authentication_of_one_node_does_not_upset_the_session_of_another() -> None:
+    harness = Harness(brokers=2)
+    harness.assign(TP0, TP1)
+    assert harness.fetcher.send_fetches() == 2
+    harness.poll()
+    harness.client.respond_from(
+        fetch_response({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}, session_id=7), harness.node(0)
+    )
+    harness.client.respond_from(
+        fetch_response({TP1: partition_data(TP1, batch(0, [b"x"]))}, session_id=8), harness.node(1)
+    )
+    harness.poll()
+    harness.fetcher.collect_fetch()
+    first, second = harness.subscriptions.fetch_node_ids()
+    harness.client.authentication_failed(harness.node(second), 300)
+    with pytest.raises(errors.AuthenticationError):
+        harness.fetcher.send_fetches()
+    harness.clock.sleep_ms(300)
+    assert harness.fetcher.send_fetches() == 2
+    harness.poll()
+    request: FetchRequest = harness.sent(harness.node(first))
+    tp = (TP0, TP1)[first]
+    asked = [(each.partition, each.fetch_offset) for topic in request.topics for each in topic.partitions]
+    assert (request.session_epoch, asked) == (1, [(tp.partition, harness.position(tp))])
+
+
 def test_unknown_leader_asks_for_metadata() -> None:
     harness = Harness()
     harness.subscriptions.assign_from_user({TP0})

@@ -13,6 +13,7 @@ import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
+    AuthenticationError,
     ConcurrentModificationError,
     ConfigError,
     IllegalArgumentError,
@@ -24,9 +25,10 @@ from pykclient.errors import (
     UseAfterForkError,
     WakeupError,
 )
-from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from tests.consumer.coordinator.harness import Listener
 from tests.consumer.fake_broker import FakeCluster
+from tests.consumer.responses import metadata_response
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 VALUES = [b"%d" % number for number in range(25)]
@@ -131,6 +133,22 @@ class TestPoll:
             assert raised.value.partitions == {T0}
             consumer.seek(T0, 24)
             assert offsets(consumer.poll(1_000)) == {T0: [24]}
+
+    def test_an_error_of_another_broker_does_not_cost_records(self, cluster: FakeCluster) -> None:
+        with cluster.consumer(max_poll_records=5) as consumer:
+            cluster.broker.describe = lambda: metadata_response({"t": 2}, brokers=2)  # type: ignore[method-assign]
+            cluster.broker.update_metadata(cluster.broker.describe())
+            consumer.assign([T0])
+            assert offsets(consumer.poll(1_000)) == {T0: [0, 1, 2, 3, 4]}
+            consumer.assign([T0, T1])
+            consumer.seek(T1, 0)
+            cluster.broker.authentication_failed(Node(1, "localhost", 9093), 10_000)
+            # The positions move before the next fetches are sent, which fails: what was taken is returned all the same.
+            assert offsets(consumer.poll(1_000)) == {T0: [5, 6, 7, 8, 9]}
+            with pytest.raises(AuthenticationError):
+                consumer.poll(1_000)
+            cluster.clock.sleep_ms(10_000)
+            assert poll_all(consumer) == {T0: list(range(10, 25)), T1: [0, 1, 2]}
 
 
 class TestIteration:

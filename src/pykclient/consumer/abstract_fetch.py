@@ -98,7 +98,9 @@ class AbstractFetch:
         # While a node has something buffered, the other partitions wait, too. A request would leave the buffered ones
         # out, so they would drop out of the broker's session and come back a moment later.
         buffered = {subscriptions.fetch_node_id(tp) for tp in self._fetch_buffer.buffered_partitions()}
-        requests: dict[Node, FetchRequestData] = {}
+        # All nodes before the first request: to build one moves its session on, so it must be sent, and an error of
+        # another node would throw it away.
+        nodes: list[Node] = []
         for node_id in node_ids:
             if node_id == NO_NODE:
                 self._log.debug("Asking for metadata, as a partition to fetch has no leader")
@@ -106,8 +108,8 @@ class AbstractFetch:
             elif node_id not in buffered:
                 node = self._available_node(node_id)
                 if node is not None:
-                    requests[node] = self._build(node_id)
-        return requests
+                    nodes.append(node)
+        return {node: self._build(node.id) for node in nodes}
 
     def _available_node(self, node_id: int) -> Node | None:
         """The node, unless a request to it would fail at once. Raises the error of a failed authentication."""

@@ -113,9 +113,14 @@ class ClassicConsumer:
                 fetch = self._poll_for_fetches(timer, max_records)
                 if not fetch.is_empty:
                     # Let the brokers work while the application does. The positions have moved, so from here to the
-                    # return nothing may raise: neither wakeups nor errors of other requests.
-                    if self._send_fetches() or self._client.has_pending_requests():
-                        self._client.transmit_sends()
+                    # return nothing may raise, neither wakeups nor errors of other requests: commits would go past
+                    # records that nobody has seen.
+                    try:
+                        if self._send_fetches() or self._client.has_pending_requests():
+                            self._client.transmit_sends()
+                    except KafkaError as error:
+                        # Such as another broker's failed authentication. It is raised by a poll that has no records.
+                        self._log.debug("No further fetches for now, as records are returned first: %s", error)
                     records: Records = fetch.records
                     if not self.components.interceptors.is_empty:
                         records = self.components.interceptors.on_consume(records)
