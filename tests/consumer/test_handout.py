@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import length_hint
 from typing import Any
 
 from hypothesis import given
@@ -19,7 +20,7 @@ def records(tp: TopicPartition, *offsets: int) -> list[ConsumerRecord[Any, Any]]
 
 def filled() -> Handout:
     handout = Handout()
-    handout.fill({A: records(A, 5, 7, 8), B: records(B, 1, 2)}, {A: 9, B: 3})
+    handout.fill({A: records(A, 5, 7, 8), B: records(B, 1, 2)})
     return handout
 
 
@@ -68,32 +69,17 @@ def test_what_is_dropped_ends_the_loop_over_it() -> None:
     assert handout.is_empty
 
 
-def test_a_poll_takes_what_a_loop_left() -> None:
-    handout = filled()
-    drain(handout, 1)
-    taken = handout.take(3, lambda _tp, _end: True)
-    assert {tp: [record.offset for record in list_] for tp, list_ in taken.items()} == {A: [7, 8], B: [1]}
-    assert handout.next_offsets()[B].offset == 2
-    taken = handout.take(3, lambda tp, end: (tp, end) == (A, 9))
-    assert taken == {}
-    assert handout.is_empty
-
-
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
 def test_whatever_is_done_each_record_comes_once_and_in_order(sizes: list[int], data: st.DataObject) -> None:
     handout = Handout()
     offset = 0
     for size in sizes:
-        handout.fill({A: records(A, *range(offset, offset + size))}, {A: offset + size})
+        handout.fill({A: records(A, *range(offset, offset + size))})
         offset += size
     seen: list[int] = []
     while not handout.is_empty:
         assert handout.next_offsets()[A].offset == len(seen)
-        if data.draw(st.booleans()):
-            taken = handout.take(data.draw(st.integers(1, 4)), lambda _tp, _end: True)
-            seen += [record.offset for record in taken[A]]
-        else:
-            iterator = handout.next_iterator()
-            assert iterator is not None
-            seen.append(next(iterator).offset)
+        iterator = handout.next_iterator()
+        assert iterator is not None
+        seen += [next(iterator).offset for _ in range(min(data.draw(st.integers(1, 4)), length_hint(iterator)))]
     assert seen == list(range(offset))

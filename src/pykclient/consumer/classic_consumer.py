@@ -51,8 +51,9 @@ class ClassicConsumer:
         self._require_assignors()
         wanted = set(topics)
         kept = {tp for tp in self._subscriptions.assigned_partitions() if tp.topic in wanted}
+        # Until the rebalance the others are still ours, and their positions are committed by it.
+        self.give_back(kept)
         self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
-        self._handout.retain(kept)
         self._log.info("Subscribed to %s", ", ".join(sorted(wanted)))
         if self._subscriptions.subscribe(wanted, listener):
             self._metadata.request_update_for_new_topics()
@@ -69,9 +70,15 @@ class ClassicConsumer:
         self._fetcher.clear_buffered_data_for_unassigned_partitions(())
         try:
             if self._coordinator is not None:
-                self._coordinator.maybe_auto_commit_offsets_now()
-                self._coordinator.on_leave_prepare()
-                self._coordinator.maybe_leave_group(DEFAULT, "the consumer unsubscribed from all topics")
+                # The subscription goes whatever is raised here, and the membership must not stay without one: no later
+                # subscribe() would join then.
+                try:
+                    try:
+                        self._coordinator.maybe_auto_commit_offsets_now()
+                    finally:
+                        self._coordinator.on_leave_prepare()
+                finally:
+                    self._coordinator.maybe_leave_group(DEFAULT, "the consumer unsubscribed from all topics")
         finally:
             self._handout.retain(())
             self._subscriptions.unsubscribe()
@@ -79,11 +86,11 @@ class ClassicConsumer:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         assigned = set(partitions)
+        self.give_back(assigned)
         self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
         if self._coordinator is not None:
             # No rebalance follows that would commit what is given up now.
             self._coordinator.maybe_auto_commit_offsets_now()
-        self._handout.retain(assigned)
         self._log.info("Assigned by hand: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
@@ -100,8 +107,8 @@ class ClassicConsumer:
 
     # --- poll --------------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer, max_records: int | None = None) -> tuple[Records, Mapping[TopicPartition, int]]:
-        """Records, and where their partitions' positions are now; nothing when the timer ran out before any came."""
+    def poll(self, timer: Timer, max_records: int | None = None) -> Records:
+        """Records by partition; nothing when the timer ran out before any came."""
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
         self._metrics.record_poll_start(timer.now_ms)
@@ -124,22 +131,12 @@ class ClassicConsumer:
                     records: Records = fetch.records
                     if not self.components.interceptors.is_empty:
                         records = self.components.interceptors.on_consume(records)
-                    return records, {tp: next_.offset for tp, next_ in fetch.next_offsets.items()}
+                    return records
                 if timer.expired:
                     self._report_unreachable()
-                    return {}, {}
+                    return {}
         finally:
             self._metrics.record_poll_end(self._clock.now_ms())
-
-    def stay_alive(self) -> None:
-        """What a poll does for the group, without waiting and without taking records."""
-        self._client.maybe_trigger_wakeup()
-        self._update_assignment_metadata_if_needed(Timer(self._clock, 0))
-
-    def still_valid(self, tp: TopicPartition, end_offset: int) -> bool:
-        """Whether records that were taken when the position went to ``end_offset`` may still be handed out."""
-        position = self._subscriptions.position_or_none(tp)
-        return position is not None and position.offset == end_offset and self._subscriptions.is_fetchable(tp)
 
     def _update_assignment_metadata_if_needed(self, timer: Timer) -> bool:
         if self._coordinator is None:
@@ -223,13 +220,27 @@ class ClassicConsumer:
         self._subscriptions.request_offset_reset(partitions, strategy)
         self._handout.drop(partitions)
 
+    def give_back(self, kept: Collection[TopicPartition] = ()) -> None:
+        """Go back to what waits for a loop, of all partitions but ``kept``: it has not been handed out.
+
+        To be called before anything that may commit or take partitions away, as whatever is then left waiting could be
+        dropped with the positions behind it.
+        """
+        self.rewind({tp: offset for tp, offset in self._handout.next_offsets().items() if tp not in kept})
+
     def rewind(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Fetch again what was taken but not handed out."""
+        """Fetch again what was taken but not handed out, whatever has become of the partition meanwhile."""
         for tp, offset in offsets.items():
-            position = self._subscriptions.position_or_none(tp)
-            if position is not None and self._subscriptions.has_valid_position(tp):
-                epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
+            if not self._subscriptions.is_assigned(tp):
+                continue
+            epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
+            position = self._subscriptions.valid_position(tp)
+            if position is not None:
                 self._subscriptions.set_position(tp, FetchPosition(offset.offset, epoch, position.current_leader))
+            else:
+                # The leader has changed, or the position is being reset: find out anew from where we really are.
+                leader = self._metadata.current_leader(tp)
+                self._subscriptions.seek_unvalidated(tp, FetchPosition(offset.offset, epoch, leader))
         self._handout.drop(offsets.keys())
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:

@@ -4,13 +4,16 @@ A poll moves the fetch positions past everything it took, so that the next fetch
 the loop has not seen yet must not be committed, though. So the records wait here, and whoever asks for the consumed
 positions gets, for their partitions, the offset of the first record that was not handed out.
 
+A poll while records wait here, and whatever else may take partitions away, goes back to them first: they are fetched
+again. That is rare, and leaves no state in between.
+
 There is no bookkeeping per record: the loop runs over list iterators, which know how much they have left.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from operator import length_hint
 from typing import Any
 
@@ -20,15 +23,14 @@ Records = dict[TopicPartition, list[ConsumerRecord[Any, Any]]]
 
 
 class _Chunk:
-    """Records of one partition, the first of them handed out. ``end_offset`` is where the position went."""
+    """Records of one partition, the first of them handed out."""
 
-    __slots__ = ("end_offset", "iterator", "records", "tp")
+    __slots__ = ("iterator", "records", "tp")
 
-    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]], end_offset: int) -> None:
+    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]]) -> None:
         self.tp = tp
         self.records = records
         self.iterator: Any = iter(records)
-        self.end_offset = end_offset
 
     @property
     def left(self) -> int:
@@ -51,9 +53,9 @@ class Handout:
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
 
-    def fill(self, records: Records, end_offsets: Mapping[TopicPartition, int]) -> None:
-        """Take what a poll returned, and the positions behind it."""
-        self._chunks.extend(_Chunk(tp, list_, end_offsets.get(tp, -1)) for tp, list_ in records.items() if list_)
+    def fill(self, records: Records) -> None:
+        """Take what a poll returned."""
+        self._chunks.extend(_Chunk(tp, list_) for tp, list_ in records.items() if list_)
 
     def next_iterator(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
         """What to iterate over now; None when everything is handed out. A loop that was left is gone on with."""
@@ -80,26 +82,6 @@ class Handout:
             epoch = UNKNOWN_EPOCH if record.leader_epoch is None else record.leader_epoch
             offsets.setdefault(chunk.tp, OffsetAndMetadata(record.offset, "", epoch))
         return offsets
-
-    def take(self, max_records: int, still_valid: Callable[[TopicPartition, int], bool]) -> Records:
-        """Hand out to a poll instead of a loop.
-
-        ``still_valid(tp, end_offset)`` tells whether the position is where the records left it.
-        """
-        taken: Records = {}
-        for chunk in self._pending():
-            left = chunk.left
-            if still_valid(chunk.tp, chunk.end_offset):
-                start = len(chunk.records) - left
-                stop = min(start + max_records, len(chunk.records))
-                taken.setdefault(chunk.tp, []).extend(chunk.records[start:stop])
-                chunk.iterator.__setstate__(stop)
-                max_records -= stop - start
-                if not max_records:
-                    break
-            else:
-                chunk.exhaust()
-        return taken
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Forget what waits of these."""

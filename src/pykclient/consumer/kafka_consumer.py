@@ -165,15 +165,9 @@ class KafkaConsumer(Generic[K, V]):
             return records
 
     def _take(self, timer: Timer, max_records: int | None) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        handout = self._components.handout
-        if not handout.is_empty:
-            # A loop was left in the middle. What it had not seen comes first, if it still belongs here.
-            self._consumer.stay_alive()
-            records = handout.take(max_records or self.config["max.poll.records"], self._consumer.still_valid)
-            if records:
-                return records
-        records, _ = self._consumer.poll(timer, max_records)
-        return records
+        # A loop may have been left in the middle: what it has not seen comes first.
+        self._consumer.give_back()
+        return self._consumer.poll(timer, max_records)
 
     def _not_consumed(self, records: dict[TopicPartition, list[ConsumerRecord[K, V]]]) -> None:
         self._consumer.rewind({tp: OffsetAndMetadata(list_[0].offset) for tp, list_ in records.items() if list_})
@@ -210,9 +204,9 @@ class KafkaConsumer(Generic[K, V]):
                 return True
             timer = Timer(self._clock, self._consumer_timeout_ms)
             while True:
-                records, positions = self._consumer.poll(timer)
+                records = self._consumer.poll(timer)
                 if records:
-                    self._components.handout.fill(records, positions)
+                    self._components.handout.fill(records)
                     return True
                 timer.update()
                 if timer.expired:
