@@ -41,6 +41,8 @@ DUPLICATE = errors.DuplicateSequenceError.code
 UNKNOWN_PRODUCER = errors.UnknownProducerIdError.code
 INVALID_EPOCH = errors.InvalidProducerEpochError.code
 TOO_LARGE = errors.RecordTooLargeError.code
+AFTER_APPEND = errors.NotEnoughReplicasAfterAppendError.code
+INVALID_RECORD = errors.InvalidRecordError.code
 TIMED_OUT = errors.RequestTimedOutError.code
 
 
@@ -491,6 +493,52 @@ def test_a_refused_batch_leaves_no_gap(warm: SenderHarness) -> None:
     h.respond(base_offset=0)
     h.run_once()
     assert second.get(0).offset == 0
+
+
+def test_a_refused_batch_does_not_renumber_one_before_it_that_may_be_written(warm: SenderHarness) -> None:
+    h = warm
+    futures = []
+    for value in (b"1", b"2", b"3"):
+        futures.append(h.append(value=value))
+        h.run_once()
+    requests = h.requests()
+    h.respond_to(requests[0], AFTER_APPEND, -1)
+    h.respond_to(requests[1], INVALID_RECORD, -1)
+    h.respond_to(requests[2], OUT_OF_ORDER, -1)
+    h.run_once()
+    assert isinstance(futures[1].exception, InvalidRecordError)
+    h.clock.advance(2 * RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 1, 1)]  # what the broker knows as written
+    h.respond(base_offset=1)
+    h.run_once(2)
+    assert h.sent_batches() == [(13, 0, 3, 1)]
+    h.respond(OUT_OF_ORDER, -1)
+    h.run_once()
+    h.clock.advance(4 * RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+    h.respond(base_offset=2)
+    h.run_once()
+    assert (futures[0].get(0).offset, futures[2].get(0).offset) == (1, 2)
+
+
+def test_an_unknown_error_of_the_broker_renumbers_nothing_that_may_be_written(warm: SenderHarness) -> None:
+    h = warm
+    h.append(value=b"1")
+    h.run_once()
+    second = h.append(value=b"2")
+    h.run_once()
+    requests = h.requests()
+    h.respond_to(requests[0], errors.UnknownServerError.code, -1)  # it had written it
+    h.respond_to(requests[1], AFTER_APPEND, -1)
+    h.run_once()
+    h.clock.advance(2 * RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 2, 1)]
+    h.respond(base_offset=2)
+    h.run_once()
+    assert second.get(0).offset == 2
 
 
 def test_a_disconnect_is_retried_with_the_same_numbers(h: SenderHarness) -> None:

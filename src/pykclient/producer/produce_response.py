@@ -21,6 +21,7 @@ from pykclient.errors import (
     RequestTimedOutError,
     RetriableError,
     TopicAuthorizationError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -251,8 +252,9 @@ class ProduceResponseHandler:
                 self._succeed(batch, response)
             else:
                 # Only if its one and only attempt was refused it is sure that nothing was written. Java takes that for
-                # granted while retries are left, and so can write the batches behind this one twice.
-                refused = batch.attempts == 0 and not isinstance(error, RetriableError)
+                # granted while retries are left, and so can write the batches behind this one twice. An unknown error
+                # of the broker may come after it wrote.
+                refused = batch.attempts == 0 and not isinstance(error, (RetriableError, UnknownServerError))
                 self._fail_by_response(batch, error, response, refused)
             if isinstance(error, InvalidMetadataError):
                 self._refresh_metadata(batch, error, response, new_leaders)

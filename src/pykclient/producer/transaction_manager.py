@@ -300,6 +300,8 @@ class TransactionManager:
 
         ``refused``: it is surely not in the log, so its numbers leave a gap, which a new epoch closes. Where that is
         not sure, batches behind it may be in the log already, and must not get other numbers before they are answered.
+        Nor must a batch before it: a retry of what may be in the log would be written again under another number. Java
+        bumps the epoch at once.
         """
         if isinstance(error, _FATAL_ERRORS):
             self.transition_to_fatal_error(error)
@@ -315,8 +317,8 @@ class TransactionManager:
                 batch.producer_epoch,
                 batch.base_sequence,
             )
-            self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
-        elif refused:
+            refused = True
+        if refused and not self._partitions.get_or_create(batch.topic_partition).has_in_flight_before(batch):
             self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
         else:
             self.mark_sequence_unresolved(batch)
@@ -339,8 +341,8 @@ class TransactionManager:
                 if is_next and not batch.sequence_has_been_reset:
                     # Nothing before it is missing here, so the broker lost what it had acknowledged.
                     self.request_idempotent_epoch_bump_for_partition(topic_partition)
-            elif batch.base_sequence == unresolved:
-                # It follows directly on the batch that expired: so that one was never written.
+            elif batch.base_sequence == unresolved == self.first_in_flight_sequence(topic_partition):
+                # It follows directly on the batch that failed, and nothing before that is open: so it was not written.
                 self.request_idempotent_epoch_bump_for_partition(topic_partition)
             return True
         return isinstance(error, RetriableError)

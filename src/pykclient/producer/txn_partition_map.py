@@ -68,6 +68,10 @@ class TxnPartitionEntry:
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
+    def has_in_flight_before(self, batch: ProducerBatch) -> bool:
+        """Whether a batch with a lower number than ``batch`` has no final answer."""
+        return bool(self.in_flight) and _order(self.in_flight[0]) < _order(batch)
+
     def start_sequences_at_beginning(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
         """Number what is in flight from 0 under the new id and epoch."""
         sequence = 0
