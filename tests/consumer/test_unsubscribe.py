@@ -1,0 +1,53 @@
+"""Unsubscribing leaves the group, whatever fails on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import KafkaError, TopicAuthorizationError
+from pykclient.types import TopicPartition
+from tests.consumer.coordinator.harness import Listener
+from tests.consumer.fake_broker import FakeCluster
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster({T0: [b"%d" % number for number in range(25)]})
+
+
+def test_the_listener_fails(cluster: FakeCluster) -> None:
+    listener = Listener()
+    with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        assert consumer.poll(2_000)
+        listener.failure = ValueError("mine")
+        with pytest.raises(KafkaError, match="mine"):
+            consumer.unsubscribe()
+        assert consumer.subscription() is None
+        assert cluster.broker.received.count("LeaveGroupRequest") == 1
+        consumer.subscribe(["t"])
+        assert consumer.poll(2_000)
+        assert cluster.broker.received.count("JoinGroupRequest") == 2
+
+
+def test_the_automatic_commit_fails(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Listener()
+    with cluster.consumer(group_id="g", enable_auto_commit=True) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        assert consumer.poll(2_000)
+        errors = [TopicAuthorizationError("another topic")]
+
+        def once() -> None:
+            if errors:
+                raise errors.pop()
+
+        monkeypatch.setattr(consumer._components.metadata, "maybe_throw_any_exception", once)
+        with pytest.raises(TopicAuthorizationError):
+            consumer.unsubscribe()
+        assert listener.told[-1] == ("revoked", [T0])
+        assert cluster.broker.received.count("LeaveGroupRequest") == 1
+        consumer.subscribe(["t"])
+        assert consumer.poll(2_000)
+        assert cluster.broker.received.count("JoinGroupRequest") == 2
