@@ -466,3 +466,14 @@ class IndexMachine(RuleBasedStateMachine):
 
 TestIndexes = IndexMachine.TestCase
 TestIndexes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_stays_assigned_is_about_to_be_revoked_no_more() -> None:
+    state = make()
+    state.subscribe({TP0.topic})
+    state.assign_from_subscribed([TP0])
+    state.seek_validated(TP0, FetchPosition(1, None, LEADER))
+    state.mark_pending_revocation([TP0])
+    assert not state.is_fetchable(TP0)
+    state.assign_from_subscribed([TP0])
+    assert state.is_fetchable(TP0)

@@ -58,7 +58,11 @@ class SubscriptionState:
         """Partitions that stay keep what is known of them."""
         known = self._index.assignment
         self._assignment_id += 1
-        self._index.replace({tp: known.get(tp) or TopicPartitionState() for tp in partitions})
+        assignment = {tp: known.get(tp) or TopicPartitionState() for tp in partitions}
+        for state in assignment.values():
+            # Of a rebalance that did not come to its end, as a wakeup left the listener: it was not taken away.
+            state.pending_revocation = False
+        self._index.replace(assignment)
         self._refile_all()
 
     def _refile_all(self) -> None:

@@ -22,6 +22,7 @@ from pykclient.errors import (
     IllegalStateError,
     KafkaError,
     RemoteProtocolError,
+    TopicAuthorizationError,
     WakeupError,
 )
 from pykclient.network.cluster import Cluster
@@ -491,6 +492,55 @@ class TestAutoCommitBeforeRejoining:
             group.coordinator.poll(group.timer(0))
             group.clock.advance(1_200)
         assert "without having committed" in caplog.text
+
+    def test_a_wakeup_while_it_is_awaited(self) -> None:
+        group = self.member()
+        group.coordinator.request_rejoin("test")
+        assert not group.coordinator.poll(group.timer(0))
+        group.network.wakeup()
+        with pytest.raises(WakeupError):
+            group.coordinator.poll(group.timer())
+        assert group.listener.told == [("assigned", [TP0])]
+        assert len(group.client.requests) == 1  # the commit goes on, and is not sent a second time
+        group.client.respond(commit({TP0: 0}))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told[1:] == [("revoked", [TP0]), ("assigned", [TP0])]
+        group.seek(TP0, 42)
+        assert group.subscriptions.is_fetchable(TP0)
+
+    def test_an_error_while_it_is_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        group = self.member()
+        group.coordinator.request_rejoin("test")
+        errors = [TopicAuthorizationError("another topic")]
+
+        def once() -> None:
+            if errors and group.client.requests:
+                raise errors.pop()
+
+        monkeypatch.setattr(group.metadata, "maybe_throw_any_exception", once)
+        with pytest.raises(TopicAuthorizationError):
+            group.coordinator.poll(group.timer())
+        group.client.respond(commit({TP0: 0}))
+        group.prepare(commit({TP0: 0}), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told[1:] == [("revoked", [TP0]), ("assigned", [TP0])]
+
+    def test_a_wakeup_inside_of_the_listener_afterwards(self) -> None:
+        group = self.member()
+        group.coordinator.request_rejoin("test")
+        group.listener.failure = WakeupError("inside")
+        group.prepare(commit({TP0: 0}))
+        with pytest.raises(WakeupError):
+            group.coordinator.poll(group.timer())
+        group.listener.failure = None
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.is_fetchable(TP0)
+        # The next rebalance has all of its time for the commit.
+        group.clock.advance(group.coordinator.config.rebalance_timeout_ms + 1)
+        group.coordinator.request_rejoin("test")
+        assert not group.coordinator.poll(group.timer(0))
 
 
 def test_a_position_is_kept_over_an_eager_rebalance_by_committing_it() -> None:

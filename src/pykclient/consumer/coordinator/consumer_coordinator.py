@@ -315,8 +315,17 @@ class ConsumerCoordinator(AbstractCoordinator):
             # The member must join within the rebalance timeout, whatever becomes of the commit.
             self._join_prepare_timer = Timer(self.clock, self.config.rebalance_timeout_ms)
         self._join_prepare_timer.update()
-        if not self._commit_before_joining(timer, self._join_prepare_timer):
-            return False
+        try:
+            if not self._commit_before_joining(timer, self._join_prepare_timer):
+                return False
+        except BaseException:
+            # Woken up or interrupted, or an error that is not the commit's. The application was not told anything yet,
+            # and the commit, if it was sent, goes on: the next poll comes here again and takes it up.
+            self.membership.need_join_prepare()
+            raise
+        # From here on this is not done again, also when the listener raises: the next rebalance has its own time.
+        self._join_prepare_timer = None
+        self._auto_commit_future = None
         owned = self._subscriptions.assigned_partitions()
         failure: Exception | None = None
         if generation.generation_id == NO_GENERATION.generation_id or not generation.has_member_id:
@@ -335,8 +344,6 @@ class ConsumerCoordinator(AbstractCoordinator):
                 self._subscriptions.assign_from_subscribed(owned - revoked)
         self.is_leader = False
         self._subscriptions.reset_group_subscription()
-        self._join_prepare_timer = None
-        self._auto_commit_future = None
         timer.update()
         _raise_first([failure])
         return True
