@@ -464,6 +464,35 @@ def test_the_connection_idle_for_longest_is_closed_first(server: Server) -> None
     selector.close()
 
 
+def test_a_connection_that_only_sends_is_in_use(server: Server) -> None:
+    clock = MockClock()
+    selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
+    connect(selector, server)
+    for _ in range(5):  # as with acks=0: nothing ever comes back
+        clock.advance(600)
+        selector.send(NetworkSend("0", [frame(b"x")], False))
+        selector.poll(0)
+        assert not selector.disconnected
+    clock.advance(1_001)
+    selector.poll(0)
+    assert selector.disconnected["0"].state == channel_state.EXPIRED
+    selector.close()
+
+
+def test_a_request_at_the_end_of_the_idle_time_gets_its_response(server: Server) -> None:
+    clock = MockClock()
+    selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
+    sock = connect(selector, server)
+    clock.advance(999)
+    selector.send(NetworkSend("0", [frame(b"request")]))
+    clock.advance(2)
+    selector.poll(0)
+    assert not selector.disconnected
+    sock.sendall(frame(b"response"))
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"response"]
+    selector.close()
+
+
 def test_idle_connections_stay_without_a_limit(server: Server) -> None:
     clock = MockClock()
     selector = make(clock=clock)

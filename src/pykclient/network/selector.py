@@ -270,6 +270,10 @@ class Selector:
             self._close(channel, notify=False)
             self._failed_sends[id] = state
         else:
+            if self._idle_expiry is not None:
+                # No event tells of this write: without it a connection that gets no responses (acks=0) would count as
+                # idle, and one that was idle until now would be closed before its response is here.
+                self._idle_expiry.update(id, self._clock.now_ms())
             if channel.send is not None:
                 self._sync_interest(channel)
             elif not send.expect_response:
