@@ -423,6 +423,24 @@ def test_listeners_hear_of_the_cluster() -> None:
     assert heard == [ClusterResource("c")]
 
 
+def test_a_listener_that_fails_is_told_of_once_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[ClusterResource] = []
+
+    class Failing:
+        def on_update(self, _resource: ClusterResource) -> None:
+            raise ValueError("listener")
+
+    class Listener:
+        def on_update(self, resource: ClusterResource) -> None:
+            heard.append(resource)
+
+    metadata = make(cluster_resource_listeners=ClusterResourceListeners([Failing(), Listener(), Failing()]))
+    update(metadata)
+    update(metadata)
+    assert heard == [ClusterResource("c")] * 2
+    assert [record.levelname for record in caplog.records if "on_update" in record.message] == ["ERROR"] * 2
+
+
 # --- requests --------------------------------------------------------------------------------------------------------
 
 

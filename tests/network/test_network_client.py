@@ -13,6 +13,7 @@ from pykclient.log_context import LogContext
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
@@ -753,6 +754,40 @@ def test_other_requests_wait_while_metadata_is_due() -> None:
     assert not f.client.is_ready(NODE, f.now)
     fetch_metadata(f, metadata_response(NODE))
     assert f.client.is_ready(NODE, f.now)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_listener_that_fails_takes_no_answer_of_its_poll_along(error: type[BaseException]) -> None:
+    class Listener:
+        fails = False
+
+        def on_update(self, _resource: ClusterResource) -> None:
+            if self.fails:
+                raise error
+
+    listener = Listener()
+    metadata = Metadata(
+        100, 100, 300_000, LogContext(), cluster_resource_listeners=ClusterResourceListeners([listener])
+    )
+    metadata.bootstrap([("127.0.0.1", 9092)])
+    f = Fixture(metadata)
+    fetch_metadata(f, metadata_response(NODE))
+    f.await_ready()
+    _, before = f.send()
+    f.clock.advance(200)
+    metadata.request_update(True)
+    f.poll()
+    _, after = f.send()
+    for body in (HeartbeatResponse(), metadata_response(NODE), HeartbeatResponse()):
+        f.selector.respond("0", body)
+    listener.fails = True
+    if error is KeyboardInterrupt:  # Ctrl-C, which must go through
+        with pytest.raises(KeyboardInterrupt):
+            f.poll()
+        f.clock.advance(REQUEST_TIMEOUT_MS)
+    f.poll()
+    assert [response.has_response for response in before] == [True]
+    assert [response.disconnected for response in after] == [error is KeyboardInterrupt]
 
 
 def test_a_metadata_response_without_brokers_is_tried_again() -> None:

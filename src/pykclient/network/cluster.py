@@ -5,9 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.types import Node, PartitionInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.log_context import PrefixLogger
 
 #: Stands for "no topic id", as on the wire (equal to protocol.message.ZERO_UUID).
 ZERO_UUID = uuid.UUID(int=0)
@@ -191,10 +194,11 @@ class ClusterResourceListeners:
     Anything with a method ``on_update(cluster_resource)``: serializers, interceptors, reporters. Thread: any.
     """
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_failed", "_listeners")
 
     def __init__(self, candidates: Iterable[object] = ()) -> None:
         self._listeners: list[Callable[[ClusterResource], None]] = []
+        self._failed: set[int] = set()  # the places in the list of those whose failure is in the log
         for candidate in candidates:
             self.maybe_add(candidate)
 
@@ -204,7 +208,17 @@ class ClusterResourceListeners:
         if callable(on_update):
             self._listeners.append(on_update)
 
-    def on_update(self, resource: ClusterResource) -> None:
-        """Tell all listeners."""
-        for listener in self._listeners:
-            listener(resource)
+    def on_update(self, resource: ClusterResource, log: PrefixLogger) -> None:
+        """Tell all listeners. One that fails is told of in ``log``, the first time only.
+
+        It must not raise: this runs in the middle of a client's poll, which has taken answers from the network that
+        it has yet to hand to their callbacks.
+        """
+        for index, listener in enumerate(self._listeners):
+            try:
+                listener(resource)
+            except Exception:  # the application's code, which must not make the poll fail
+                if index not in self._failed:
+                    self._failed.add(index)
+                    name = type(getattr(listener, "__self__", listener)).__name__
+                    log.exception("%s.on_update failed; the next failures of this listener are not logged", name)

@@ -314,7 +314,7 @@ class Metadata:
         if snapshot.unauthorized_topics:
             notes.append((logging.ERROR, "Not authorized for topics: %s", (sorted(snapshot.unauthorized_topics),)))
         notes.append((logging.DEBUG, "Updated cluster metadata to version %d: %r", (version, snapshot)))
-        self._listeners.on_update(snapshot.cluster_resource)
+        self._listeners.on_update(snapshot.cluster_resource, self._log)
         self._write_log(notes)
 
     def update_partition_leadership(
@@ -351,7 +351,7 @@ class Metadata:
                 {metadata.topic: topic_ids[metadata.topic] for metadata in changed if metadata.topic in topic_ids},
                 lambda _topic, _is_internal: True,
             )
-        self._listeners.on_update(snapshot.cluster_resource)
+        self._listeners.on_update(snapshot.cluster_resource, self._log)
         self._log.debug("Leaders changed by hints in a response: %s", changed)
         return {metadata.topic_partition for metadata in changed}
 

@@ -319,20 +319,24 @@ class NetworkClient:
         selector.poll(min(timeout_ms, metadata_timeout_ms, self._request_timeout_ms))
         now_ms = self._clock.now_ms()
         responses = []
-        if selector.completed_sends:
-            self._handle_completed_sends(responses, now_ms)
-        if selector.completed_receives:
-            self._handle_completed_receives(responses, now_ms)
-        if selector.disconnected:
-            self._handle_disconnections(responses, now_ms)
-        if selector.connected:
-            self._handle_connections()
-        if self._nodes_needing_api_versions:
-            self._handle_initiate_api_version_requests(now_ms)
-        self._handle_timed_out_connections(responses, now_ms)
-        self._handle_timed_out_requests(responses, now_ms)
-        self._handle_rebootstrap(responses, now_ms)
-        self._complete(responses)
+        try:
+            if selector.completed_sends:
+                self._handle_completed_sends(responses, now_ms)
+            if selector.completed_receives:
+                self._handle_completed_receives(responses, now_ms)
+            if selector.disconnected:
+                self._handle_disconnections(responses, now_ms)
+            if selector.connected:
+                self._handle_connections()
+            if self._nodes_needing_api_versions:
+                self._handle_initiate_api_version_requests(now_ms)
+            self._handle_timed_out_connections(responses, now_ms)
+            self._handle_timed_out_requests(responses, now_ms)
+            self._handle_rebootstrap(responses, now_ms)
+        finally:
+            # Also when one of the above raises (Ctrl-C, say): these are no longer in flight, so that nothing else would
+            # ever answer them, and a producer's partition would stay muted.
+            self._complete(responses)
         return responses
 
     def _complete(self, responses: list[ClientResponse]) -> None:
