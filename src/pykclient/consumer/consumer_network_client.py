@@ -27,7 +27,7 @@ class _Completion:
 
     __slots__ = ("_error", "_queue", "_response", "future")
 
-    def __init__(self, queue: deque[_Completion]) -> None:
+    def __init__(self, queue: deque[_Completion | _Action]) -> None:
         self.future: RequestFuture[ClientResponse] = RequestFuture()
         self._queue = queue
         self._response: ClientResponse | None = None
@@ -55,6 +55,15 @@ class _Completion:
             self.future.raise_error(response.version_mismatch)
         else:
             self.future.complete(response)
+
+
+class _Action:
+    """Something to do among the completions. Thread: application."""
+
+    __slots__ = ("fire",)
+
+    def __init__(self, fire: Callable[[], object]) -> None:
+        self.fire = fire
 
 
 class ConsumerNetworkClient:
@@ -92,8 +101,8 @@ class ConsumerNetworkClient:
         # Reentrant, as a signal handler may call close() in the thread that polls. guards: _client
         self._lock = threading.RLock()
         # Filled under the lock by the thread that polls, emptied outside of it.
-        self._completed: deque[_Completion] = deque()
-        self._completed_background: deque[_Completion] = deque()
+        self._completed: deque[_Completion | _Action] = deque()
+        self._completed_background: deque[_Completion | _Action] = deque()
         self._pending_disconnects: deque[Node] = deque()
         self._pending_connects: deque[Node] = deque()
         self._polling_thread_id: int | None = None
@@ -138,6 +147,14 @@ class ConsumerNetworkClient:
         poller = self._polling_thread_id
         if poller is not None and poller != threading.get_ident():
             self._client.wakeup()
+
+    def run_in_application(self, action: Callable[[], object]) -> None:
+        """Call ``action`` in a poll of the application thread: the one under way, or else the next.
+
+        For listeners of background requests that have something to do which is the application thread's.
+        """
+        self._completed.append(_Action(action))
+        self._wake_other_poller()
 
     def wakeup(self) -> None:
         """Make the poll under way, or else the next one, raise WakeupError. Safe in a signal handler."""
@@ -303,7 +320,7 @@ class ConsumerNetworkClient:
         for request, fail in self._unsent.remove_expired(now_ms):
             fail(KafkaTimeoutError(f"a request could not be sent for {request.request_timeout_ms} ms"))
 
-    def _fire(self, queue: deque[_Completion]) -> None:
+    def _fire(self, queue: deque[_Completion | _Action]) -> None:
         if not queue:
             return
         while queue:

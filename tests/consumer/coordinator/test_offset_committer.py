@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
+from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -25,6 +28,7 @@ from tests.consumer.coordinator.harness import (
     ILLEGAL_GENERATION,
     LOAD_IN_PROGRESS,
     MEMBER,
+    NONE,
     NOT_COORDINATOR,
     REBALANCE_IN_PROGRESS,
     TP0,
@@ -34,6 +38,7 @@ from tests.consumer.coordinator.harness import (
     commit,
     find_coordinator,
     join,
+    leave,
     noting,
     sync,
 )
@@ -234,6 +239,22 @@ class TestMembershipEnded:
             group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
 
 
+def start_background_lookup(group: GroupHarness) -> RequestFuture[None]:
+    """As the heartbeat thread does when the coordinator is lost."""
+    group.coordinator.finder.mark_unknown("test")
+    group.coordinator.finder.clear_lookup()
+    group.network.poll_no_wakeup()
+    lookup = group.coordinator.finder.lookup(background=True)
+    group.network.poll_background()
+    return lookup
+
+
+def in_another_thread(action: Callable[[], object]) -> None:
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
 class TestAsync:
     def test_callbacks_run_in_order_and_not_in_between(self, group: GroupHarness) -> None:
         called = Called()
@@ -315,6 +336,50 @@ class TestAsync:
         for _ in range(3):
             group.coordinator.poll(group.timer(0))
         assert isinstance(called[0][1], RetriableCommitFailedError)
+
+    @pytest.mark.parametrize("found", [True, False])
+    def test_the_look_up_it_waits_for_is_the_heartbeats(self, group: GroupHarness, found: bool) -> None:
+        called = Called()
+        lookup = start_background_lookup(group)
+        future = group.coordinator.commit_offsets_async(OFFSETS, called)
+        assert group.coordinator.finder.lookup() is lookup
+        group.client.respond(find_coordinator(group.node, NONE if found else LOAD_IN_PROGRESS))
+        in_another_thread(group.network.poll_background)
+        # What only the application's thread may touch is as it was.
+        assert lookup.is_done
+        assert not future.is_done
+        assert not group.network.has_pending_requests()
+        if found:
+            group.prepare(commit({TP0: 0}))
+        assert group.network.poll_future(future, group.timer())
+        group.coordinator.poll(group.timer(0))
+        assert [type(error) for _, error in called] == [type(None) if found else RetriableCommitFailedError]
+
+    @pytest.mark.parametrize("later", ["async", "sync"])
+    def test_a_later_one_does_not_overtake_it(self, group: GroupHarness, later: str) -> None:
+        start_background_lookup(group)
+        group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(1)})
+        group.client.respond(find_coordinator(group.node))
+        in_another_thread(group.network.poll_background)
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        if later == "async":
+            group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(2)})
+        else:
+            assert group.coordinator.commit_offsets_sync({TP0: OffsetAndMetadata(2)}, group.timer())
+        assert [request.topics[0].partitions[0].committed_offset for request in sent] == [1, 2]
+
+    def test_closing_waits_for_the_heartbeats_look_up(self, group: GroupHarness) -> None:
+        called = Called()
+        start_background_lookup(group)
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.client.respond(find_coordinator(group.node))
+        in_another_thread(group.network.poll_background)
+        group.prepare(commit({TP0: 0}), leave())
+        group.coordinator.close(group.timer())
+        assert called == [(OFFSETS, None)]
+        assert group.client.prepared_response_count() == 0
 
     def test_fenced_ends_the_consumer(self) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})

@@ -61,8 +61,8 @@ class OffsetCommitter:
         self._completed: deque[tuple[OffsetCommitCallback, Offsets, Exception | None]] = deque()
         self._fenced = False
         self.in_flight_async_commits = 0
-        #: Asynchronous commits that wait for the coordinator to be found.
-        self.pending_async_commits = 0
+        # Asynchronous commits that wait for the coordinator to be found, each with the look-up it waits for.
+        self._waiting: deque[tuple[RequestFuture[None], Offsets, OffsetCommitCallback, RequestFuture[None]]] = deque()
         #: Why the last attempt of a synchronous commit failed, for the error when time runs out.
         self.last_error: Exception | None = None
 
@@ -95,6 +95,7 @@ class OffsetCommitter:
         chosen = self._default_callback if callback is None else callback
         coordinator = self._coordinator
         if not offsets or not coordinator.coordinator_unknown or coordinator.ensure_coordinator_ready_async():
+            self._commit_waiting()
             future = self._do_commit_offsets_async(offsets, chosen)
         else:
             future = self._commit_when_coordinator_is_found(offsets, chosen)
@@ -105,23 +106,38 @@ class OffsetCommitter:
     def _commit_when_coordinator_is_found(
         self, offsets: Offsets, callback: OffsetCommitCallback
     ) -> RequestFuture[None]:
-        # Several commits may wait for one look-up. Its listeners run in the order they were added.
         future: RequestFuture[None] = RequestFuture()
-        self.pending_async_commits += 1
+        lookup = self._coordinator.finder.lookup()
+        self._waiting.append((lookup, offsets, callback, future))
 
-        def on_found(_: None) -> None:
-            self.pending_async_commits -= 1
-            self._do_commit_offsets_async(offsets, callback).chain(future)
-            self._client.poll_no_wakeup()
+        # The look-up may be the heartbeat thread's, which then is the one to learn of its end.
+        def on_done(_: object) -> None:
+            self._client.run_in_application(self._commit_waiting)
 
-        def on_failure(error: Exception) -> None:
-            self.pending_async_commits -= 1
-            failure = _retriable(error)
-            self._completed.append((callback, offsets, failure))
-            future.raise_error(failure)
-
-        self._coordinator.finder.lookup().add_listener(on_found, on_failure)
+        lookup.add_listener(on_done, on_done)
         return future
+
+    def _commit_waiting(self) -> None:
+        """Send the commits that wait for the coordinator, if it is found; they fail if it was not.
+
+        In their order, and before any later commit: each must not undo what one asked for after it has committed.
+        """
+        sent = False
+        while self._waiting:
+            lookup, offsets, callback, future = self._waiting[0]
+            unknown = self._coordinator.coordinator_unknown
+            if unknown and not lookup.is_done:
+                break
+            self._waiting.popleft()
+            if unknown and lookup.failed:
+                failure = _retriable(lookup.exception)
+                self._completed.append((callback, offsets, failure))
+                future.raise_error(failure)
+            else:
+                self._do_commit_offsets_async(offsets, callback).chain(future)
+                sent = True
+        if sent:
+            self._client.transmit_sends()
 
     def _do_commit_offsets_async(self, offsets: Offsets, callback: OffsetCommitCallback) -> RequestFuture[None]:
         future = self.send_offset_commit_request(offsets)
@@ -162,6 +178,7 @@ class OffsetCommitter:
             if self._coordinator.coordinator_unknown and not self._coordinator.ensure_coordinator_ready(timer):
                 self.last_error = self._coordinator.finder.last_error or self.last_error
                 return False
+            self._commit_waiting()
             future = self.send_offset_commit_request(offsets)
             self._client.poll_future(future, timer)
             # What was committed before is told before.
@@ -180,6 +197,7 @@ class OffsetCommitter:
 
     def _invoke_pending_async_commits(self, timer: Timer) -> bool:
         attempts = 0
+        self._commit_waiting()
         while self.in_flight_async_commits:
             self._coordinator.ensure_coordinator_ready(timer)
             self._client.poll(timer)
@@ -194,7 +212,8 @@ class OffsetCommitter:
 
     def await_pending_async_commits(self, timer: Timer) -> None:
         """Before closing: let the commits that wait for the coordinator go out."""
-        while self.pending_async_commits and timer.not_expired:
+        self._commit_waiting()
+        while self._waiting and timer.not_expired:
             self._coordinator.ensure_coordinator_ready(timer)
             self._client.poll(timer)
             self.invoke_completed_offset_commit_callbacks()
