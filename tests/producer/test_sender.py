@@ -606,6 +606,35 @@ def test_a_batch_too_large_for_the_broker_is_split(idempotent: bool) -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
+def test_parts_of_a_batch_that_may_be_written_keep_their_numbers() -> None:
+    """The broker wrote the batch, but its answer was lost; then the limit was lowered."""
+    CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
+    h = SenderHarness(compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response())
+    futures = [h.append(value=bytes([65 + index]) * 300) for index in range(4)]
+    h.get_producer_id()
+    h.run_once()
+    h.client.respond(None, disconnected=True)
+    h.run_once()
+    h.client.update_metadata(metadata_response())
+    h.clock.advance(2 * RETRY_BACKOFF_MS)
+    h.run_once()
+    h.respond(TOO_LARGE, -1)
+    h.run_once(2)
+    sent = []
+    while h.requests():
+        sent += h.sent_batches()
+        h.respond(OUT_OF_ORDER, -1)
+        h.run_once()
+        h.clock.advance(2 * RETRY_BACKOFF_MS)
+        h.run_once(2)
+    assert sent == [(13, 0, 0, 2), (13, 0, 2, 2)]
+    assert all(isinstance(future.exception, errors.OutOfOrderSequenceError) for future in futures)
+    assert h.pool.available_memory == h.pool.total_memory
+    h.append()
+    h.run_once(2)
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+
+
 def test_a_single_record_too_large_fails(h: SenderHarness) -> None:
     future = h.append()
     h.run_once()

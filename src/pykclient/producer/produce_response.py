@@ -255,6 +255,7 @@ class ProduceResponseHandler:
                 # granted while retries are left, and so can write the batches behind this one twice. An unknown error
                 # of the broker may come after it wrote.
                 refused = batch.attempts == 0 and not isinstance(error, (RetriableError, UnknownServerError))
+                refused = refused and not batch.may_be_written
                 self._fail_by_response(batch, error, response, refused)
             if isinstance(error, InvalidMetadataError):
                 self._refresh_metadata(batch, error, response, new_leaders)

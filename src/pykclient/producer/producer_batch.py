@@ -61,6 +61,7 @@ class ProducerBatch:
         "is_split_batch",
         "last_attempt_ms",
         "max_record_size",
+        "may_be_written",
         "produce_future",
         "record_count",
         "retry_backoff_ms",
@@ -97,6 +98,8 @@ class ProducerBatch:
         self.appended_bytes = 0
         #: Whether its sequence number was changed after it had been closed (KIP-360).
         self.sequence_has_been_reset = False
+        #: Whether its records may be in the log as part of the batch that it was split from.
+        self.may_be_written = False
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
         self.current_leader_epoch: int | None = None
@@ -302,6 +305,7 @@ class ProducerBatch:
             raise IllegalStateError(f"{self} has no records to split")
         sequence = self.base_sequence
         for part in batches:
+            part.may_be_written = self.may_be_written or self.attempts > 0
             if self.has_sequence:
                 part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
                 sequence = increment_sequence(sequence, part.record_count)

@@ -317,7 +317,7 @@ class TransactionManager:
                 batch.producer_epoch,
                 batch.base_sequence,
             )
-            refused = True
+            refused = not batch.may_be_written
         if refused and not self._partitions.get_or_create(batch.topic_partition).has_in_flight_before(batch):
             self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
         else:
@@ -335,6 +335,10 @@ class TransactionManager:
                 self.request_idempotent_epoch_bump_for_partition(topic_partition)
             return True
         if isinstance(error, OutOfOrderSequenceError):
+            if batch.may_be_written and not batch.sequence_has_been_reset:
+                # The broker compares whole batches, so to it a part of one that it has is no duplicate. Under another
+                # number it would be written again. Java does that.
+                return False
             unresolved = self._unresolved.get(topic_partition)
             if unresolved is None:
                 is_next = batch.base_sequence == self.last_acked_sequence(topic_partition) + 1

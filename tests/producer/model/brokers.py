@@ -134,12 +134,6 @@ class Partition:
             self._appended.append((producer_id, epoch, meta))
         return NONE, base_offset
 
-    def has(self, data: bytes) -> bool:
-        """Whether a record of the batch is in the log."""
-        (batch,) = MemoryRecords(data).batches()
-        values = {record.value for record in batch.records()}
-        return any(logged.value in values for logged in self.log)
-
     def _check(
         self, producer_id: int, epoch: int, sequence: int, count: int, knows_unknown: bool
     ) -> tuple[int, int | None]:
@@ -314,8 +308,6 @@ class Brokers:
     ) -> tuple[int, int]:
         if partition.leader != broker or not may_append(partition):
             return NOT_LEADER_OR_FOLLOWER, -1
-        if injected == MESSAGE_TOO_LARGE and partition.has(data):
-            injected = NONE  # it was not too large when it was written, and limits do not change here
         if injected and injected not in AFTER_APPEND:
             return injected, -1
         code, offset = partition.append(data, self.max_batch_size, self._knows_unknown)
