@@ -17,6 +17,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.producer import transaction_state as state
+from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.record import Compression, CompressionRatioEstimator, CompressionType
@@ -701,6 +702,36 @@ def test_batches_expire_while_no_id_can_be_had() -> None:
     assert isinstance(future.exception, KafkaTimeoutError)
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_that_cannot_be_closed_fails_alone(idempotent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    h = SenderHarness(idempotent=idempotent, metadata=metadata_response({TP0: 0, TP1: 0}))
+    bad, good = h.append(tp=TP1), h.append()
+    if idempotent:
+        h.get_producer_id()
+    close = ProducerBatch.close
+
+    def close_some(batch: ProducerBatch) -> None:
+        if batch.topic_partition == TP1:
+            raise MemoryError
+        close(batch)
+
+    monkeypatch.setattr(ProducerBatch, "close", close_some)
+    h.run_once()
+    assert isinstance(bad.exception, MemoryError)
+    h.respond(base_offset=5)
+    h.run_once()
+    assert good.get(0).offset == 5
+    monkeypatch.undo()
+    assert not h.accumulator.has_incomplete
+    assert h.pool.available_memory == h.pool.total_memory
+    again = h.append(tp=TP1)
+    h.run_once(2)
+    assert h.sent_batches() == [(13, 1, 0, 1) if idempotent else (-1, -1, -1, 1)]
+    h.respond(base_offset=6, tp=TP1)
+    h.run_once()
+    assert again.get(0).offset == 6
+
+
 # --- closing ---------------------------------------------------------------------------------------------------------
 
 
@@ -712,6 +743,17 @@ def test_close_sends_what_is_left() -> None:
     h.sender.run()
     assert future.get(0).offset == 8
     assert not h.client.active
+
+
+def test_close_leaves_no_future_open() -> None:
+    """Even of a batch that is neither queued nor in flight any more."""
+    h = SenderHarness(idempotent=False)
+    future = h.append()
+    h.drained()
+    h.sender.initiate_close()
+    h.sender.run()
+    with pytest.raises(KafkaError, match="before the record was sent"):
+        future.get(0)
 
 
 def test_force_close_fails_what_is_left() -> None:

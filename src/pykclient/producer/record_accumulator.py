@@ -82,6 +82,8 @@ class RecordAccumulator:
         self.linger_ms = config.linger_ms
         #: Whether the last drain left batches behind that are due as well.
         self.has_due_rest = False
+        #: What the last drains took out and could not close, and why; the sender fails it.
+        self.unsendable: list[tuple[ProducerBatch, Exception]] = []
         self.next_expiry_time_ms = FOREVER_MS
 
     # --- appending ---------------------------------------------------------------------------------------------
@@ -384,7 +386,12 @@ class RecordAccumulator:
                     self.has_due_rest = True
             # Out of the queue no other thread touches it, so compressing it needs no lock.
             self._assign_producer_state(first)
-            first.close()
+            try:
+                first.close()
+            except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
+                # Neither queued nor in flight, it would wait for ever; and so would those drained before it.
+                self.unsendable.append((first, error))
+                continue
             if self._compression_type is not CompressionType.NONE:
                 CompressionRatioEstimator.update_estimation(info.topic, self._compression_type, first.compression_ratio)
             size += first.estimated_size_in_bytes

@@ -116,6 +116,7 @@ class Sender:
             self._run_once_safely()
         if self._force_close:
             self._log.debug("Closing by force: failing what is left")
+        if self._force_close or self._accumulator.has_incomplete:  # nothing else would ever complete it
             self._accumulator.abort_incomplete_batches()
         self._client.close()
         self._metadata.close()
@@ -183,6 +184,8 @@ class Sender:
             self._request_leaders(result.unknown_leader_topics, now_ms)
         not_ready_timeout_ms = self._drop_unready_nodes(result, now_ms)
         collated = accumulator.drain(snapshot, result.ready_nodes.values(), self._config.max_request_size, now_ms)
+        if accumulator.unsendable:
+            self._fail_unsendable_batches()
         for batches in collated.values():
             self._responses.in_flight.add(batches)
             if self._config.guarantee_message_order:
@@ -239,6 +242,13 @@ class Sender:
             self._fail_expired(batch, now_ms)
         for batch in in_flight:
             self._fail_expired(batch, now_ms)
+
+    def _fail_unsendable_batches(self) -> None:
+        unsendable, self._accumulator.unsendable = self._accumulator.unsendable, []
+        for batch, error in unsendable:
+            self._log.error("%s could not be made ready to be sent: %r", batch, error)
+            refused = batch.attempts == 0 and not batch.may_be_written  # it was never sent
+            self._responses.fail_batch(batch, error, refused=refused)
 
     def _fail_expired(self, batch: ProducerBatch, now_ms: int) -> None:
         if batch.in_flight:
