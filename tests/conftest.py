@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
+
+# A machine that is slow for a moment is no failure: nothing is judged by how long it took.
+settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pykclient")
 
 _NEEDS_JAVA = ("java", "kafka")
 _left_out = pytest.StashKey[list[str]]()
