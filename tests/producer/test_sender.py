@@ -336,6 +336,29 @@ def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness)
     assert third.get(0).offset == 2
 
 
+def test_a_late_success_says_nothing_of_the_new_epoch(warm: SenderHarness) -> None:
+    h = warm
+    for offset in range(1, 4):
+        h.append()
+        h.run_once()
+        h.respond(base_offset=offset)
+        h.run_once()
+    expired = h.append()
+    h.run_once()
+    (request,) = h.requests()
+    request.request_timeout_ms = 10 * DELIVERY_TIMEOUT_MS
+    h.clock.advance(DELIVERY_TIMEOUT_MS)
+    h.run_once(2)
+    assert isinstance(expired.exception, KafkaTimeoutError)
+    h.append()
+    h.run_once(2)
+    assert h.sent_batches()[-1] == (13, 1, 0, 1)
+    h.respond_to(request, 0, 4)
+    h.run_once()
+    assert h.manager is not None
+    assert h.manager.last_acked_sequence(TP0) == -1  # not 4, of the old epoch
+
+
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
@@ -667,6 +690,20 @@ def test_no_permission_fails_what_waits_and_can_pass() -> None:
     h.respond(base_offset=0)
     h.run_once()
     assert later.succeeded()
+
+
+def test_aborted_batches_hold_up_no_new_id(warm: SenderHarness) -> None:
+    """Their answers come late or never, and the partition begins the new id when none of the old is in flight."""
+    h = warm
+    aborted = h.append()
+    h.run_once()
+    h.append(tp=TP1)
+    h.run_once()
+    assert h.manager is not None
+    h.accumulator.abort_batches(KafkaError("no permission"))
+    assert isinstance(aborted.exception, KafkaError)
+    assert not h.manager.has_inflight_batches(TP0)
+    assert not h.manager.has_inflight_batches(TP1)
 
 
 def test_asking_for_an_id_is_retried() -> None:

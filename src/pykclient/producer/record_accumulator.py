@@ -621,6 +621,9 @@ class RecordAccumulator:
                 if batch in queue.batches:
                     queue.batches.remove(batch)
             batch.abort(error)
+            if self._transaction_manager is not None and batch.has_sequence:
+                # Or its partition would wait for ever for its answer before it begins a new id or epoch.
+                self._transaction_manager.remove_in_flight_batch(batch)
             if batch.in_flight:
                 # The network client may be writing its buffer: the response, or the connection's end, gives it back.
                 self.complete_batch(batch)

@@ -289,7 +289,12 @@ class TransactionManager:
     # --- outcomes ----------------------------------------------------------------------------------------------
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
-        self._partitions.update_last_acked_sequence(batch.topic_partition, batch.last_sequence)
+        entry = self._partitions.get_or_create(batch.topic_partition)
+        # Of one that was given up this is the late answer, and it may be about numbers of an epoch that is past.
+        if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
+            batch.is_done and batch.sequence_has_been_reset
+        ):
+            self._partitions.update_last_acked_sequence(batch.topic_partition, batch.last_sequence)
         if base_offset != NO_OFFSET:
             last_offset = base_offset + batch.record_count - 1
             self._partitions.update_last_acked_offset(batch.topic_partition, last_offset)
