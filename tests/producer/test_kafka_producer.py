@@ -555,6 +555,49 @@ def test_close_gives_up_in_time(make: Make) -> None:
         future.get(0)
 
 
+def test_close_after_an_interrupted_one_waits(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ended the first; the second is the one at exit of the program."""
+    recorder = Recorder()
+    producer, brokers = make(interceptor_classes=[recorder])
+    brokers.answering = False
+    answered = producer.send(TOPIC, b"v")
+    join = producer._io_thread.join
+
+    def interrupted(_timeout: float) -> None:
+        raise KeyboardInterrupt
+
+    def answer_and_join(timeout: float) -> None:
+        brokers.answering = True
+        join(timeout)
+
+    monkeypatch.setattr(producer._io_thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    assert recorder.closed == 0
+    monkeypatch.setattr(producer._io_thread, "join", answer_and_join)
+    producer.close(10)
+    producer.close()
+    assert answered.succeeded()
+    assert not producer._io_thread.is_alive()
+    assert recorder.closed == 1
+
+
+def test_close_while_another_thread_closes_gives_up_in_its_own_time(make: Make) -> None:
+    recorder = Recorder()
+    producer, brokers = make(interceptor_classes=[recorder])
+    brokers.answering = False
+    future = producer.send(TOPIC, b"v")
+    thread = threading.Thread(target=producer.close, daemon=True)
+    thread.start()
+    eventually(lambda: not producer._sender.is_running)
+    producer.close(0.1)
+    with pytest.raises(KafkaError, match="closed by force"):
+        future.get(0)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert recorder.closed == 1
+
+
 def test_close_inside_a_callback_does_not_wait(make: Make) -> None:
     producer, _ = make()
     producer.send(TOPIC, b"v", on_delivery=lambda _error, _metadata: producer.close(10)).get(10)

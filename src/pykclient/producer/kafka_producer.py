@@ -92,7 +92,8 @@ class KafkaProducer(Generic[K, V]):
         self._log = parts.log_context.logger(__name__)
         #: Why calls are refused; None while they are not. Read first by every call.
         self._refusal: str | None = None
-        self._close_lock = threading.Lock()  # guards: _closed
+        self._close_lock = threading.Lock()  # guards: _closing, _closed
+        self._closing = False
         self._closed = False
         # What each record needs, one look-up away.
         self._clock = parts.clock
@@ -414,19 +415,21 @@ class KafkaProducer(Generic[K, V]):
     def close(self, timeout: float | None = None) -> None:
         """Send what is left and end; after ``timeout`` seconds, give up what is not answered by then.
 
-        Records that are given up fail with KafkaError. May be called again, which does nothing. From a callback it
-        does not wait, and gives up at once. While a callback blocks, it returns half a second after ``timeout``.
+        Records that are given up fail with KafkaError. May be called again, which does nothing. While another thread
+        closes, or after an interrupted call (Ctrl-C), it waits as well, and gives up after its own ``timeout``. From a
+        callback it does not wait, and gives up at once, unless the producer is being closed already. While a callback
+        blocks, it returns half a second after ``timeout``.
         """
         if self._refusal == _FORKED:
             return
         timeout_ms = _timeout_ms(timeout)
+        from_callback = threading.current_thread() is self._io_thread
         with self._close_lock:
-            first, self._closed = not self._closed, True
-        if not first:
-            return
+            first, self._closing = not self._closing, True
+            if self._closed or (from_callback and not first):
+                return
         self._refusal = _CLOSED
         self._log.info("Closing the producer")
-        from_callback = threading.current_thread() is self._io_thread
         if not from_callback and timeout_ms > 0:
             self._sender.initiate_close()
             self._io_thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
@@ -442,6 +445,10 @@ class KafkaProducer(Generic[K, V]):
                         _FORCED_CLOSE_S,
                     )
         lifecycle.closed(self)
+        with self._close_lock:
+            if self._closed:
+                return
+            self._closed = True
         self._close_plugins()
         self._log.debug("The producer has closed")
 
