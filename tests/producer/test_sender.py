@@ -308,6 +308,19 @@ def test_a_retried_batch_expires() -> None:
     assert h.manager.producer_id_and_epoch == (13, 1)
 
 
+def test_no_number_is_given_out_while_a_bump_is_due(warm: SenderHarness) -> None:
+    """A record comes just after the sender found nothing to do, and so did not bump the epoch yet."""
+    h = warm
+    h.append()
+    h.run_once()
+    h.clock.advance(DELIVERY_TIMEOUT_MS)
+    h.run_once(2)
+    h.append()
+    assert h.drained() == []
+    h.run_once()
+    assert h.sent_batches()[-1] == (13, 1, 0, 1)
+
+
 def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness) -> None:
     """The expired batch was written after all: the next one's success shows it, and nothing is numbered anew."""
     h = warm

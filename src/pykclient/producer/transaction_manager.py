@@ -363,7 +363,8 @@ class TransactionManager:
         return bool(self._unresolved)
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
-        return topic_partition in self._unresolved
+        """Whether its next number is unknown, or about to change: a number given out now would be changed in flight."""
+        return topic_partition in self._unresolved or topic_partition in self._partitions_to_rewrite
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
         """It is unknown whether ``batch`` was written: number no further batches until it is clear."""

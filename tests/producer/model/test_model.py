@@ -128,9 +128,43 @@ _OLD_BATCH_BEHIND_YOUNG_ONES = Schedule(
 )
 
 
+#: A batch was numbered between the request for a bump of the epoch and the bump, and so renumbered in flight.
+_NUMBERED_BEFORE_THE_BUMP = Schedule(
+    502644,
+    Settings(
+        memory=10_000,
+        max_request_size=10_000,
+        request_timeout_ms=100,
+        delivery_timeout_ms=100,
+        retry_backoff_ms=60,
+        looks=True,
+    ),
+    (
+        Step(1, "send", (0, 1, 1, 0)),
+        Step(0, "down", (0, 10)),
+        Step(0, "down", (1, 10)),
+        Step(30, "send", (0, 1, 2, 50)),
+        Step(1, "send", (1, 2000, 3, 0)),
+        Step(1, "move", (1, 1, 1)),
+        Step(0, "send", (0, 333, 2, 0)),
+        Step(1, "send", (0, 20, 1, 0)),
+        Step(1, "send", (0, 1, 1, 0)),
+        Step(100, "send", (0, 1, 1, 0)),
+        Step(100, "send", (0, 1, 1, 0)),
+    ),
+    (*(Fate(),) * 6, Fate(there_ms=30, back_ms=30), *(Fate(),) * 11, Fate(write_ms=120, there_ms=0, back_ms=99)),
+)
+
+
 @pytest.mark.parametrize(
     "schedule",
-    [_SPLITTING_WITHOUT_END, _APPENDED_TO_A_PART, _NUMBERED_WITHOUT_ID, _OLD_BATCH_BEHIND_YOUNG_ONES],
+    [
+        _SPLITTING_WITHOUT_END,
+        _APPENDED_TO_A_PART,
+        _NUMBERED_WITHOUT_ID,
+        _OLD_BATCH_BEHIND_YOUNG_ONES,
+        _NUMBERED_BEFORE_THE_BUMP,
+    ],
     ids=lambda schedule: str(schedule.seed),
 )
 def test_schedules_that_found_a_bug(schedule: Schedule) -> None:
