@@ -28,7 +28,8 @@ def test_many_schedules() -> None:
     if given is not None:
         run(make(int(given)))
         return
-    first = random.SystemRandom().randrange(1 << 40)
+    # On CI a commit is judged by the same schedules each time; everywhere else new ones are tried.
+    first = 1 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 40)
     end_ms = SYSTEM_CLOCK.now_ms() + _BUDGET_MS
     for seed in range(first, first + _SCHEDULES):
         why = failure(make(seed))
