@@ -20,6 +20,7 @@ from tests.consumer.coordinator.harness import (
     TP0,
     TP1,
     GroupHarness,
+    commit,
     committed,
     find_coordinator,
     noting,
@@ -136,6 +137,16 @@ def test_but_not_for_another_question(group: GroupHarness) -> None:
     assert fetch(group, 0) is None
     assert group.coordinator.fetch_committed_offsets([TP0], group.timer(0)) is None
     assert len(group.client.requests) == 2
+
+
+def test_nor_after_a_commit(group: GroupHarness) -> None:
+    """The question that a poll had asked was answered before the commit; committed() gave that answer after it."""
+    assert fetch(group, 0) is None
+    group.client.respond(committed({TP0: OffsetAndMetadata(-1)}))
+    group.client.prepare_response(commit({TP0: 0}))
+    assert group.coordinator.commit_offsets_sync({TP0: AT_5}, group.timer())
+    group.client.prepare_response(committed({TP0: AT_5}))
+    assert fetch(group) == {TP0: AT_5}
 
 
 def test_new_partitions_start_at_their_committed_offset(group: GroupHarness) -> None:

@@ -69,6 +69,10 @@ class CommittedOffsetsFetcher:
             if timer.expired:
                 return None
 
+    def forget_pending(self) -> None:
+        """What was asked before a commit may have been answered before it as well."""
+        self._pending = None
+
     def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
         """Give partitions without a position the committed one, where there is one; False when time ran out."""
         subscriptions, metadata = self._parts.subscriptions, self._parts.metadata

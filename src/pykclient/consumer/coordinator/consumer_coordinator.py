@@ -406,12 +406,14 @@ class ConsumerCoordinator(AbstractCoordinator):
 
     def commit_offsets_sync(self, offsets: Offsets, timer: Timer) -> bool:
         """Commit and wait; False when time ran out."""
+        self._committed.forget_pending()
         return self._commits.commit_offsets_sync(offsets, timer)
 
     def commit_offsets_async(
         self, offsets: Offsets, callback: OffsetCommitCallback | None = None
     ) -> RequestFuture[None]:
         """Commit without waiting."""
+        self._committed.forget_pending()
         return self._commits.commit_offsets_async(offsets, callback)
 
     def maybe_auto_commit_offsets_now(self) -> None:
