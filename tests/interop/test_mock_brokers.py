@@ -45,8 +45,8 @@ def test_there_and_back(mock_brokers: str, topic: str, codec: str, acks: Any) ->
 
 def test_a_group_of_one(mock_brokers: str, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for api, latest in SOUND.items():
-        name, oldest, _, _, flexible = API_TABLE[api]
-        monkeypatch.setitem(API_TABLE, api, (name, oldest, latest, latest, flexible))
+        name, oldest, _, _, *rest = API_TABLE[api]
+        monkeypatch.setitem(API_TABLE, api, (name, oldest, latest, latest, *rest))
     with KafkaProducer[bytes, bytes](bootstrap_servers=mock_brokers) as producer:
         count = len(producer.partitions_for(topic))
         for i in range(10 * count):

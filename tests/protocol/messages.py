@@ -21,11 +21,20 @@ DATA_MESSAGES = [
     "ConsumerProtocolSubscription",
     "ControlRecordTypeSchema",
     "EndTxnMarker",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "LegacyOffsetCommitKey",
+    "LegacyOffsetCommitValue",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "TransactionLogKey",
+    "TransactionLogValue",
 ]
 
 
 def snake(name: str) -> str:
     """``topicData`` or ``TopicData`` becomes ``topic_data``."""
+    name = name.replace("KRaft", "Kraft")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
@@ -40,12 +49,13 @@ def all_messages() -> dict[str, AnyMessage]:
 
 
 def all_versions() -> list[tuple[AnyMessage, int]]:
-    """Every message in every version that it can be written in, unstable ones included."""
+    """Every message in every version that it can be written in, dropped and unstable ones included."""
     found: list[tuple[AnyMessage, int]] = []
     for cls in all_messages().values():
         oldest, latest = cls.VERSIONS
         api_key = getattr(cls, "API_KEY", None)
         if api_key is not None:
+            oldest = ApiKeys.oldest_served_version(api_key)
             latest = ApiKeys.latest_version(api_key, enable_unstable=True)
         found += [(cls, version) for version in range(oldest, latest + 1)]
     return found

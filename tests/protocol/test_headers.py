@@ -8,7 +8,8 @@ from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
 from pykclient.protocol import headers
 from pykclient.protocol.api_keys import NEVER_FLEXIBLE, ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pykclient.protocol.messages.fetch import FetchResponse
+from pykclient.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pykclient.protocol.wire import Reader
@@ -103,7 +104,7 @@ def test_the_table_says_what_the_messages_say() -> None:
             continue
         assert (ApiKeys.oldest_version(key), ApiKeys.latest_version(key)) == cls.VERSIONS
         assert ApiKeys.is_flexible(key, version) == (version >= getattr(cls, "FLEXIBLE_FROM", NEVER_FLEXIBLE))
-        assert ApiKeys.is_version_supported(key, version)
+        assert ApiKeys.is_version_supported(key, version) == (version >= ApiKeys.oldest_version(key))
         assert cls in (ApiKeys.message_class(key), ApiKeys.message_class(key, request=False))
         assert getattr(ApiKeys, ApiKeys.name_of(key)) == key
 
@@ -111,6 +112,29 @@ def test_the_table_says_what_the_messages_say() -> None:
 def test_an_unstable_version_counts_only_if_asked_for() -> None:
     assert ApiKeys.latest_version(ApiKeys.INIT_PRODUCER_ID) == 5
     assert ApiKeys.latest_version(ApiKeys.INIT_PRODUCER_ID, enable_unstable=True) == 6
+
+
+def test_versions_that_clients_have_dropped_can_be_served() -> None:
+    assert (ApiKeys.oldest_version(ApiKeys.FETCH), ApiKeys.oldest_served_version(ApiKeys.FETCH)) == (4, 0)
+    request = FetchRequest(replica_id=-1, max_wait_ms=5)
+    data = headers.encode_request(request, 0, 1, "old").getvalue()
+    assert headers.parse_request(data[4:])[1] == request
+
+
+def test_clients_know_nothing_of_the_brokers_own_apis() -> None:
+    assert {ApiKeys.name_of(key) for key in set(ApiKeys.all()) - set(ApiKeys.client_apis())} == {
+        *("ALLOCATE_PRODUCER_IDS", "ALTER_PARTITION", "CONTROLLED_SHUTDOWN", "ENVELOPE"),
+        *("LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA"),
+    }
+    assert all(ApiKeys.is_broker_only(key) != (key in ApiKeys.client_apis()) for key in ApiKeys.all())
+
+
+def test_the_first_controlled_shutdown_says_no_client_id() -> None:
+    request = ControlledShutdownRequest(broker_id=3)
+    data = headers.encode_request(request, 0, 9, "broker-3").getvalue()
+    assert data.hex(" ", -4) == "0000000c 00070000 00000009 00000003"
+    header, read = headers.parse_request(data[4:])
+    assert (header.client_id, header.correlation_id, read) == (None, 9, request)
 
 
 def test_unknown_keys_have_a_name_too() -> None:

@@ -1,4 +1,8 @@
-"""Kafka's message schemas as the generator needs them: read from the jar, checked, cut to the versions that exist."""
+"""Kafka's message schemas as the generator needs them: read from the jars, checked, cut to the versions that exist.
+
+A schema of today's Kafka and the one of an older Kafka are merged first (``merged``), so that the message has the
+versions that were dropped in between as well.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ RESERVED = {"read", "write", "unknown_tags"}
 
 
 def snake(name: str) -> str:
-    """``TopicData`` becomes ``topic_data``."""
+    """``TopicData`` becomes ``topic_data``, ``isKRaftController`` ``is_kraft_controller``."""
+    name = name.replace("KRaft", "Kraft")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
@@ -55,7 +60,9 @@ class Versions:
                 if self.lowest < self.highest
                 else f"version == {self.lowest}"
             )
-        return f"version >= {self.lowest}" if self.lowest > among.lowest else f"version <= {self.highest}"
+        if self.lowest > among.lowest:
+            return f"version >= {self.lowest}"
+        return f"version == {self.highest}" if self.highest == among.lowest else f"version <= {self.highest}"
 
     def outside(self, among: Versions) -> str:
         """Python that is true for the versions of ``among`` that are not these."""
@@ -145,29 +152,116 @@ class Message:
 
     name: str
     kind: str
+    """``request``, ``response``, ``data``, or a record of a coordinator: ``coordinator-key``, ``coordinator-value``."""
     key: int
     versions: Versions
-    stable: Versions
+    """All that there are, those included that today's Kafka has dropped."""
+    spoken: Versions
+    """Those that a client of today speaks: not dropped, declared stable."""
     flexible: Versions
     body: Struct
     structs: list[Struct] = field(default_factory=list)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it goes over connections by itself."""
+        return self.kind in ("request", "response")
 
 
 # --- reading the schemas ----------------------------------------------------------------------------------------------
 
 
-def load(jar: zipfile.ZipFile, name: str) -> Message:
-    """The message ``name``. Raises KeyError if the jar lacks it, ValueError if it is beyond this generator."""
-    text = jar.read(f"common/message/{name}.json").decode()
-    schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    versions = Versions.parse(schema["validVersions"])
+Schema = dict[str, Any]
+"""A schema, or a part of one, as the JSON has it."""
+
+
+def read_schema(jar: zipfile.ZipFile, name: str) -> Schema | None:
+    """The schema ``name``; None if the jar lacks it or says that no version is left of it."""
+    try:
+        text = jar.read(f"common/message/{name}.json").decode()
+    except KeyError:
+        return None
+    schema: Schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return schema if Versions.parse(schema["validVersions"]) else None
+
+
+def load(jar: zipfile.ZipFile, name: str, old_jar: zipfile.ZipFile | None = None) -> Message:
+    """The message ``name``, with the versions that only ``old_jar`` has.
+
+    Raises KeyError if neither has it, ValueError if it is beyond this generator.
+    """
+    schema, old = read_schema(jar, name), read_schema(old_jar, name) if old_jar else None
+    if old and old_jar and old["type"] == "response":  # only requests say that their last version is not stable
+        request = read_schema(old_jar, f"{name.removesuffix('Response')}Request") or {}
+        old["latestVersionUnstable"] = request.get("latestVersionUnstable")
+    if schema is None and old is None:
+        raise KeyError(f"there is no schema of {name}")
+    return message_of(merged(old, schema) if old and schema else schema or old or {}, schema or old or {})
+
+
+def merged(old: Schema, new: Schema) -> Schema:
+    """``new`` with the versions below its lowest that ``old`` has, if they were stable.
+
+    Raises ValueError if a field of both is not the same in those versions.
+    """
+    was, now = Versions.parse(old["validVersions"]), Versions.parse(new["validVersions"])
+    dropped = Versions(was.lowest, min(was.highest - bool(old.get("latestVersionUnstable")), now.lowest - 1))
+    if not dropped:
+        return new
+    both = dict(new, validVersions=f"{dropped.lowest}-{now.highest}")
+    both["fields"] = merged_fields(old["fields"], new["fields"], dropped, new["name"])
+    structs = {struct["name"]: struct for struct in new.get("commonStructs", [])}
+    for struct in old.get("commonStructs", []):
+        its = structs.get(struct["name"], {**struct, "fields": []})
+        fields = merged_fields(struct["fields"], its["fields"], dropped, f"{new['name']}.{struct['name']}")
+        structs[struct["name"]] = {**its, "fields": fields}
+    both["commonStructs"] = list(structs.values())
+    return both
+
+
+def merged_fields(old: list[Schema], new: list[Schema], dropped: Versions, path: str) -> list[Schema]:
+    """The fields of a struct: those of ``new``, and those of ``old`` that only ``dropped`` versions have, in place."""
+    theirs = {f["name"]: f for f in old}
+    both = []
+    for f in new:
+        if f["name"] in theirs:
+            was = theirs[f["name"]]
+            if in_versions(was, dropped) != in_versions(f, dropped):
+                raise ValueError(f"{path}.{f['name']} is not the same in the dropped versions: {was}, now {f}")
+            if "fields" in f:
+                fields = merged_fields(was["fields"], f["fields"], dropped, f"{path}.{f['name']}")
+                f = {**f, "fields": fields}  # noqa: PLW2901
+        both.append(f)
+    names = [f["name"] for f in both]
+    after = 0
+    for f in old:
+        if f["name"] in names:
+            after = names.index(f["name"]) + 1
+        elif Versions.parse(f["versions"]) & dropped:
+            versions = Versions.parse(f["versions"]) & dropped
+            both.insert(after, {**f, "versions": f"{versions.lowest}-{versions.highest}"})
+            names.insert(after, f["name"])
+            after += 1
+    return both
+
+
+def in_versions(f: Schema, versions: Versions) -> tuple[object, ...]:
+    """What decides about the bytes of a field in ``versions``."""
+    kinds = (Versions.parse(f.get(kind)) & versions for kind in ("versions", "nullableVersions", "taggedVersions"))
+    return (f["type"], f.get("default"), f.get("flexibleVersions"), *(kind if kind else None for kind in kinds))
+
+
+def message_of(schema: Schema, spoken: Schema) -> Message:
+    """The message of a whole schema; ``spoken`` is the part of it that today's Kafka has."""
+    name = schema["name"]
+    versions, now = Versions.parse(schema["validVersions"]), Versions.parse(spoken["validVersions"])
     unstable = 1 if schema.get("latestVersionUnstable") else 0
     message = Message(
         name=name,
         kind=schema["type"],
         key=schema.get("apiKey", -1),
         versions=versions,
-        stable=Versions(versions.lowest, versions.highest - unstable),
+        spoken=Versions(now.lowest, now.highest - unstable),
         flexible=Versions.parse(schema.get("flexibleVersions")) & versions,
         body=Struct(name, versions),
     )
@@ -194,8 +288,8 @@ def load_field(schema: dict[str, Any], message: Message, among: Versions) -> Fie
     """A field of a struct that occurs in the versions ``among``."""
     array = schema["type"].startswith("[]")
     type_name = schema["type"].removeprefix("[]")
-    versions = Versions.parse(schema["versions"])
     tagged = Versions.parse(schema.get("taggedVersions"))
+    versions = Versions.parse(schema.get("versions") or schema["taggedVersions"])
     if tagged and not tagged.covers(versions & among):
         raise ValueError(f"{message.name}.{schema['name']}: tagged in some versions only")
     if "fields" in schema:

@@ -40,7 +40,8 @@ class NodeApiVersions:
     def create(cls, overrides: Iterable[tuple[int, int, int]] = ()) -> NodeApiVersions:
         """A node that speaks all that we do, but for ``overrides`` (api key, min, max). For tests and simulations."""
         versions = {
-            key: ApiVersionRange(ApiKeys.oldest_version(key), ApiKeys.latest_version(key)) for key in ApiKeys.all()
+            key: ApiVersionRange(ApiKeys.oldest_version(key), ApiKeys.latest_version(key))
+            for key in ApiKeys.client_apis()
         }
         versions.update({key: ApiVersionRange(oldest, latest) for key, oldest, latest in overrides})
         return cls(versions)

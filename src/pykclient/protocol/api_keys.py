@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from pykclient.errors import UnsupportedVersionError
-from pykclient.protocol.api_table import API_TABLE, NEVER_FLEXIBLE, ApiConstants
+from pykclient.protocol.api_table import API_TABLE, BROKER_APIS, NEVER_FLEXIBLE, ApiConstants
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Message, Request, Response
@@ -33,6 +33,16 @@ class ApiKeys(ApiConstants):
         return list(API_TABLE)
 
     @staticmethod
+    def client_apis() -> list[int]:
+        """The keys of the APIs that clients use."""
+        return [key for key in API_TABLE if key not in BROKER_APIS]
+
+    @staticmethod
+    def is_broker_only(key: int) -> bool:
+        """Whether only brokers and their controller send it. No answer to ApiVersions lists it."""
+        return key in BROKER_APIS
+
+    @staticmethod
     def is_known(key: int) -> bool:
         return key in API_TABLE
 
@@ -44,7 +54,13 @@ class ApiKeys(ApiConstants):
 
     @staticmethod
     def oldest_version(key: int) -> int:
+        """The oldest version that a client speaks."""
         return _row(key)[1]
+
+    @staticmethod
+    def oldest_served_version(key: int) -> int:
+        """The oldest version that there are messages for, so that a broker can serve old clients."""
+        return _row(key)[5]
 
     @staticmethod
     def latest_version(key: int, enable_unstable: bool = False) -> int:
@@ -53,6 +69,7 @@ class ApiKeys(ApiConstants):
 
     @staticmethod
     def is_version_supported(key: int, version: int) -> bool:
+        """Whether a client can speak it."""
         row = API_TABLE.get(key)
         return row is not None and row[1] <= version <= row[2]
 
@@ -80,7 +97,7 @@ class ApiKeys(ApiConstants):
         return cast("type[Request] | type[Response]", found)
 
 
-def _row(key: int) -> tuple[str, int, int, int, int]:
+def _row(key: int) -> tuple[str, int, int, int, int, int]:
     try:
         return API_TABLE[key]
     except KeyError:

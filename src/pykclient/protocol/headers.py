@@ -1,8 +1,9 @@
 """Headers of requests and responses, and whole messages with them.
 
 A request is int32 size, header, body. Its header has version 2 if the body's version is flexible, else 1. A response
-is int32 size, header, body, with header version 1 if the body is flexible, else 0. The one exception: the header of an
-ApiVersions response is always version 0, so that a client can read it that does not know its version yet (KIP-511).
+is int32 size, header, body, with header version 1 if the body is flexible, else 0. There are two exceptions: the header
+of an ApiVersions response is always version 0, so that a client can read it that does not know its version yet
+(KIP-511); and version 0 of ControlledShutdown has a header of version 0, which lacks the client id.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class RequestHeader:
 
 def request_header_version(api_key: int, api_version: int) -> int:
     """Which version of the header is before this version of a request."""
+    if api_version == 0 and api_key == ApiKeys.CONTROLLED_SHUTDOWN:
+        return 0
     return 2 if ApiKeys.is_flexible(api_key, api_version) else 1
 
 
@@ -59,8 +62,10 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
     w.int16(request.API_KEY)
     w.int16(version)
     w.int32(correlation_id)
-    w.nullable_string(client_id, False)
-    if request_header_version(request.API_KEY, version) >= 2:
+    header_version = request_header_version(request.API_KEY, version)
+    if header_version >= 1:
+        w.nullable_string(client_id, False)
+    if header_version >= 2:
         w.tags(None)
     request.write(w, version)
     w.patch_int32(0, w.size - SIZE_PREFIX_BYTES)
@@ -95,10 +100,11 @@ def parse_request_header(r: Reader) -> RequestHeader:
     versions there are. Raises RemoteProtocolError.
     """
     api_key, api_version, correlation_id = r.int16(), r.int16(), r.int32()
-    client_id = r.nullable_string(False)
     if not ApiKeys.is_known(api_key):
         raise RemoteProtocolError(f"a request has the unknown API key {api_key}")
-    if request_header_version(api_key, api_version) >= 2:
+    header_version = request_header_version(api_key, api_version)
+    client_id = r.nullable_string(False) if header_version >= 1 else None
+    if header_version >= 2:
         r.tags()
     return RequestHeader(api_key, api_version, correlation_id, client_id)
 

@@ -86,7 +86,7 @@ class UpdateFeaturesRequest(Request):
         def write(self, w: Writer, version: int) -> None:
             w.string(self.feature, True)
             w.int16(self.max_version_level)
-            if version <= 0:
+            if version == 0:
                 w.boolean(self.allow_downgrade)
             elif self.allow_downgrade:
                 raise unsupported_field(self, "allow_downgrade", version)
@@ -101,7 +101,7 @@ class UpdateFeaturesRequest(Request):
             self = cls.__new__(cls)
             self.feature = r.string(True)
             self.max_version_level = r.int16()
-            if version <= 0:
+            if version == 0:
                 self.allow_downgrade = r.boolean()
             else:
                 self.allow_downgrade = False
