@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -22,6 +22,9 @@ class Clock(Protocol):
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Let ``duration_ms`` pass."""
+
+    def new_condition(self, lock: Any = None) -> threading.Condition:
+        """A condition to ``wait`` for with this clock, on ``lock`` or on a lock of its own."""
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait on a held condition for at most ``timeout_ms``; False when the time ran out."""
@@ -40,6 +43,9 @@ class SystemClock:
 
     def sleep_ms(self, duration_ms: int) -> None:
         time.sleep(duration_ms / 1000)
+
+    def new_condition(self, lock: Any = None) -> threading.Condition:
+        return threading.Condition(lock)
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         return condition.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX))

@@ -16,6 +16,7 @@ from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientRequest
+from pykclient.network.environment import SystemEnvironment
 from pykclient.network.metadata import Metadata
 from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
@@ -205,7 +206,7 @@ class FakeCluster:
         subscriptions = SubscriptionState(log_context, strategy)
         metadata = ConsumerMetadata(config, subscriptions, log_context)
         self.broker = FakeBroker(self.clock, metadata, self.logs)
-        components = ConsumerComponents(config, self.clock, self.broker, metadata, subscriptions)
+        components = ConsumerComponents(config, SystemEnvironment(self.clock), self.broker, metadata, subscriptions)
         components.api_versions.update("0", NodeApiVersions.create())
         if components.coordinator is not None:
             components.coordinator.new_heartbeat_thread = _stepped

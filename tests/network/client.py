@@ -26,7 +26,7 @@ class Client:
         self.metadata = Metadata(100, 1_000, 300_000, LogContext())
         self.metadata.bootstrap(parse_and_validate_addresses(settings.get_list("bootstrap.servers")))
         self.network: NetworkClient = create_network_client(
-            settings, "test", self.metrics, "test", LogContext(), self.api_versions, self.metadata, SYSTEM_CLOCK, 5
+            settings, "test", self.metrics, "test", LogContext(), self.api_versions, self.metadata, 5
         )
 
     def poll_until(self, condition: Callable[[], bool], timeout_ms: int = 10_000) -> list[ClientResponse]:

@@ -29,6 +29,7 @@ from pykclient.errors import (
 )
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
+from pykclient.network.environment import SYSTEM_ENVIRONMENT
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.partitioner import Partitioner
@@ -106,7 +107,7 @@ def make() -> Iterator[Make]:
         metadata.add(TOPIC, SYSTEM_CLOCK.now_ms())
         brokers.update_metadata(metadata_response() if known else metadata_response({}))
         producer: KafkaProducer[Any, Any] = KafkaProducer.of_parts(
-            config, ProducerParts(config, SYSTEM_CLOCK, brokers, metadata)
+            config, ProducerParts(config, SYSTEM_ENVIRONMENT, brokers, metadata)
         )
         made.append(producer)
         return producer, brokers
@@ -661,7 +662,7 @@ def test_a_forgotten_producer_warns_and_sends_what_is_left(make: Make) -> None:
     metadata.add(TOPIC, SYSTEM_CLOCK.now_ms())
     brokers.update_metadata(metadata_response())
     producer: KafkaProducer[Any, Any] = KafkaProducer.of_parts(
-        config, ProducerParts(config, SYSTEM_CLOCK, brokers, metadata)
+        config, ProducerParts(config, SYSTEM_ENVIRONMENT, brokers, metadata)
     )
     thread = producer._io_thread
     future = producer.send(TOPIC, b"v")

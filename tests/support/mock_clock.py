@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 
 class MockClock:
@@ -45,6 +46,9 @@ class MockClock:
 
     def sleep_ms(self, duration_ms: int) -> None:
         self.advance(duration_ms)
+
+    def new_condition(self, lock: Any = None) -> threading.Condition:
+        return threading.Condition(lock)
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Gives other threads a chance to take the lock, then moves the time; False as if nobody had notified."""

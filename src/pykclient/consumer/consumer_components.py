@@ -9,7 +9,6 @@ import itertools
 import random
 from typing import Any
 
-from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
@@ -34,6 +33,7 @@ from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import BYTES, deserializer_for
 
@@ -44,19 +44,19 @@ _sequence = itertools.count(1)
 
 
 class ConsumerComponents:
-    """The parts by name. ``client`` is made over sockets unless ``kafka_client`` is given. Thread: application."""
+    """The parts by name. ``client`` is made here unless ``kafka_client`` is given. Thread: application."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock = SYSTEM_CLOCK,
+        environment: Environment = SYSTEM_ENVIRONMENT,
         kafka_client: KafkaClient | None = None,
         metadata: ConsumerMetadata | None = None,
         subscriptions: SubscriptionState | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         self.config = config
-        self.clock = clock
+        self.environment = environment
+        self.clock = clock = environment.clock
         self.group_id = config["group.id"]
         if self.group_id is not None and not self.group_id.strip():
             raise ConfigError("group.id is empty; leave it out for a consumer without a group")
@@ -67,7 +67,7 @@ class ConsumerComponents:
         self.value_deserializer = deserializer_for(config["value.deserializer"])
         self.assignors = assignor_instances(config["partition.assignment.strategy"])
         fetch_config = FetchConfig.from_config(config)
-        rng = rng or random.Random()
+        rng = environment.new_rng()
         self.interceptors = ConsumerInterceptors(config.configured_instances("interceptor.classes"), self.log_context)
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), clock
@@ -79,7 +79,7 @@ class ConsumerComponents:
         self.api_versions = api_versions = ApiVersions()
         fetch_metrics = FetchMetricsManager(self.metrics)
         if kafka_client is None:
-            kafka_client = self._network_client(api_versions, fetch_metrics)
+            kafka_client = self._network_client(api_versions, fetch_metrics, rng)
         self.client = ConsumerNetworkClient(
             self.log_context,
             kafka_client,
@@ -88,6 +88,7 @@ class ConsumerComponents:
             config["retry.backoff.ms"],
             config["request.timeout.ms"],
             config["heartbeat.interval.ms"],
+            environment,
         )
         self.handout = Handout()
         self.coordinator = self._coordinator(rng)
@@ -102,12 +103,17 @@ class ConsumerComponents:
         )
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
 
-    def _network_client(self, api_versions: ApiVersions, fetch_metrics: FetchMetricsManager) -> KafkaClient:
+    def _network_client(
+        self, api_versions: ApiVersions, fetch_metrics: FetchMetricsManager, rng: random.Random
+    ) -> KafkaClient:
         from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 
         config = self.config
         addresses = parse_and_validate_addresses(
-            config["bootstrap.servers"], config["client.dns.lookup"], log_context=self.log_context
+            config["bootstrap.servers"],
+            config["client.dns.lookup"],
+            self.environment.host_resolver,
+            self.log_context,
         )
         self.metadata.bootstrap(addresses)
         return create_network_client(
@@ -118,9 +124,10 @@ class ConsumerComponents:
             self.log_context,
             api_versions,
             self.metadata,
-            self.clock,
             _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
             throttle_time_sensor=fetch_metrics.throttle_time_sensor,
+            environment=self.environment,
+            rng=rng,
         )
 
     def _coordinator(self, rng: random.Random) -> ConsumerCoordinator | None:
@@ -144,6 +151,7 @@ class ConsumerComponents:
                 auto_commit_interval_ms=interval_ms,
             ),
             rng,
+            self.environment,
         )
 
     def consumed(self) -> Offsets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from pykclient.consumer.unsent_requests import UnsentRequests
 from pykclient.errors import DisconnectError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.network.metadata import Metadata
 from pykclient.types import Node
@@ -89,6 +89,7 @@ class ConsumerNetworkClient:
         retry_backoff_ms: int,
         request_timeout_ms: int,
         max_poll_timeout_ms: int,
+        environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
         self._log = log_context.logger(__name__)
         self._client = client
@@ -99,7 +100,8 @@ class ConsumerNetworkClient:
         self._max_poll_timeout_ms = min(max_poll_timeout_ms, MAX_POLL_TIMEOUT_MS)
         self._unsent = UnsentRequests()
         # Reentrant, as a signal handler may call close() in the thread that polls. guards: _client
-        self._lock = threading.RLock()
+        self._lock = environment.new_reentrant_lock()
+        self._get_ident = environment.get_ident
         # Filled under the lock by the thread that polls, emptied outside of it.
         self._completed: deque[_Completion | _Action] = deque()
         self._completed_background: deque[_Completion | _Action] = deque()
@@ -109,7 +111,7 @@ class ConsumerNetworkClient:
         self._background_unsent = False
         self._wakeup = False
         self._wakeup_disabled = False
-        self.interrupts = InterruptShield(client.wakeup)
+        self.interrupts = InterruptShield(client.wakeup, environment)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class ConsumerNetworkClient:
         # The poller sets its id before it looks for unsent requests, and here the request is queued before the id is
         # read: either the poller sees the request or it is seen here. A thread need not wake itself.
         poller = self._polling_thread_id
-        if poller is not None and poller != threading.get_ident():
+        if poller is not None and poller != self._get_ident():
             self._client.wakeup()
 
     def run_in_application(self, action: Callable[[], object]) -> None:
@@ -266,7 +268,7 @@ class ConsumerNetworkClient:
 
     def _poll_network(self, timer: Timer, should_block: Callable[[], bool] | None) -> None:
         """One round of the client's poll, under the lock."""
-        self._polling_thread_id = threading.get_ident()
+        self._polling_thread_id = self._get_ident()
         try:
             self._handle_pending_disconnects()
             while self._pending_connects:

@@ -9,9 +9,10 @@ raised at the next point where everything is consistent, which is a matter of mi
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
+
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 
 class InterruptShield:
@@ -21,15 +22,16 @@ class InterruptShield:
     A second Ctrl-C is raised at once: something inside, such as a rebalance listener, does not come to an end.
     """
 
-    __slots__ = ("_depth", "_wakeup", "pending")
+    __slots__ = ("_depth", "_in_main_thread", "_wakeup", "pending")
 
-    def __init__(self, wakeup: Callable[[], None]) -> None:
+    def __init__(self, wakeup: Callable[[], None], environment: Environment = SYSTEM_ENVIRONMENT) -> None:
         self._wakeup = wakeup
+        self._in_main_thread = environment.in_main_thread
         self._depth = 0
         self.pending = False
 
     def __enter__(self) -> None:
-        if threading.get_ident() != threading.main_thread().ident:
+        if not self._in_main_thread():
             return
         if self._depth:
             self._depth += 1
@@ -41,7 +43,7 @@ class InterruptShield:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        if not self._depth or threading.get_ident() != threading.main_thread().ident:
+        if not self._depth or not self._in_main_thread():
             return
         if self._depth > 1:
             self._depth -= 1

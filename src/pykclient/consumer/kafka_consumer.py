@@ -17,6 +17,7 @@ from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.network.environment import Environment
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -65,6 +66,16 @@ class KafkaConsumer(Generic[K, V]):
             self.subscribe(names)
 
     @classmethod
+    def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaConsumer[Any, Any]:
+        """A consumer whose time, random numbers, threads and connections are those of ``environment``."""
+        config, names = arguments.settings_and_topics(topics, settings)
+        made = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
+        consumer = cls._of(ConsumerComponents(made, environment))
+        if names:
+            consumer.subscribe(names)
+        return consumer
+
+    @classmethod
     def _of(cls, components: ConsumerComponents) -> KafkaConsumer[Any, Any]:
         """A consumer of given parts, for tests and for simulation."""
         consumer: KafkaConsumer[Any, Any] = cls.__new__(cls)
@@ -74,7 +85,7 @@ class KafkaConsumer(Generic[K, V]):
 
     def _start(self, components: ConsumerComponents) -> None:
         self._components = components
-        self._guard = ThreadGuard(components.client.interrupts)
+        self._guard = ThreadGuard(components.client.interrupts, components.environment)
         self._clock = components.clock
         self._subscriptions = components.subscriptions
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]

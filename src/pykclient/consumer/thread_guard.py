@@ -8,6 +8,7 @@ from types import TracebackType
 
 from pykclient.consumer.interrupt_shield import InterruptShield
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, UseAfterForkError
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 
 class ThreadGuard:
@@ -17,10 +18,11 @@ class ThreadGuard:
     keeps Ctrl-C away from what is inside, and from this object's own steps. Thread: any.
     """
 
-    __slots__ = ("_depth", "_interrupts", "_lock", "_owner", "_pid", "closed")
+    __slots__ = ("_depth", "_get_ident", "_interrupts", "_lock", "_owner", "_pid", "closed")
 
-    def __init__(self, interrupts: InterruptShield) -> None:
+    def __init__(self, interrupts: InterruptShield, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
         self._interrupts = interrupts
+        self._get_ident = environment.get_ident
         self._lock = threading.Lock()  # guards: _depth; held by _owner for as long as it is inside
         self._owner: int | None = None
         self._depth = 0
@@ -51,7 +53,7 @@ class ThreadGuard:
             raise
 
     def _acquire(self) -> None:
-        me = threading.get_ident()
+        me = self._get_ident()
         if self._owner != me:
             if not self._lock.acquire(blocking=False):
                 raise ConcurrentModificationError(

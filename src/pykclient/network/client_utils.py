@@ -6,19 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pykclient.clock import Clock
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.connection_failures import reason_of
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, canonical_names
 from pykclient.network.kafka_channel import ChannelBuilder, PlaintextChannelBuilder
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
-from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.network.selector import SelectorConfig
 
 if TYPE_CHECKING:
+    import random
+
     from pykclient.network.metadata import Metadata
     from pykclient.network.metadata_updater import MetadataUpdater
 
@@ -98,26 +100,25 @@ def create_network_client(
     log_context: LogContext,
     api_versions: ApiVersions,
     metadata: Metadata | MetadataUpdater,
-    clock: Clock,
     max_in_flight_requests_per_connection: int,
     *,
     request_timeout_ms: int | None = None,
-    host_resolver: HostResolver | None = None,
     throttle_time_sensor: Sensor | None = None,
+    environment: Environment = SYSTEM_ENVIRONMENT,
+    rng: random.Random | None = None,
 ) -> NetworkClient:
-    """A network client over sockets, from the configuration of a producer, consumer or admin client.
+    """A network client, from the configuration of a producer, consumer or admin client.
 
     ``metadata`` should have been started with ``bootstrap(parse_and_validate_addresses(...))``.
     """
     rebootstrap = config["metadata.recovery.strategy"] == "rebootstrap"
-    selector = Selector(
+    selector = environment.new_selector(
         SelectorConfig(
             connections_max_idle_ms=config["connections.max.idle.ms"],
             metrics_group_prefix=metrics_group_prefix,
             max_receive_size=config["receive.message.max.bytes"],
         ),
         metrics,
-        clock,
         log_context,
         create_channel_builder(config),
     )
@@ -134,7 +135,8 @@ def create_network_client(
         socket_send_buffer=config["send.buffer.bytes"],
         socket_receive_buffer=config["receive.buffer.bytes"],
         rebootstrap_trigger_ms=config["metadata.recovery.rebootstrap.trigger.ms"] if rebootstrap else None,
-        host_resolver=host_resolver,
+        host_resolver=environment.host_resolver,
         throttle_time_sensor=throttle_time_sensor,
+        rng=rng,
     )
-    return NetworkClient(client_config, selector, metadata, api_versions, clock, log_context)
+    return NetworkClient(client_config, selector, metadata, api_versions, environment.clock, log_context)

@@ -107,8 +107,8 @@ class BufferPool:
     def _wait_for_memory(self, size: int, max_block_ms: int) -> bytearray | None:
         """Wait in line; a free buffer, or None when ``size`` bytes are reserved. Needs the lock."""
         accumulated = 0
-        condition = threading.Condition(self._lock)
         clock = self._clock
+        condition = clock.new_condition(self._lock)
         start_ms = clock.now_ms()
         deadline_ms = start_ms + max_block_ms
         self._waiters.append(condition)

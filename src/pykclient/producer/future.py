@@ -34,6 +34,7 @@ class ProduceRequestResult:
     """
 
     __slots__ = (
+        "_clock",
         "_condition",
         "_done",
         "_lock",
@@ -46,7 +47,8 @@ class ProduceRequestResult:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self.topic_partition = topic_partition
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
@@ -122,16 +124,20 @@ class ProduceRequestResult:
                     break
         return result, index
 
-    def await_(self, timeout_ms: int = FOREVER_MS, clock: Clock = SYSTEM_CLOCK) -> bool:
+    def now_ms(self) -> int:
+        """By the clock that waiting goes by."""
+        return self._clock.now_ms()
+
+    def await_(self, timeout_ms: int = FOREVER_MS) -> bool:
         """Wait until this result is set (not its parts) and listeners were called; False when the time ran out."""
         if self._settled:
             return True
         with self._lock:
             if self._settled:
                 return True
-            condition = self._condition
+            clock, condition = self._clock, self._condition
             if condition is None:
-                condition = self._condition = threading.Condition()
+                condition = self._condition = clock.new_condition()
         deadline_ms = clock.now_ms() + timeout_ms
         with condition:
             while not self._settled:
@@ -141,13 +147,14 @@ class ProduceRequestResult:
                 clock.wait(condition, remaining_ms)
         return True
 
-    def await_all_dependents(self, timeout_ms: int = FOREVER_MS, clock: Clock = SYSTEM_CLOCK) -> bool:
+    def await_all_dependents(self, timeout_ms: int = FOREVER_MS) -> bool:
         """Wait for this result and, where it was split, for all parts."""
+        clock = self._clock
         deadline_ms = clock.now_ms() + timeout_ms
         waiting = [self]
         while waiting:
             result = waiting.pop()
-            if not result.await_(max(0, deadline_ms - clock.now_ms()), clock):
+            if not result.await_(max(0, deadline_ms - clock.now_ms())):
                 return False
             waiting.extend(part for _, part in result.parts or ())
         return True
@@ -228,11 +235,10 @@ class FutureRecordMetadata:
         Raises the record's own error when it failed, KafkaTimeoutError when the time is up: the record may still be
         delivered after that.
         """
-        clock = SYSTEM_CLOCK
-        deadline_ms = FOREVER_MS if timeout is None else clock.now_ms() + int(timeout * 1000)
         result, index = self.locate()
+        deadline_ms = FOREVER_MS if timeout is None else result.now_ms() + int(timeout * 1000)
         while not result.completed:
-            if not result.await_(max(0, deadline_ms - clock.now_ms()), clock):
+            if not result.await_(max(0, deadline_ms - result.now_ms())):
                 raise KafkaTimeoutError(
                     f"the record for {result.topic_partition} was not acknowledged within {timeout} s; "
                     "it is still on its way (delivery.timeout.ms bounds that)"

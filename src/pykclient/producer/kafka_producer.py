@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Generic, cast
 
-from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
+from pykclient.clock import FOREVER_MS
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
     AuthenticationError,
@@ -23,6 +23,7 @@ from pykclient.errors import (
     UseAfterForkError,
 )
 from pykclient.network.cluster import Cluster
+from pykclient.network.environment import Environment
 from pykclient.producer import lifecycle
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
@@ -77,11 +78,19 @@ class KafkaProducer(Generic[K, V]):
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
         settings = ProducerConfig(config, **kwargs)
-        self._begin(settings, ProducerParts(settings, SYSTEM_CLOCK))
+        self._begin(settings, ProducerParts(settings))
+
+    @classmethod
+    def in_environment(
+        cls, environment: Environment, config: Mapping[str, Any] | None = None, /, **kwargs: Any
+    ) -> KafkaProducer[K, V]:
+        """A producer whose time, random numbers, thread and connections are those of ``environment``."""
+        settings = ProducerConfig(config, **kwargs)
+        return cls.of_parts(settings, ProducerParts(settings, environment))
 
     @classmethod
     def of_parts(cls, config: ProducerConfig, parts: ProducerParts) -> KafkaProducer[K, V]:
-        """A producer of parts that are made already: with another clock, or a client without sockets."""
+        """A producer of parts that are made already, such as a client without connections."""
         producer = cls.__new__(cls)
         producer._begin(config, parts)
         return producer
@@ -97,6 +106,7 @@ class KafkaProducer(Generic[K, V]):
         self._closed = False
         # What each record needs, one look-up away.
         self._clock = parts.clock
+        self._environment = parts.environment
         self._metadata = parts.metadata
         self._accumulator = parts.accumulator
         self._sender = parts.sender
@@ -111,9 +121,7 @@ class KafkaProducer(Generic[K, V]):
         self._value_serializer = parts.value_serializer
         self._plain_key_types = _PLAIN if parts.key_serializer is BYTES else frozenset()
         self._plain_value_types = _PLAIN if parts.value_serializer is BYTES else frozenset()
-        self._io_thread = threading.Thread(
-            target=parts.sender.run, name=f"{THREAD_NAME_PREFIX} | {parts.client_id}", daemon=True
-        )
+        self._io_thread = parts.environment.new_thread(parts.sender.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
         lifecycle.opened(self)
         self._io_thread.start()
         self._log.debug("The producer has started")
@@ -384,7 +392,7 @@ class KafkaProducer(Generic[K, V]):
         Raises KafkaTimeoutError after ``timeout`` seconds; the records are still on their way then.
         """
         self._ensure_usable()
-        if threading.current_thread() is self._io_thread:
+        if self._in_callback():
             raise KafkaError("flush() was called by a callback: it would wait for itself")
         start_ms = self._clock.now_ms()
         self._accumulator.begin_flush()
@@ -423,7 +431,7 @@ class KafkaProducer(Generic[K, V]):
         if self._refusal == _FORKED:
             return
         timeout_ms = _timeout_ms(timeout)
-        from_callback = threading.current_thread() is self._io_thread
+        from_callback = self._in_callback()
         with self._close_lock:
             first, self._closing = not self._closing, True
             if self._closed or (from_callback and not first):
@@ -451,6 +459,9 @@ class KafkaProducer(Generic[K, V]):
             self._closed = True
         self._close_plugins()
         self._log.debug("The producer has closed")
+
+    def _in_callback(self) -> bool:
+        return self._environment.get_ident() == self._io_thread.ident
 
     def _close_plugins(self) -> None:
         parts = self._parts

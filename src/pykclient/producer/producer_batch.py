@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
 from pykclient.producer.future import (
     NO_OFFSET,
@@ -47,6 +48,7 @@ class ProducerBatch:
     __slots__ = (
         "_attempts_when_leader_last_changed",
         "_builder",
+        "_clock",
         "_is_open",
         "appended_bytes",
         "attempts",
@@ -75,10 +77,12 @@ class ProducerBatch:
         builder: MemoryRecordsBuilder,
         created_ms: int,
         buffer: bytearray | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock  # of those who wait for a future
         self.topic_partition = topic_partition
         self.created_ms = created_ms
-        self.produce_future = ProduceRequestResult(topic_partition)
+        self.produce_future = ProduceRequestResult(topic_partition, clock)
         self.record_count = 0
         self.max_record_size = 0
         self.attempts = 0
@@ -323,7 +327,7 @@ class ProducerBatch:
             batch_size, estimate_size_in_bytes_upper_bound(builder.magic, builder.compression, key, value, headers)
         )
         part = MemoryRecordsBuilder(magic=builder.magic, compression=builder.compression, write_limit=limit)
-        return ProducerBatch(self.topic_partition, part, self.created_ms)
+        return ProducerBatch(self.topic_partition, part, self.created_ms, clock=self._clock)
 
     @property
     def max_record_batch_size(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import TYPE_CHECKING
 
 from pykclient import errors
@@ -40,7 +39,7 @@ class ProducerMetadata(Metadata):
         )
         self._metadata_idle_ms = metadata_idle_ms
         self._clock = clock
-        self._updated = threading.Condition(self._lock)
+        self._updated = clock.new_condition(self._lock)
         # Guarded by the lock of the base.
         self._topics: dict[str, int] = {}  # topic to when it may leave
         self._new_topics: set[str] = set()

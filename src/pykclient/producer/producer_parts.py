@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pykclient.clock import Clock
 from pykclient.log_context import LogContext
 from pykclient.metrics.metric_config import MetricConfig
 from pykclient.metrics.metrics import Metrics
@@ -14,6 +13,7 @@ from pykclient.metrics.stats import Avg, Max
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ClusterResourceListeners
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
@@ -33,6 +33,8 @@ from pykclient.record import Compression
 from pykclient.serialization import Serializer, serializer_for
 
 if TYPE_CHECKING:
+    from random import Random
+
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.kafka_client import KafkaClient
@@ -46,7 +48,7 @@ _FIRST_VERSION_WITH_ZSTD = 7
 class ProducerParts:
     """What a KafkaProducer is made of.
 
-    ``client`` and ``metadata`` may be handed in, for tests and simulations. Nothing runs yet when this is made.
+    ``client`` and ``metadata`` may be handed in, for tests. Nothing runs yet when this is made.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class ProducerParts:
         "client_id",
         "clock",
         "compression",
+        "environment",
         "interceptors",
         "key_serializer",
         "log_context",
@@ -70,22 +73,26 @@ class ProducerParts:
     def __init__(
         self,
         config: ProducerConfig,
-        clock: Clock,
+        environment: Environment = SYSTEM_ENVIRONMENT,
         client: KafkaClient | None = None,
         metadata: ProducerMetadata | None = None,
     ) -> None:
-        self.clock = clock
+        self.environment = environment
+        self.clock = clock = environment.clock
+        rng = environment.new_rng()
         # What is likeliest to be wrong comes first, before there is anything to clean up.
         addresses = (
             []
             if metadata is not None
-            else parse_and_validate_addresses(config["bootstrap.servers"], config["client.dns.lookup"])
+            else parse_and_validate_addresses(
+                config["bootstrap.servers"], config["client.dns.lookup"], environment.host_resolver
+            )
         )
         self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
         self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
         self.key_serializer: Serializer[Any] = _serializer(config, "key.serializer")
         self.value_serializer: Serializer[Any] = _serializer(config, "value.serializer")
-        self.partitioner: Partitioner | None = resolve_partitioner(config["partitioner.class"])
+        self.partitioner: Partitioner | None = resolve_partitioner(config["partitioner.class"], rng)
         if self.partitioner is not None and hasattr(self.partitioner, "configure"):
             self.partitioner.configure(dict(config))
         interceptors = config.configured_instances("interceptor.classes", ProducerInterceptor)
@@ -100,8 +107,8 @@ class ProducerParts:
         self.transaction_manager: TransactionManager | None = None
         if config["enable.idempotence"]:
             self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
-        self.accumulator = self._accumulator(config)
-        self.metadata = metadata or self._metadata(config, addresses)
+        self.accumulator = self._accumulator(config, rng)
+        self.metadata = metadata or self._metadata(config, addresses, rng)
         self.client = client or create_network_client(
             config,
             self.client_id,
@@ -110,9 +117,10 @@ class ProducerParts:
             self.log_context,
             ApiVersions(),
             self.metadata,
-            clock,
             config["max.in.flight.requests.per.connection"],
             throttle_time_sensor=_throttle_time_sensor(self.metrics),
+            environment=environment,
+            rng=rng,
         )
         self.sender = Sender(
             SenderConfig(
@@ -133,7 +141,7 @@ class ProducerParts:
             self.transaction_manager,
         )
 
-    def _accumulator(self, config: ProducerConfig) -> RecordAccumulator:
+    def _accumulator(self, config: ProducerConfig, rng: Random) -> RecordAccumulator:
         # A batch.size of 0 means no batching: every batch is full with its first record.
         batch_size = max(1, config["batch.size"])
         pool = BufferPool(config["buffer.memory"], batch_size, self.clock, BufferPoolMetrics(self.metrics, self.clock))
@@ -155,9 +163,10 @@ class ProducerParts:
             self.clock,
             self.log_context,
             self.transaction_manager,
+            rng,
         )
 
-    def _metadata(self, config: ProducerConfig, addresses: list[tuple[str, int]]) -> ProducerMetadata:
+    def _metadata(self, config: ProducerConfig, addresses: list[tuple[str, int]], rng: Random) -> ProducerMetadata:
         listeners = ClusterResourceListeners([self.key_serializer, self.value_serializer, *self.metrics.reporters])
         metadata = ProducerMetadata(
             config["retry.backoff.ms"],
@@ -167,6 +176,7 @@ class ProducerParts:
             self.log_context,
             self.clock,
             listeners,
+            rng,
         )
         metadata.bootstrap(addresses)
         return metadata

@@ -208,7 +208,9 @@ class RecordAccumulator:
                         )
                         if result is not None:
                             return result
-                    batch = ProducerBatch(queue.topic_partition, self._builder(topic, buffer), now_ms, buffer)
+                    batch = ProducerBatch(
+                        queue.topic_partition, self._builder(topic, buffer), now_ms, buffer, self._clock
+                    )
                     future = batch.try_append(timestamp_ms, key, value, headers, on_delivery)
                     if future is None:
                         raise IllegalStateError(f"a new batch of {size} bytes has no room for its first record")
@@ -576,10 +578,7 @@ class RecordAccumulator:
             # Results, not batches: waiting must not keep the records' memory.
             with self._lock:
                 results: list[ProduceRequestResult] = [batch.produce_future for batch in self._incomplete]
-            return all(
-                result.await_all_dependents(max(0, deadline_ms - self._clock.now_ms()), self._clock)
-                for result in results
-            )
+            return all(result.await_all_dependents(max(0, deadline_ms - self._clock.now_ms())) for result in results)
         finally:
             with self._lock:
                 self._flushes_in_progress -= 1

@@ -6,7 +6,7 @@ import heapq
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pykclient.clock import FOREVER_MS
 from pykclient.network import channel_state
@@ -65,6 +65,9 @@ class Simulation:
 
     def sleep_ms(self, duration_ms: int) -> None:
         self.run_until(self._now_ms + duration_ms)
+
+    def new_condition(self, lock: Any = None) -> threading.Condition:
+        return threading.Condition(lock)
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """The other threads run for a moment; the caller looks again, as after a spurious wakeup."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock, Timer
@@ -29,6 +30,7 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import MemberIdRequiredError, RetriableError
 from pykclient.log_context import LogContext
 from pykclient.metrics.metrics import Metrics
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.join_group import JoinGroupResponse
@@ -75,6 +77,7 @@ class AbstractCoordinator(ABC):
         metrics: Metrics,
         clock: Clock,
         rng: random.Random | None = None,
+        environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
         self.config = config
         self.log_context = log_context
@@ -93,7 +96,9 @@ class AbstractCoordinator(ABC):
         self._join_not_before_ms = clock.now_ms()
         self._heartbeat_thread: HeartbeatThread | None = None
         #: What makes the heartbeat thread; tests put one here that they step themselves.
-        self.new_heartbeat_thread: Callable[[AbstractCoordinator], HeartbeatThread] = HeartbeatThread
+        self.new_heartbeat_thread: Callable[[AbstractCoordinator], HeartbeatThread] = partial(
+            HeartbeatThread, environment=environment
+        )
 
     # --- for subclasses ----------------------------------------------------------------------------------------------
 

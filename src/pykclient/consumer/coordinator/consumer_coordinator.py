@@ -35,6 +35,7 @@ from pykclient.errors import (
 from pykclient.log_context import LogContext
 from pykclient.metrics.metrics import Metrics
 from pykclient.network.cluster import Cluster
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
@@ -59,8 +60,9 @@ class ConsumerCoordinator(AbstractCoordinator):
         clock: Clock,
         parts: ConsumerParts,
         rng: random.Random | None = None,
+        environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
-        super().__init__(config, log_context, client, metrics, clock, rng)
+        super().__init__(config, log_context, client, metrics, clock, rng, environment)
         self._assignors = parts.assignors
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions

@@ -44,7 +44,7 @@ class GroupMembership:
         self._log = log_context.logger(__name__)
         self._clock = clock
         self._lock = threading.Lock()  # guards: all below
-        self._condition = threading.Condition(self._lock)
+        self._condition = clock.new_condition(self._lock)
         self.heartbeat = Heartbeat(config, clock, retry_backoff)
         self._state = UNJOINED
         self._generation = NO_GENERATION

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
 from pykclient.errors import FencedInstanceIdError, RebalanceInProgressError
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
@@ -17,22 +17,32 @@ HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
 _MAX_REST_MS = 5000
 
 
-class HeartbeatThread(threading.Thread):
+class HeartbeatThread:
     """Sleeps until a heartbeat, the end of the session or the end of max.poll.interval.ms is due.
 
     It never waits for the network: what it queues goes out at once, or with the poll that the application is in. It
     runs no code of the application. A daemon: it does not hold up the end of the interpreter.
     """
 
-    def __init__(self, coordinator: AbstractCoordinator) -> None:
-        group_id = coordinator.config.group_id
-        super().__init__(name=f"{HEARTBEAT_THREAD_PREFIX} | {group_id}", daemon=True)
+    def __init__(self, coordinator: AbstractCoordinator, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
+        name = f"{HEARTBEAT_THREAD_PREFIX} | {coordinator.config.group_id}"
+        self._thread = environment.new_thread(self.run, name)
         self._coordinator = coordinator
         self._membership = coordinator.membership
         self._log = coordinator.log_context.logger(__name__)
         self._closed = False
         self._abandoned = False
         self.failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended, at most ``timeout`` seconds."""
+        self._thread.join(timeout)
 
     def close(self) -> None:
         """Let the thread end."""

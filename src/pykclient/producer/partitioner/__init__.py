@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from random import Random
 from typing import Any
 
 from pykclient.errors import ConfigError
@@ -31,11 +32,12 @@ _BY_NAME = {
 }
 
 
-def resolve_partitioner(value: Any) -> Partitioner | None:
+def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | None:
     """The partitioner that a setting means; None is the built-in one.
 
     ``value`` may be None, a name of the tables above, the dotted path of a class or function, a class, an object with a
-    ``partition`` method, or a callable with kafka-python's signature. Raises ConfigError for anything else.
+    ``partition`` method, or a callable with kafka-python's signature. Raises ConfigError for anything else. ``rng`` is
+    for those of ours that choose by chance.
     """
     if isinstance(value, str):
         short = value.rpartition(".")[2]
@@ -57,7 +59,7 @@ def resolve_partitioner(value: Any) -> Partitioner | None:
     if value is None:
         return None
     if isinstance(value, type):
-        value = value()
+        value = value(rng) if getattr(value, "takes_rng", False) else value()
     if hasattr(value, "partition"):
         partitioner: Partitioner = value
         return partitioner

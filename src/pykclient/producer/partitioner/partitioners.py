@@ -41,6 +41,8 @@ class UniformStickyPartitioner(Partitioner):
     when some brokers are slow.
     """
 
+    takes_rng = True
+
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
         self._lock = threading.Lock()  # guards: _current
@@ -151,6 +153,8 @@ class Fnv1aPartitioner(Fnv1aRandomPartitioner):
 
 class RandomPartitioner(Partitioner):
     """Any partition that has a leader, keys or not. librdkafka: ``random``. Thread: any."""
+
+    takes_rng = True
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
