@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
+from tests.support.embedded_kafka import EmbeddedKafka
 
 # A machine that is slow for a moment is no failure: nothing is judged by how long it took.
 settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,6 +96,33 @@ def kafka_cluster(_three_brokers: KafkaCluster) -> KafkaCluster:
     """Three brokers, shared by the session, healthy at the start of each test, which may kill and restart them."""
     _three_brokers.make_healthy()
     return _three_brokers
+
+
+@pytest.fixture(scope="session", params=[EMBEDDED, REAL])
+def any_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """One broker for the whole session, the embedded one in one run of a test and a real one in the other."""
+    if request.param == "real":
+        yield request.getfixturevalue("kafka")
+        return
+    with EmbeddedKafka(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=[EMBEDDED, REAL])
+def any_cluster(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """Three brokers, healthy at the start of each test, which may kill and restart them; embedded, and real ones."""
+    if request.param == "real":
+        yield request.getfixturevalue("kafka_cluster")
+        return
+    with EmbeddedKafka(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=[EMBEDDED, REAL])
+def start_kafka(request: pytest.FixtureRequest) -> StartKafka:
+    """Starts a broker with settings of its own, embedded, and a real one."""
+    kind = KafkaCluster if request.param == "real" else EmbeddedKafka
+    return lambda settings: kind(1, settings)
 
 
 @pytest.fixture

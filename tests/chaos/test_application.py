@@ -22,10 +22,8 @@ from pykclient.errors import (
 )
 from pykclient.types import ProducerRecord, RecordMetadata, TopicPartition
 from tests.chaos.verifier import is_full, read_back
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
-
-pytestmark = pytest.mark.kafka
 
 
 class ChaosError(Exception):
@@ -36,13 +34,13 @@ def fail(*_: object) -> Any:
     raise ChaosError("chaos: on purpose")
 
 
-def producer(kafka: KafkaCluster, **settings: Any) -> KafkaProducer[Any, Any]:
-    return KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, **settings)
+def producer(any_kafka: AnyKafka, **settings: Any) -> KafkaProducer[Any, Any]:
+    return KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, **settings)
 
 
-def consumer(kafka: KafkaCluster, *topics: str, **settings: Any) -> KafkaConsumer[Any, Any]:
+def consumer(any_kafka: AnyKafka, *topics: str, **settings: Any) -> KafkaConsumer[Any, Any]:
     return KafkaConsumer(
-        *topics, **{"bootstrap_servers": kafka.bootstrap_servers, "auto_offset_reset": "earliest", **settings}
+        *topics, **{"bootstrap_servers": any_kafka.bootstrap_servers, "auto_offset_reset": "earliest", **settings}
     )
 
 
@@ -53,9 +51,9 @@ def tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- producer ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_that_raises(kafka: KafkaCluster, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_raises(any_kafka: AnyKafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
-    with producer(kafka) as p:
+    with producer(any_kafka) as p:
         for number in range(50):
             p.send(topic, b"x", on_delivery=fail)
             p.send(topic, b"x").add_callback(fail)
@@ -67,13 +65,13 @@ def test_a_callback_that_raises(kafka: KafkaCluster, topic: str, caplog: pytest.
     assert 1 <= len(tracebacks(caplog)) <= 100
 
 
-def test_a_callback_that_ends_the_program(kafka: KafkaCluster, topic: str) -> None:
+def test_a_callback_that_ends_the_program(any_kafka: AnyKafka, topic: str) -> None:
     """SystemExit in the sender's thread would leave all later records without an answer."""
 
     def leave(*_: object) -> None:
         raise SystemExit("chaos: on purpose")
 
-    with producer(kafka) as p:
+    with producer(any_kafka) as p:
         p.send(topic, b"x", on_delivery=leave)
         assert p.send(topic, b"last").get(10).offset == 1
 
@@ -89,8 +87,8 @@ class RaisingInterceptor(ProducerInterceptor):
         fail()
 
 
-def test_an_interceptor_that_raises(kafka: KafkaCluster, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    with producer(kafka, interceptor_classes=[RaisingInterceptor]) as p:
+def test_an_interceptor_that_raises(any_kafka: AnyKafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    with producer(any_kafka, interceptor_classes=[RaisingInterceptor]) as p:
         for _ in range(20):
             p.send(topic, b"x")
         assert p.send(topic, b"last").get(20).offset == 20
@@ -98,11 +96,11 @@ def test_an_interceptor_that_raises(kafka: KafkaCluster, topic: str, caplog: pyt
     assert tracebacks(caplog)
 
 
-def test_a_serializer_that_raises(kafka: KafkaCluster, topic: str) -> None:
+def test_a_serializer_that_raises(any_kafka: AnyKafka, topic: str) -> None:
     def serialize(value: int) -> bytes:
         return b"%d" % value if value != 7 else fail()
 
-    with producer(kafka, value_serializer=serialize) as p:
+    with producer(any_kafka, value_serializer=serialize) as p:
         for number in range(10):
             if number == 7:
                 with pytest.raises(SerializationError, match=f"value.*{topic}") as failed:
@@ -112,21 +110,21 @@ def test_a_serializer_that_raises(kafka: KafkaCluster, topic: str) -> None:
                 p.send(topic, number)
         p.flush(20)
         assert is_full(p)
-    assert [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]] == [
+    assert [record.value for record in read_back(any_kafka.bootstrap_servers, topic)[0]] == [
         b"%d" % n for n in (*range(7), 8, 9)
     ]
 
 
-def test_a_partitioner_that_raises(kafka: KafkaCluster, topic: str) -> None:
-    with producer(kafka, partitioner=fail) as p:
+def test_a_partitioner_that_raises(any_kafka: AnyKafka, topic: str) -> None:
+    with producer(any_kafka, partitioner=fail) as p:
         with pytest.raises(ChaosError):
             p.send(topic, b"x", key=b"k")
         assert p.send(topic, b"x", partition=0).get(20).offset == 0
         assert is_full(p)
 
 
-def test_a_record_over_max_request_size(kafka: KafkaCluster, topic: str) -> None:
-    with producer(kafka, max_request_size=1000) as p:
+def test_a_record_over_max_request_size(any_kafka: AnyKafka, topic: str) -> None:
+    with producer(any_kafka, max_request_size=1000) as p:
         error = p.send(topic, b"x" * 5000).exception
         assert isinstance(error, RecordTooLargeError)
         assert "max.request.size = 1000" in str(error)
@@ -135,21 +133,21 @@ def test_a_record_over_max_request_size(kafka: KafkaCluster, topic: str) -> None
         assert is_full(p)
 
 
-def test_a_record_over_the_topics_limit(kafka: KafkaCluster, topic: str) -> None:
+def test_a_record_over_the_topics_limit(any_kafka: AnyKafka, topic: str) -> None:
     """The broker refuses the batch; it is split until only the one record fails."""
-    kafka.create_topic(topic, config={"max.message.bytes": 1000})
-    with producer(kafka, linger_ms=100) as p:
+    any_kafka.create_topic(topic, config={"max.message.bytes": 1000})
+    with producer(any_kafka, linger_ms=100) as p:
         futures = [p.send(topic, b"x" * size) for size in (100, 200, 5000, 300, 400)]
         p.flush(20)
         assert [future.succeeded() for future in futures] == [True, True, False, True, True]
         assert isinstance(futures[2].exception, RecordTooLargeError)
         assert is_full(p)
-    assert [len(record.value) for record in read_back(kafka.bootstrap_servers, topic)[0]] == [100, 200, 300, 400]
+    assert [len(record.value) for record in read_back(any_kafka.bootstrap_servers, topic)[0]] == [100, 200, 300, 400]
 
 
-def test_a_full_buffer(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    with kafka.proxies() as proxies:
+def test_a_full_buffer(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    with any_kafka.proxies() as proxies:
         p: KafkaProducer[bytes, bytes] = KafkaProducer(
             bootstrap_servers=proxies[1].address, buffer_memory=50_000, batch_size=10_000, max_block_ms=500
         )
@@ -167,16 +165,16 @@ def test_a_full_buffer(kafka: KafkaCluster, topic: str) -> None:
             eventually(lambda: is_full(p), 5.0, "all memory is back")
 
 
-def test_an_unknown_topic(kafka: KafkaCluster, topic: str) -> None:
+def test_an_unknown_topic(any_kafka: AnyKafka, topic: str) -> None:
     """Auto-creation is the producer's to allow; a partition that does not exist is never created."""
-    with producer(kafka, max_block_ms=700) as p:
+    with producer(any_kafka, max_block_ms=700) as p:
         start = time.monotonic()
         with pytest.raises(KafkaTimeoutError) as failed:
             p.send(topic, b"x", partition=5)
         assert time.monotonic() - start < 2.0
         assert topic in str(failed.value)
         assert "0.7 s" in str(failed.value)
-    with consumer(kafka, allow_auto_create_topics=False) as c:
+    with consumer(any_kafka, allow_auto_create_topics=False) as c:
         nowhere = f"{topic}-nowhere"
         c.assign([TopicPartition(nowhere, 0)])
         assert c.poll(timeout_ms=300) == {}
@@ -191,15 +189,15 @@ def test_an_unknown_topic(kafka: KafkaCluster, topic: str) -> None:
         assert nowhere in str(failed.value)
 
 
-def test_use_after_close(kafka: KafkaCluster, topic: str) -> None:
-    p = producer(kafka)
+def test_use_after_close(any_kafka: AnyKafka, topic: str) -> None:
+    p = producer(any_kafka)
     p.send(topic, b"x").get(20)
     p.close()
     p.close()
     for call in (lambda: p.send(topic, b"x"), p.flush, lambda: p.partitions_for(topic)):
         with pytest.raises(IllegalStateError, match="closed"):
             call()
-    c = consumer(kafka, topic, group_id=topic)
+    c = consumer(any_kafka, topic, group_id=topic)
     c.close()
     c.close()
     for use in (c.poll, c.commit, c.assignment, lambda: next(c), lambda: c.subscribe([topic])):
@@ -210,11 +208,11 @@ def test_use_after_close(kafka: KafkaCluster, topic: str) -> None:
 # --- consumer ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_cannot_be_read(kafka: KafkaCluster, topic: str) -> None:
+def test_a_record_that_cannot_be_read(any_kafka: AnyKafka, topic: str) -> None:
     def deserialize(data: bytes) -> int:
         return int(data)
 
-    with producer(kafka) as p:
+    with producer(any_kafka) as p:
         for value in (b"0", b"1", b"two", b"3", b"four", b"5"):
             p.send(topic, value)
         p.flush(20)
@@ -222,7 +220,7 @@ def test_a_record_that_cannot_be_read(kafka: KafkaCluster, topic: str) -> None:
     values: list[int | None] = []
     errors: list[RecordDeserializationError] = []
     positions: list[int] = []
-    with consumer(kafka, value_deserializer=deserialize) as c:
+    with consumer(any_kafka, value_deserializer=deserialize) as c:
         c.assign([tp])
 
         def all_read() -> bool:
@@ -259,13 +257,13 @@ class RaisingListener(ConsumerRebalanceListener):
             fail()
 
 
-def test_a_rebalance_listener_that_raises(kafka: KafkaCluster, topic: str, group_id: str) -> None:
-    with producer(kafka) as p:
+def test_a_rebalance_listener_that_raises(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+    with producer(any_kafka) as p:
         p.send(topic, b"0").get(20)
     listener = RaisingListener("assigned", "revoked")
     raised: list[KafkaError] = []
     read: list[int] = []
-    with consumer(kafka, group_id=group_id) as c:
+    with consumer(any_kafka, group_id=group_id) as c:
         c.subscribe([topic], listener=listener)
 
         def read_first() -> bool:
@@ -296,14 +294,14 @@ class RaisingConsumerInterceptor:
 
 
 def test_consumer_interceptors_and_commit_callbacks_that_raise(
-    kafka: KafkaCluster, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
+    any_kafka: AnyKafka, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with producer(kafka) as p:
+    with producer(any_kafka) as p:
         for _ in range(100):
             p.send(topic, b"x")
     read: list[int] = []
     with consumer(
-        kafka, topic, group_id=group_id, interceptor_classes=[RaisingConsumerInterceptor], max_poll_records=10
+        any_kafka, topic, group_id=group_id, interceptor_classes=[RaisingConsumerInterceptor], max_poll_records=10
     ) as c:
 
         def all_read() -> bool:
@@ -337,8 +335,8 @@ def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_second_thread_in_a_consumer(kafka: KafkaCluster, topic: str) -> None:
-    with consumer(kafka) as c:
+def test_a_second_thread_in_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
+    with consumer(any_kafka) as c:
         c.assign([TopicPartition(topic, 0)])
         inside = threading.Thread(target=lambda: c.poll(timeout_ms=1500), name="the-first")
         inside.start()

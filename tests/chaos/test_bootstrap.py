@@ -18,7 +18,7 @@ import pytest
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import ConfigError, KafkaTimeoutError
 from pykclient.types import TopicPartition
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 
 BOUND_S = 0.8
 
@@ -156,11 +156,10 @@ def test_a_tls_server(tmp_path: Path) -> None:
             assert "TLS" in text
 
 
-@pytest.mark.kafka
-def test_one_of_three_is_enough(kafka: KafkaCluster, topic: str) -> None:
+def test_one_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
     with silent() as deaf:
         # Who gets to the silent one first waits for as long as a request may take, as Java's clients do.
-        servers = f"{refusing()},{kafka.bootstrap_servers},{deaf}"
+        servers = f"{refusing()},{any_kafka.bootstrap_servers},{deaf}"
         producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers, request_timeout_ms=500)
         with producer:
             assert producer.send(topic, b"x").get(20).offset == 0
@@ -172,11 +171,10 @@ def test_one_of_three_is_enough(kafka: KafkaCluster, topic: str) -> None:
             assert next(consumer).value == b"x"
 
 
-@pytest.mark.kafka
-def test_advertised_addresses_that_nothing_listens_on(kafka: KafkaCluster, topic: str) -> None:
+def test_advertised_addresses_that_nothing_listens_on(any_kafka: AnyKafka, topic: str) -> None:
     """The bootstrap server can be reached, the address that it gives for itself cannot."""
-    broker = kafka.brokers[1]
-    kafka.create_topic(topic)
+    broker = any_kafka.brokers[1]
+    any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=f"{broker.host}:{broker.behind_proxy_port}",
         delivery_timeout_ms=1000,

@@ -13,34 +13,34 @@ from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaTimeoutError
 from pykclient.types import TopicPartition
 from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, is_full, verify
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
-def test_leaders_are_killed_and_come_back(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> None:
+def test_leaders_are_killed_and_come_back(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
     """SIGKILL of the broker that leads a partition and coordinates the group, while both are in full swing."""
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
-    servers = kafka_cluster.bootstrap_servers
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    servers = any_cluster.bootstrap_servers
     with ConsumerWorkload(servers, topic, group_id=group_id) as reader:
         with ProducerWorkload(servers, topic, partitions=3, acks="all") as load:
             load.await_acknowledged(300)
             reader.await_more(300)
-            victim = coordinator_of(kafka_cluster, group_id)
-            kafka_cluster.brokers[victim].kill()
+            victim = coordinator_of(any_cluster, group_id)
+            any_cluster.brokers[victim].kill()
             load.await_every_partition()
             reader.await_more(300)
-            kafka_cluster.brokers[victim].start()
+            any_cluster.brokers[victim].start()
             load.await_every_partition()
         assert load.failures == []
         reader.await_reached(verify(servers, load))
 
 
-def test_rolling_restart_under_load(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> None:
+def test_rolling_restart_under_load(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
     """Each broker in turn, with five requests in flight, without compression and with lz4, read by a group of two."""
-    servers = kafka_cluster.bootstrap_servers
-    plain, packed = (kafka_cluster.create_topic(f"{topic}-{codec}", partitions=4) for codec in ("none", "lz4"))
+    servers = any_cluster.bootstrap_servers
+    plain, packed = (any_cluster.create_topic(f"{topic}-{codec}", partitions=4) for codec in ("none", "lz4"))
     settings: dict[str, Any] = {"max_in_flight_requests_per_connection": 5, "linger_ms": 0, "batch_size": 1000}
     with (
         ConsumerWorkload(servers, plain, group_id=group_id) as reader,
@@ -50,38 +50,38 @@ def test_rolling_restart_under_load(kafka_cluster: KafkaCluster, topic: str, gro
             ProducerWorkload(servers, plain, 4, compression_type="none", **settings) as load,
             ProducerWorkload(servers, packed, 4, compression_type="lz4", **settings) as packed_load,
         ):
-            for broker in kafka_cluster.brokers.values():
+            for broker in any_cluster.brokers.values():
                 load.await_every_partition()
                 packed_load.await_every_partition()
                 broker.stop()
                 load.await_every_partition()
                 packed_load.await_every_partition()
                 broker.start()
-                eventually(lambda: not kafka_cluster.out_of_sync(), 30.0, "every replica in sync")
+                eventually(lambda: not any_cluster.out_of_sync(), 30.0, "every replica in sync")
         assert load.failures == packed_load.failures == []
         verify(servers, packed_load)
         reader.await_reached(verify(servers, load), second)
 
 
-def test_leader_moves_under_load(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> None:
+def test_leader_moves_under_load(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
     """By reassignment to a broker that had no replica, and by election, back and forth."""
-    kafka_cluster.create_topic(topic, assignment=[[1, 2]])
-    servers = kafka_cluster.bootstrap_servers
+    any_cluster.create_topic(topic, assignment=[[1, 2]])
+    servers = any_cluster.bootstrap_servers
     with ConsumerWorkload(servers, topic, group_id=group_id) as reader:
         with ProducerWorkload(servers, topic, linger_ms=0) as load:
             for leader in (2, 3, 1, 2):
                 load.await_acknowledged_more(200)
-                kafka_cluster.move_leader(topic, 0, leader)
+                any_cluster.move_leader(topic, 0, leader)
             load.await_acknowledged_more(200)
         assert load.failures == []
         reader.await_reached(verify(servers, load))
 
 
-def test_leader_paused_longer_than_a_request_may_take(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> None:
+def test_leader_paused_longer_than_a_request_may_take(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
     """The paused broker finds the requests of both attempts in its sockets when it wakes up, and must write one."""
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
-    servers = kafka_cluster.bootstrap_servers
-    leader = kafka_cluster.brokers[1]
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+    servers = any_cluster.bootstrap_servers
+    leader = any_cluster.brokers[1]
     settings: dict[str, Any] = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
     with ConsumerWorkload(servers, topic, group_id=group_id, fetch_max_wait_ms=200, **settings) as reader:
         with ProducerWorkload(servers, topic, delivery_timeout_ms=60_000, **settings) as load:
@@ -110,10 +110,10 @@ def request_timeouts(load: ProducerWorkload) -> float:
     return float(load.producer.metrics()["producer-metrics"]["record-retry-total"])
 
 
-def test_whole_cluster_down_with_records_buffered(kafka_cluster: KafkaCluster, topic: str) -> None:
+def test_whole_cluster_down_with_records_buffered(any_cluster: AnyKafka, topic: str) -> None:
     """delivery.timeout.ms decides: a patient producer delivers once they are back, an impatient one says why not."""
-    kafka_cluster.create_topic(topic, partitions=2)
-    servers = kafka_cluster.bootstrap_servers
+    any_cluster.create_topic(topic, partitions=2)
+    servers = any_cluster.bootstrap_servers
     patient: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
     impatient: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=servers, delivery_timeout_ms=2000, request_timeout_ms=1000, linger_ms=0
@@ -122,7 +122,7 @@ def test_whole_cluster_down_with_records_buffered(kafka_cluster: KafkaCluster, t
         assert patient.send(topic, b"0", partition=0).get(20).offset == 0
         assert impatient.send(topic, b"0", partition=1).get(20).offset == 0
         with ThreadPoolExecutor(3) as pool:
-            list(pool.map(lambda broker: broker.kill(), kafka_cluster.brokers.values()))
+            list(pool.map(lambda broker: broker.kill(), any_cluster.brokers.values()))
         kept = [patient.send(topic, b"%d" % number, partition=0) for number in range(1, 200)]
         given_up = [impatient.send(topic, b"%d" % number, partition=1) for number in range(1, 20)]
         start = time.monotonic()
@@ -134,7 +134,7 @@ def test_whole_cluster_down_with_records_buffered(kafka_cluster: KafkaCluster, t
         assert "Connection refused" in str(failed.value)
         assert all(isinstance(future.exception, KafkaTimeoutError) for future in given_up)
         assert not any(future.done() for future in kept)
-        kafka_cluster.make_healthy()
+        any_cluster.make_healthy()
         assert [future.get(60).offset for future in kept] == list(range(1, 200))
         # The impatient one goes on as well, although it cannot know what became of what it gave up.
         last = impatient.send(topic, b"20", partition=1).get(20)
@@ -146,7 +146,7 @@ def test_whole_cluster_down_with_records_buffered(kafka_cluster: KafkaCluster, t
         assert consumer.end_offsets([TopicPartition(topic, 1)]) == {TopicPartition(topic, 1): last.offset + 1}
 
 
-def coordinator_of(cluster: KafkaCluster, group_id: str) -> int:
+def coordinator_of(cluster: AnyKafka, group_id: str) -> int:
     """The broker that coordinates a group."""
     from confluent_kafka.admin import AdminClient
 

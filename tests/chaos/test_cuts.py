@@ -15,10 +15,10 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.chaos.frame_proxy import Cut, FrameProxy
 from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, read_back, verify
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 #: Frames up to this size are cut at each byte, longer ones at each byte of their start and end and at some between.
 SMALL = 100
@@ -37,8 +37,8 @@ RECOVERY_S = 10.0
 
 
 @pytest.fixture
-def proxy(kafka: KafkaCluster) -> Iterator[FrameProxy]:
-    broker = kafka.brokers[1]
+def proxy(any_kafka: AnyKafka) -> Iterator[FrameProxy]:
+    broker = any_kafka.brokers[1]
     with FrameProxy((broker.host, broker.behind_proxy_port), broker.proxied_port) as proxy:
         yield proxy
 
@@ -76,8 +76,8 @@ def cut_everywhere(
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["API_VERSIONS", "METADATA", "PRODUCE"])
-def test_producer(kafka: KafkaCluster, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
-    kafka.create_topic(topic)
+def test_producer(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
+    any_kafka.create_topic(topic)
     api_key = getattr(ApiKeys, api)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=proxy.address, linger_ms=0, request_timeout_ms=5000, **SETTINGS
@@ -99,15 +99,15 @@ def test_producer(kafka: KafkaCluster, proxy: FrameProxy, topic: str, api: str, 
 
         cuts = cut_everywhere(proxy, api_key, act, of_request=of_request)
     assert cuts > 30
-    assert [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]] == [b"first", *values]
+    assert [record.value for record in read_back(any_kafka.bootstrap_servers, topic)[0]] == [b"first", *values]
 
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["FETCH", "LIST_OFFSETS"])
-def test_reader(kafka: KafkaCluster, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
+def test_reader(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
     """Each record comes once and in order, although sessions break off."""
-    kafka.create_topic(topic)
-    producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, batch_size=0)
+    any_kafka.create_topic(topic)
+    producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, batch_size=0)
     with producer:
         for number in range(1500):
             producer.send(topic, b"%d" % number)
@@ -145,8 +145,8 @@ def test_reader(kafka: KafkaCluster, proxy: FrameProxy, topic: str, api: str, of
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["FIND_COORDINATOR", "JOIN_GROUP", "SYNC_GROUP", "OFFSET_COMMIT", "OFFSET_FETCH"])
-def test_member(kafka: KafkaCluster, proxy: FrameProxy, topic: str, group_id: str, api: str, of_request: bool) -> None:
-    kafka.create_topic(topic)
+def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, api: str, of_request: bool) -> None:
+    any_kafka.create_topic(topic)
     api_key = getattr(ApiKeys, api)
     consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(
         topic,
@@ -192,9 +192,9 @@ def test_member(kafka: KafkaCluster, proxy: FrameProxy, topic: str, group_id: st
         assert cut_everywhere(proxy, api_key, act, of_request=of_request) > 20
 
 
-def test_resets_instead_of_orderly_ends(kafka: KafkaCluster, proxy: FrameProxy, topic: str) -> None:
+def test_resets_instead_of_orderly_ends(any_kafka: AnyKafka, proxy: FrameProxy, topic: str) -> None:
     """With RST what was received already may be thrown away by the system."""
-    kafka.create_topic(topic)
+    any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=proxy.address, linger_ms=0, **SETTINGS)
     values: list[bytes] = []
     with producer:
@@ -206,13 +206,13 @@ def test_resets_instead_of_orderly_ends(kafka: KafkaCluster, proxy: FrameProxy, 
                 future.get(RECOVERY_S)
 
         cut_everywhere(proxy, ApiKeys.PRODUCE, act, of_request=False, reset=True)
-    assert [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]] == values
+    assert [record.value for record in read_back(any_kafka.bootstrap_servers, topic)[0]] == values
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_frame_anywhere(kafka: KafkaCluster, proxy: FrameProxy, topic: str, group_id: str, seed: int) -> None:
+def test_any_frame_anywhere(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, seed: int) -> None:
     """A producer with five requests in flight and a group member, cut wherever chance wants it."""
-    kafka.create_topic(topic, partitions=3)
+    any_kafka.create_topic(topic, partitions=3)
     chance = random.Random(seed)
     apis = (
         ["PRODUCE"] * 4 + ["FETCH"] * 2 + ["METADATA", "API_VERSIONS", "HEARTBEAT", "OFFSET_COMMIT", "FIND_COORDINATOR"]
@@ -230,4 +230,4 @@ def test_any_frame_anywhere(kafka: KafkaCluster, proxy: FrameProxy, topic: str, 
             load.await_every_partition()
             reader.await_more(100)
         assert load.failures == []
-        reader.await_reached(verify(kafka.bootstrap_servers, load))
+        reader.await_reached(verify(any_kafka.bootstrap_servers, load))

@@ -13,10 +13,10 @@ from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.chaos.test_brokers import coordinator_of
 from tests.chaos.verifier import ProducerWorkload, verify
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 HEARTBEATS = "kafka-coordinator-heartbeat-thread"
 
@@ -25,10 +25,10 @@ def heartbeats() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(HEARTBEATS)]
 
 
-def test_commit_while_the_coordinator_changes(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> None:
+def test_commit_while_the_coordinator_changes(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
     """commit() retries until another broker has taken over; the member stays one, by its heartbeat thread."""
-    kafka_cluster.create_topic(topic)
-    servers = kafka_cluster.bootstrap_servers
+    any_cluster.create_topic(topic)
+    servers = any_cluster.bootstrap_servers
     tp = TopicPartition(topic, 0)
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
         topic,
@@ -47,8 +47,8 @@ def test_commit_while_the_coordinator_changes(kafka_cluster: KafkaCluster, topic
         eventually(joined, 20.0, "a member", every_s=0)
         member = c.group_metadata()
         (thread,) = heartbeats()
-        coordinator = coordinator_of(kafka_cluster, group_id)
-        kafka_cluster.brokers[coordinator].kill()
+        coordinator = coordinator_of(any_cluster, group_id)
+        any_cluster.brokers[coordinator].kill()
         start, cpu = time.monotonic(), time.thread_time()
         with pytest.raises(KafkaTimeoutError, match="commit"):  # the others need longer than this
             c.commit({tp: 1}, timeout_ms=500)
@@ -57,7 +57,7 @@ def test_commit_while_the_coordinator_changes(kafka_cluster: KafkaCluster, topic
         took_s = time.monotonic() - start
         assert time.thread_time() - cpu < 0.2 * took_s + 0.1
         assert c.committed(tp) == 7
-        assert coordinator_of(kafka_cluster, group_id) != coordinator
+        assert coordinator_of(any_cluster, group_id) != coordinator
         assert c.group_metadata() == member, "still the same member of the same generation"
         assert heartbeats() == [thread]
         c.commit({tp: 8})
@@ -66,10 +66,10 @@ def test_commit_while_the_coordinator_changes(kafka_cluster: KafkaCluster, topic
         assert c.group_metadata() == member
 
 
-def test_the_closest_replicas_broker_dies(kafka_cluster: KafkaCluster, topic: str) -> None:
+def test_the_closest_replicas_broker_dies(any_cluster: AnyKafka, topic: str) -> None:
     """KIP-392: who reads from a follower in its own rack goes on with the leader, without a gap or a repeat."""
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
-    servers = kafka_cluster.bootstrap_servers
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+    servers = any_cluster.bootstrap_servers
     tp = TopicPartition(topic, 0)
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
         bootstrap_servers=servers,
@@ -94,7 +94,7 @@ def test_the_closest_replicas_broker_dies(kafka_cluster: KafkaCluster, topic: st
         with ProducerWorkload(servers, topic) as load:
             eventually(from_follower, 20.0, "reads from the replica in its rack", every_s=0)
             read(len(offsets) + 100)
-            kafka_cluster.brokers[3].kill()
+            any_cluster.brokers[3].kill()
             goal = len(offsets) + 300
             eventually(lambda: read(goal), 20.0, "reads on from the leader", every_s=0)
             load.await_acknowledged_more(50)
@@ -103,10 +103,10 @@ def test_the_closest_replicas_broker_dies(kafka_cluster: KafkaCluster, topic: st
         assert offsets == [record.offset for record in log]
 
 
-def test_leaders_of_unread_partitions_do_not_hold_up_others(kafka_cluster: KafkaCluster, topic: str) -> None:
+def test_leaders_of_unread_partitions_do_not_hold_up_others(any_cluster: AnyKafka, topic: str) -> None:
     """One partition's only broker is paused: the other partitions are read on meanwhile."""
-    kafka_cluster.create_topic(topic, assignment=[[1], [2], [3]], config={"min.insync.replicas": 1})
-    servers = kafka_cluster.bootstrap_servers
+    any_cluster.create_topic(topic, assignment=[[1], [2], [3]], config={"min.insync.replicas": 1})
+    servers = any_cluster.bootstrap_servers
     partitions = [TopicPartition(topic, partition) for partition in range(3)]
     settings: dict[str, Any] = {"bootstrap_servers": servers, "request_timeout_ms": 2000}
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(**settings, auto_offset_reset="earliest", fetch_max_wait_ms=100)
@@ -127,13 +127,13 @@ def test_leaders_of_unread_partitions_do_not_hold_up_others(kafka_cluster: Kafka
 
         send(0, 1, 2)
         eventually(lambda: reads((0, 1), (1, 1), (2, 1)), 20.0, "one record each", every_s=0)
-        kafka_cluster.brokers[3].pause()
+        any_cluster.brokers[3].pause()
         try:
             for count in range(2, 6):
                 send(0, 1)
                 eventually(lambda count=count: reads((0, count), (1, count)), 3.0, "reads on", every_s=0)  # type: ignore[misc]
         finally:
-            kafka_cluster.brokers[3].resume()
+            any_cluster.brokers[3].resume()
         eventually(lambda: _sent(p, topic), 30.0, "the paused broker leads again")
         eventually(lambda: reads((2, 2)), 30.0, "and is read", every_s=0)
 

@@ -13,11 +13,11 @@ from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaTimeoutError
 from pykclient.types import TopicPartition
 from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, is_full, read_back, verify
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.proxy import TcpProxy
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 OUTAGE_S = 3.0
 #: Of one CPU, by one client's thread during an outage.
@@ -25,8 +25,8 @@ IDLE = 0.2
 
 
 @pytest.fixture
-def proxy(kafka: KafkaCluster) -> Iterator[TcpProxy]:
-    with kafka.proxies() as proxies:
+def proxy(any_kafka: AnyKafka) -> Iterator[TcpProxy]:
+    with any_kafka.proxies() as proxies:
         yield proxies[1]
 
 
@@ -50,8 +50,8 @@ def outage(proxy: TcpProxy, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blackhole", "refuse"])
-def test_outage(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str, kind: str) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_outage(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str, kind: str) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
     with ConsumerWorkload(proxy.address, topic, group_id=group_id, **settings, fetch_max_wait_ms=200) as reader:
         with ProducerWorkload(proxy.address, topic, 2, delivery_timeout_ms=60_000, **settings) as load:
@@ -71,12 +71,12 @@ def test_outage(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str,
             load.await_every_partition(timeout_s=15.0)
             reader.await_more(100, timeout_s=15.0)
         assert load.failures == []
-        reader.await_reached(verify(kafka.bootstrap_servers, load))
+        reader.await_reached(verify(any_kafka.bootstrap_servers, load))
 
 
-def test_short_blackholes_and_delays(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str) -> None:
+def test_short_blackholes_and_delays(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
     """Shorter than any timeout: nothing breaks off, and nothing is sent twice that would have to be discarded."""
-    kafka.create_topic(topic)
+    any_kafka.create_topic(topic)
     with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
         with ProducerWorkload(proxy.address, topic, ahead=100) as load:
             load.await_acknowledged(100)
@@ -93,12 +93,12 @@ def test_short_blackholes_and_delays(kafka: KafkaCluster, proxy: TcpProxy, topic
         assert load.failures == []
         assert retries == 0
         assert proxy.accepted == accepted
-        reader.await_reached(verify(kafka.bootstrap_servers, load))
+        reader.await_reached(verify(any_kafka.bootstrap_servers, load))
 
 
-def test_connections_dropped_again_and_again(kafka: KafkaCluster, proxy: TcpProxy, topic: str, group_id: str) -> None:
+def test_connections_dropped_again_and_again(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
     """Each time with up to five requests of several partitions in flight."""
-    kafka.create_topic(topic, partitions=3)
+    any_kafka.create_topic(topic, partitions=3)
     settings: dict[str, Any] = {"linger_ms": 0, "batch_size": 500, "retry_backoff_ms": 5, "compression_type": "lz4"}
     with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
         with ProducerWorkload(proxy.address, topic, 3, **settings) as load:
@@ -107,12 +107,12 @@ def test_connections_dropped_again_and_again(kafka: KafkaCluster, proxy: TcpProx
                 proxy.drop_connections()
             load.await_every_partition()
         assert load.failures == []
-        reader.await_reached(verify(kafka.bootstrap_servers, load))
+        reader.await_reached(verify(any_kafka.bootstrap_servers, load))
 
 
-def test_order_without_idempotence(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
+def test_order_without_idempotence(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
     """With one request in flight a retry may double records, but not overtake others."""
-    kafka.create_topic(topic, partitions=2)
+    any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
     with ProducerWorkload(proxy.address, topic, 2, linger_ms=0, retry_backoff_ms=5, **settings) as load:
         for _ in range(20):
@@ -120,16 +120,16 @@ def test_order_without_idempotence(kafka: KafkaCluster, proxy: TcpProxy, topic: 
             proxy.drop_connections()
         load.await_every_partition()
     assert load.failures == []
-    for partition, records in verify(kafka.bootstrap_servers, load, exactly_once=False).items():
+    for partition, records in verify(any_kafka.bootstrap_servers, load, exactly_once=False).items():
         first_times = list(dict.fromkeys(record.value for record in records))
         numbers = [int(value.split(b":")[1]) for value in first_times]
         assert numbers == list(range(len(numbers))), partition
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_less_than_all_acknowledgements(kafka: KafkaCluster, proxy: TcpProxy, topic: str, acks: int) -> None:
+def test_less_than_all_acknowledgements(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, acks: int) -> None:
     """Retries may double and reorder. What is left to promise: each record gets an answer, each buffer comes back."""
-    kafka.create_topic(topic)
+    any_kafka.create_topic(topic)
     settings: dict[str, Any] = {"acks": acks, "enable_idempotence": False}
     with ProducerWorkload(proxy.address, topic, ordered=False, linger_ms=0, **settings) as load:
         for _ in range(10):
@@ -138,12 +138,12 @@ def test_less_than_all_acknowledgements(kafka: KafkaCluster, proxy: TcpProxy, to
         load.await_acknowledged_more(50)
     if acks:
         assert load.failures == []
-        verify(kafka.bootstrap_servers, load, exactly_once=False)
+        verify(any_kafka.bootstrap_servers, load, exactly_once=False)
 
 
-def test_delivery_timeout_in_a_blackhole(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
+def test_delivery_timeout_in_a_blackhole(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
     """In time, with the reason, and all memory is back; what follows is delivered."""
-    kafka.create_topic(topic)
+    any_kafka.create_topic(topic)
     p: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=proxy.address, delivery_timeout_ms=1500, request_timeout_ms=1000, linger_ms=0
     )
@@ -160,14 +160,14 @@ def test_delivery_timeout_in_a_blackhole(kafka: KafkaCluster, proxy: TcpProxy, t
         p.send(topic, b"after").get(10)
         eventually(lambda: is_full(p), 5.0, "all memory is back")
     # What was given up may have been written all the same, but not twice.
-    values = [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]]
+    values = [record.value for record in read_back(any_kafka.bootstrap_servers, topic)[0]]
     assert len(set(values)) == len(values)
     assert values[0] == b"first"
     assert values[-1] == b"after"
 
 
-def test_consumer_calls_in_an_outage_end_in_time(kafka: KafkaCluster, proxy: TcpProxy, topic: str) -> None:
-    kafka.create_topic(topic)
+def test_consumer_calls_in_an_outage_end_in_time(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
         bootstrap_servers=proxy.address, group_id=topic, request_timeout_ms=1000, auto_offset_reset="earliest"

@@ -15,10 +15,10 @@ import pytest
 
 from tests.chaos import programs
 from tests.chaos.verifier import read_back
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.proxy import TcpProxy
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 #: "Within a second" is what is asked for; the start of a signal's handling and the end of the interpreter take theirs.
 PROMPT_S = 1.5
@@ -89,8 +89,8 @@ class Program:
 
 
 @pytest.fixture
-def proxy(kafka: KafkaCluster) -> Iterator[TcpProxy]:
-    with kafka.proxies() as proxies:
+def proxy(any_kafka: AnyKafka) -> Iterator[TcpProxy]:
+    with any_kafka.proxies() as proxies:
         yield proxies[1]
 
 
@@ -108,8 +108,8 @@ def proxy(kafka: KafkaCluster) -> Iterator[TcpProxy]:
     ],
     ids=lambda program: program.__name__,
 )
-def test_ctrl_c(kafka: KafkaCluster, proxy: TcpProxy, topic: str, program: programs.Program) -> None:
-    kafka.create_topic(topic)
+def test_ctrl_c(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, program: programs.Program) -> None:
+    any_kafka.create_topic(topic)
     with Program(program, proxy.address, topic, proxy) as running:
         running.await_ready().signal(signal.SIGINT)
         code = running.await_end()
@@ -124,8 +124,8 @@ def test_ctrl_c(kafka: KafkaCluster, proxy: TcpProxy, topic: str, program: progr
     [programs.send_waits_for_metadata, programs.poll_waits_without_brokers],
     ids=lambda program: program.__name__,
 )
-def test_ctrl_c_without_brokers(kafka: KafkaCluster, topic: str, program: programs.Program) -> None:
-    nobody = f"{kafka.brokers[1].host}:{kafka.brokers[1].proxied_port}"
+def test_ctrl_c_without_brokers(any_kafka: AnyKafka, topic: str, program: programs.Program) -> None:
+    nobody = f"{any_kafka.brokers[1].host}:{any_kafka.brokers[1].proxied_port}"
     with Program(program, nobody, topic) as running:
         running.await_ready().signal(signal.SIGINT)
         assert running.await_end() == -signal.SIGINT, running.errors
@@ -134,13 +134,14 @@ def test_ctrl_c_without_brokers(kafka: KafkaCluster, topic: str, program: progra
         assert running.errors.count("Traceback") == 1, running.errors
 
 
-def test_exit_sends_what_is_left(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    with Program(programs.exit_with_unflushed_records, kafka.bootstrap_servers, topic) as running:
+def test_exit_sends_what_is_left(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    with Program(programs.exit_with_unflushed_records, any_kafka.bootstrap_servers, topic) as running:
         assert running.await_ready().await_end() == 0
         assert running.errors == ""
         assert running.took_s < PROMPT_S
-    assert [record.value for record in read_back(kafka.bootstrap_servers, topic)[0]] == [b"%d" % n for n in range(100)]
+    log = read_back(any_kafka.bootstrap_servers, topic)[0]
+    assert [record.value for record in log] == [b"%d" % n for n in range(100)]
 
 
 @pytest.mark.parametrize(
@@ -155,18 +156,18 @@ def test_exit_sends_what_is_left(kafka: KafkaCluster, topic: str) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_exit_is_prompt_and_silent(
-    kafka: KafkaCluster, proxy: TcpProxy, topic: str, program: programs.Program, code: int
+    any_kafka: AnyKafka, proxy: TcpProxy, topic: str, program: programs.Program, code: int
 ) -> None:
-    kafka.create_topic(topic)
+    any_kafka.create_topic(topic)
     with Program(program, proxy.address, topic, proxy) as running:
         assert running.await_ready().await_end() == code, running.errors
         assert "Traceback" not in running.errors, running.errors
         assert running.took_s < PROMPT_S
 
 
-def test_sigterm_ends_as_usual(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    with Program(programs.wait_for_a_signal, kafka.bootstrap_servers, topic) as running:
+def test_sigterm_ends_as_usual(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    with Program(programs.wait_for_a_signal, any_kafka.bootstrap_servers, topic) as running:
         running.await_ready().signal(signal.SIGTERM)
         assert running.await_end() == -signal.SIGTERM
         assert running.took_s < PROMPT_S
@@ -177,10 +178,10 @@ def test_sigterm_ends_as_usual(kafka: KafkaCluster, topic: str) -> None:
     [programs.fork_in_full_swing, programs.fork_and_own_clients, programs.multiprocessing_pool],
     ids=lambda program: program.__name__,
 )
-def test_forks(kafka: KafkaCluster, topic: str, program: programs.Program) -> None:
+def test_forks(any_kafka: AnyKafka, topic: str, program: programs.Program) -> None:
     """In the child each call is refused, nothing hangs, and the parent goes on."""
-    kafka.create_topic(topic)
-    with Program(program, kafka.bootstrap_servers, topic) as running:
+    any_kafka.create_topic(topic)
+    with Program(program, any_kafka.bootstrap_servers, topic) as running:
         running.await_ready()
         assert set(running.output) <= {"status 0"}
         assert running.await_end() == 0, running.errors

@@ -13,61 +13,61 @@ from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.types import TopicPartition
 from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, read_back, verify
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka, StartKafka
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 QUICK: dict[str, Any] = {"retry_backoff_ms": 20, "metadata_max_age_ms": 300}
 
 
-def add_partitions(kafka: KafkaCluster, topic: str, total: int) -> None:
+def add_partitions(any_kafka: AnyKafka, topic: str, total: int) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": any_kafka.bootstrap_servers, "log_level": 0})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
 
 
-def make_anew(kafka: KafkaCluster, topic: str) -> None:
-    kafka.delete_topic(topic)
+def make_anew(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.delete_topic(topic)
     try:
-        kafka.create_topic(topic)
+        any_kafka.create_topic(topic)
     except KafkaException as error:
         # The client under test has asked for the topic in between, and so has made it anew itself.
         if error.args[0].code() != ConfluentError.TOPIC_ALREADY_EXISTS:
             raise
 
 
-def test_made_anew_under_a_producer(kafka: KafkaCluster, topic: str) -> None:
+def test_made_anew_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
     """The new topic has another id: what is sent to the old one's is refused, and sent again to the new one."""
-    kafka.create_topic(topic)
-    p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, **QUICK)
+    any_kafka.create_topic(topic)
+    p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, linger_ms=0, **QUICK)
     with p:
         for number in range(20):
             p.send(topic, b"old %d" % number).get(20)
-        make_anew(kafka, topic)
+        make_anew(any_kafka, topic)
         futures = [p.send(topic, b"new %d" % number, partition=0) for number in range(50)]
         assert [future.get(20).offset for future in futures] == list(range(50))
-    log = read_back(kafka.bootstrap_servers, topic)[0]
+    log = read_back(any_kafka.bootstrap_servers, topic)[0]
     assert [record.value for record in log] == [b"new %d" % number for number in range(50)]
 
 
-def test_deleted_for_good_under_a_producer(kafka: KafkaCluster, topic: str) -> None:
+def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
     """Records fail by their delivery timeout with a reason that names the topic; other topics are not held up."""
-    other = kafka.create_topic(f"{topic}-other")
-    kafka.create_topic(topic)
+    other = any_kafka.create_topic(f"{topic}-other")
+    any_kafka.create_topic(topic)
     # Clients that look at a deleted topic would create it again, were it not for this partition.
     p: KafkaProducer[bytes, bytes] = KafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers,
+        bootstrap_servers=any_kafka.bootstrap_servers,
         delivery_timeout_ms=2000,
         request_timeout_ms=1000,
         linger_ms=0,
         **QUICK,
     )
-    add_partitions(kafka, topic, 3)
+    add_partitions(any_kafka, topic, 3)
     with p:
         p.send(topic, b"x", partition=2).get(20)
-        kafka.delete_topic(topic)
+        any_kafka.delete_topic(topic)
         future = p.send(topic, b"x", partition=2)
         assert p.send(other, b"y").get(5).offset == 0
         with pytest.raises(KafkaError, match=topic):
@@ -75,14 +75,14 @@ def test_deleted_for_good_under_a_producer(kafka: KafkaCluster, topic: str) -> N
         assert p.send(other, b"y").get(5).offset == 1
 
 
-def test_made_anew_under_a_consumer(kafka: KafkaCluster, topic: str) -> None:
+def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
     """Positions in the old topic mean nothing in the new one: the reset policy decides."""
-    kafka.create_topic(topic)
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
-        bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=100, **QUICK
+        bootstrap_servers=any_kafka.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=100, **QUICK
     )
-    p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, **QUICK)
+    p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, **QUICK)
     with c, p:
         for number in range(20):
             p.send(topic, b"old %d" % number)
@@ -95,7 +95,7 @@ def test_made_anew_under_a_consumer(kafka: KafkaCluster, topic: str) -> None:
             return len(values) >= count
 
         eventually(lambda: read(20), 20.0, "the old records", every_s=0)
-        make_anew(kafka, topic)
+        make_anew(any_kafka, topic)
         for number in range(5):
             p.send(topic, b"new %d" % number, partition=0).get(20)
         eventually(lambda: read(25), 20.0, "the new records", every_s=0)
@@ -103,16 +103,16 @@ def test_made_anew_under_a_consumer(kafka: KafkaCluster, topic: str) -> None:
         assert c.position(tp) == 5
 
 
-def test_partitions_are_added_under_load(kafka: KafkaCluster, topic: str, group_id: str) -> None:
+def test_partitions_are_added_under_load(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     """The group takes them over with the next look at the metadata, the producer uses them."""
-    kafka.create_topic(topic)
-    servers = kafka.bootstrap_servers
+    any_kafka.create_topic(topic)
+    servers = any_kafka.bootstrap_servers
     quick: dict[str, Any] = {"metadata_max_age_ms": 300}
     with ConsumerWorkload(servers, topic, group_id=group_id, **quick) as reader:
         with ProducerWorkload(servers, topic, **quick) as load:
             load.await_acknowledged(100)
             reader.await_more(50)
-            add_partitions(kafka, topic, 4)
+            add_partitions(any_kafka, topic, 4)
             p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers)
             with p:
                 for partition in range(1, 4):
@@ -126,11 +126,11 @@ def test_partitions_are_added_under_load(kafka: KafkaCluster, topic: str, group_
         reader.await_reached(read_back(servers, topic, 4))
 
 
-def test_a_topic_that_nobody_creates(topic: str) -> None:
+def test_a_topic_that_nobody_creates(start_kafka: StartKafka, topic: str) -> None:
     """On brokers that do not create topics the error names the topic, the time and the broker's reason."""
-    with KafkaCluster(brokers=1, properties={"auto.create.topics.enable": "false"}) as kafka:
+    with start_kafka({"auto.create.topics.enable": "false"}) as any_kafka:
         p: KafkaProducer[bytes, bytes] = KafkaProducer(
-            bootstrap_servers=kafka.bootstrap_servers, max_block_ms=700, retry_backoff_max_ms=150
+            bootstrap_servers=any_kafka.bootstrap_servers, max_block_ms=700, retry_backoff_max_ms=150
         )
         with p:
             start = time.monotonic()
@@ -139,10 +139,10 @@ def test_a_topic_that_nobody_creates(topic: str) -> None:
             assert time.monotonic() - start < 2.0
             for part in (repr(topic), "0.7 s", "does not know this topic"):
                 assert part in str(failed.value)
-            kafka.create_topic(topic)
+            any_kafka.create_topic(topic)
             assert p.send(topic, b"x").get(10).offset == 0
         c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
-            bootstrap_servers=kafka.bootstrap_servers, group_id="group", auto_offset_reset="earliest", **QUICK
+            bootstrap_servers=any_kafka.bootstrap_servers, group_id="group", auto_offset_reset="earliest", **QUICK
         )
         with c:  # subscribes to what is there later
             late = f"{topic}-late"
@@ -154,8 +154,8 @@ def test_a_topic_that_nobody_creates(topic: str) -> None:
                 return set(read) == set(topics)
 
             eventually(lambda: reads(topic), 20.0, "the topic that exists", every_s=0)
-            kafka.create_topic(late)
-            other: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+            any_kafka.create_topic(late)
+            other: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers)
             with other:
                 other.send(late, b"y").get(20)
             eventually(lambda: reads(topic, late), 20.0, "the topic that came late", every_s=0)

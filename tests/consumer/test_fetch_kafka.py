@@ -20,13 +20,14 @@ from pykclient.errors import (
 )
 from pykclient.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka, StartKafka
 from tests.support.wait import eventually
 
 Consume = Callable[..., KafkaConsumer[Any, Any]]
 
 
 @pytest.fixture
-def consume(kafka: KafkaCluster, request: pytest.FixtureRequest) -> Consume:
+def consume(request: pytest.FixtureRequest) -> Consume:
     """Makes consumers without a group, assigned by hand, that are closed after the test."""
 
     def make(
@@ -35,7 +36,7 @@ def consume(kafka: KafkaCluster, request: pytest.FixtureRequest) -> Consume:
         # close() waits for the fetch that is under way, so that is short.
         settings = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **config}
         consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
-            bootstrap_servers=bootstrap_servers or kafka.bootstrap_servers, **settings
+            bootstrap_servers=bootstrap_servers or request.getfixturevalue("any_kafka").bootstrap_servers, **settings
         )
         request.addfinalizer(consumer.close)
         consumer.assign(partitions)
@@ -74,10 +75,10 @@ def nothing_more(consumer: KafkaConsumer[Any, Any]) -> bool:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_all_codecs(kafka: KafkaCluster, topic: str, consume: Consume, codec: str) -> None:
-    kafka.create_topic(topic)
+def test_all_codecs(any_kafka: AnyKafka, topic: str, consume: Consume, codec: str) -> None:
+    any_kafka.create_topic(topic)
     values = [b"value %d" % index for index in range(3000)]
-    produce(kafka.bootstrap_servers, topic, values, compression_type=codec, linger_ms=50)
+    produce(any_kafka.bootstrap_servers, topic, values, compression_type=codec, linger_ms=50)
     consumer = consume(TopicPartition(topic, 0))
     records = take(consumer, 3000)
     assert [record.value for record in records] == values
@@ -87,21 +88,21 @@ def test_all_codecs(kafka: KafkaCluster, topic: str, consume: Consume, codec: st
     assert consumer.position(TopicPartition(topic, 0)) == 3000
 
 
-def test_batch_larger_than_all_limits_comes_whole(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_batch_larger_than_all_limits_comes_whole(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     values = [bytes([index]) * 200_000 for index in range(3)]
-    produce(kafka.bootstrap_servers, topic, values)
+    produce(any_kafka.bootstrap_servers, topic, values)
     consumer = consume(TopicPartition(topic, 0), max_partition_fetch_bytes=1000, fetch_max_bytes=1000)
     assert [record.value for record in take(consumer, 3)] == values
 
 
-def test_many_partitions_in_one_session(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic, partitions=50)
+def test_many_partitions_in_one_session(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic, partitions=50)
     partitions = [TopicPartition(topic, index) for index in range(50)]
     consumer = consume(*partitions)
     for round_ in range(3):
         for partition in (0, 7, 49):
-            produce(kafka.bootstrap_servers, topic, [b"%d" % round_], partition)
+            produce(any_kafka.bootstrap_servers, topic, [b"%d" % round_], partition)
         records = take(consumer, 3)
         assert {(record.partition, record.value) for record in records} == {(p, b"%d" % round_) for p in (0, 7, 49)}
         consumer.pause(partitions[1])
@@ -111,11 +112,11 @@ def test_many_partitions_in_one_session(kafka: KafkaCluster, topic: str, consume
     assert nothing_more(consumer)
 
 
-def test_paused_partitions_wait(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_paused_partitions_wait(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     tp0, tp1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     for partition in (0, 1):
-        produce(kafka.bootstrap_servers, topic, [b"%d" % partition] * 5, partition)
+        produce(any_kafka.bootstrap_servers, topic, [b"%d" % partition] * 5, partition)
     consumer = consume(tp0, tp1)
     consumer.pause(tp0)
     assert {record.partition for record in take(consumer, 5)} == {1}
@@ -124,10 +125,10 @@ def test_paused_partitions_wait(kafka: KafkaCluster, topic: str, consume: Consum
     assert {record.partition for record in take(consumer, 5)} == {0}
 
 
-def test_undecodable_record(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_undecodable_record(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
-    produce(kafka.bootstrap_servers, topic, [b"1", b"2", b"three", b"4"])
+    produce(any_kafka.bootstrap_servers, topic, [b"1", b"2", b"three", b"4"])
     consumer = consume(tp, value_deserializer=int)
     assert [record.value for record in take(consumer, 2)] == [1, 2]
     with pytest.raises(RecordDeserializationError) as caught:
@@ -138,9 +139,9 @@ def test_undecodable_record(kafka: KafkaCluster, topic: str, consume: Consume) -
     assert [record.value for record in take(consumer, 1)] == [4]
 
 
-def test_metrics(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
-    produce(kafka.bootstrap_servers, topic, [b"x" * 100] * 1000)
+def test_metrics(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka.bootstrap_servers, topic, [b"x" * 100] * 1000)
     consumer = consume(TopicPartition(topic, 0))
     take(consumer, 1000)
     metrics = consumer.metrics()
@@ -159,9 +160,9 @@ class Doubles:
         return {tp: [record for record in list_ for _ in range(2)] for tp, list_ in records.items()}
 
 
-def test_interceptor(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
-    produce(kafka.bootstrap_servers, topic, [b"a"])
+def test_interceptor(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka.bootstrap_servers, topic, [b"a"])
     consumer = consume(TopicPartition(topic, 0), interceptor_classes=[Doubles()])
     assert [record.value for record in take(consumer, 2)] == [b"a", b"a"]
 
@@ -169,21 +170,21 @@ def test_interceptor(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
 # --- where to begin ---------------------------------------------------------------------------------------------------
 
 
-def test_earliest_and_latest(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_earliest_and_latest(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
-    produce(kafka.bootstrap_servers, topic, [b"old"])
+    produce(any_kafka.bootstrap_servers, topic, [b"old"])
     late = consume(tp, auto_offset_reset="latest")
     assert late.position(tp) == 1
-    produce(kafka.bootstrap_servers, topic, [b"new"])
+    produce(any_kafka.bootstrap_servers, topic, [b"new"])
     assert [record.value for record in take(late, 1)] == [b"new"]
     assert [record.value for record in take(consume(tp), 2)] == [b"old", b"new"]
 
 
-def test_none(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_none(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
-    produce(kafka.bootstrap_servers, topic, [b"a"])
+    produce(any_kafka.bootstrap_servers, topic, [b"a"])
     consumer = consume(tp, auto_offset_reset="none")
     with pytest.raises(NoOffsetForPartitionError) as caught:
         consumer.poll(timeout_ms=5000)
@@ -196,30 +197,30 @@ def test_none(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
     assert [record.value for record in take(consumer, 1)] == [b"a"]
 
 
-def test_by_duration(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     tp, all_old = TopicPartition(topic, 0), TopicPartition(topic, 1)
     probe = consume(tp)
     now_ms = probe._components.clock.wall_ms()
     hour = 3_600_000
     ages = [5 * hour, 3 * hour, hour // 2, 0]
     values = [b"%d" % age for age in ages]
-    produce(kafka.bootstrap_servers, topic, values, timestamps=[now_ms - age for age in ages])
-    produce(kafka.bootstrap_servers, topic, values[:2], 1, timestamps=[now_ms - age for age in ages[:2]])
+    produce(any_kafka.bootstrap_servers, topic, values, timestamps=[now_ms - age for age in ages])
+    produce(any_kafka.bootstrap_servers, topic, values[:2], 1, timestamps=[now_ms - age for age in ages[:2]])
     consumer = consume(tp, all_old, auto_offset_reset="by_duration:PT2H")
     assert [record.value for record in take(consumer, 2)] == values[2:]
     assert consumer.position(all_old) == 2  # nothing is that young, so it is read from its end
-    produce(kafka.bootstrap_servers, topic, [b"new"], 1)
+    produce(any_kafka.bootstrap_servers, topic, [b"new"], 1)
     assert [record.value for record in take(consumer, 1)] == [b"new"]
 
 
-def test_out_of_range_after_records_were_deleted(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_out_of_range_after_records_were_deleted(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
-    produce(kafka.bootstrap_servers, topic, [b"%d" % index for index in range(10)])
+    produce(any_kafka.bootstrap_servers, topic, [b"%d" % index for index in range(10)])
     consumer = consume(tp, max_poll_records=1)
     assert [record.offset for record in take(consumer, 1)] == [0]
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": any_kafka.bootstrap_servers})
     for future in admin.delete_records([TheirPartition(topic, 0, 6)]).values():
         future.result(30)
     consumer.seek(tp, 2)
@@ -227,17 +228,17 @@ def test_out_of_range_after_records_were_deleted(kafka: KafkaCluster, topic: str
     assert consumer.beginning_offsets([tp]) == {tp: 6}
 
 
-def test_questions_about_offsets(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_questions_about_offsets(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     tp, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    produce(kafka.bootstrap_servers, topic, [b"a", b"b", b"c"], timestamps=[1000, 2000, 3000])
+    produce(any_kafka.bootstrap_servers, topic, [b"a", b"b", b"c"], timestamps=[1000, 2000, 3000])
     consumer = consume(tp)
     assert consumer.beginning_offsets([tp, empty]) == {tp: 0, empty: 0}
     assert consumer.end_offsets([tp, empty]) == {tp: 3, empty: 0}
     found = consumer.offsets_for_times({tp: 1500, empty: 1500})
     assert found == {tp: OffsetAndTimestamp(1, 2000, 0), empty: None}
     assert consumer.offsets_for_times({tp: 3001}) == {tp: None}
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": any_kafka.bootstrap_servers})
     theirs = admin.list_offsets({TheirPartition(topic, 0): OffsetSpec.for_timestamp(1500)})
     assert [future.result(30).offset for future in theirs.values()] == [1]
     assert consumer.partitions_for_topic(topic) == {0, 1}
@@ -271,14 +272,15 @@ def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> No
     producer.produce(topic, b"open")
     producer.flush(30)
 
-    committed = consume(tp, isolation_level="read_committed", max_poll_records=7)
+    servers = kafka.bootstrap_servers
+    committed = consume(tp, bootstrap_servers=servers, isolation_level="read_committed", max_poll_records=7)
     assert [record.value for record in take(committed, len(expected))] == expected
     assert nothing_more(committed)
     assert committed.position(tp) == 72  # 12 transactions of five records and a marker, aborted ones included
     assert committed.end_offsets([tp]) == {tp: 72}
     assert committed.current_lag(tp) == 0
 
-    uncommitted = consume(tp, isolation_level="read_uncommitted")
+    uncommitted = consume(tp, bootstrap_servers=servers, isolation_level="read_uncommitted")
     assert len(take(uncommitted, 61)) == 61
     assert uncommitted.end_offsets([tp]) == {tp: 73}
 
@@ -290,19 +292,19 @@ def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> No
 
 
 @pytest.mark.slow
-def test_connection_cut_at_every_byte_of_an_answer(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_connection_cut_at_every_byte_of_an_answer(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
-    with kafka.proxies() as proxies:
+    with any_kafka.proxies() as proxies:
         consumer = consume(
             tp,
-            bootstrap_servers=kafka.proxied_bootstrap_servers,
+            bootstrap_servers=any_kafka.proxied_bootstrap_servers,
             reconnect_backoff_ms=5,
             reconnect_backoff_max_ms=20,
             retry_backoff_ms=5,
             fetch_max_wait_ms=100,
         )
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+        producer = Producer({"bootstrap.servers": any_kafka.bootstrap_servers, "linger.ms": 0})
         proxy = proxies[1]
         for byte in range(140):  # the answer with one record has about 150
             consumer.poll(0)
@@ -315,26 +317,26 @@ def test_connection_cut_at_every_byte_of_an_answer(kafka: KafkaCluster, topic: s
         consumer.close()
 
 
-def test_broker_that_does_not_answer(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+def test_broker_that_does_not_answer(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
-    produce(kafka_cluster.bootstrap_servers, topic, [b"a"] * 10, acks="all")
+    produce(any_cluster.bootstrap_servers, topic, [b"a"] * 10, acks="all")
     consumer = consume(
-        tp, bootstrap_servers=kafka_cluster.bootstrap_servers, request_timeout_ms=1500, fetch_max_wait_ms=100
+        tp, bootstrap_servers=any_cluster.bootstrap_servers, request_timeout_ms=1500, fetch_max_wait_ms=100
     )
     assert len(take(consumer, 10)) == 10
-    kafka_cluster.brokers[1].pause()
+    any_cluster.brokers[1].pause()
     try:
-        produce(kafka_cluster.bootstrap_servers, topic, [b"b"] * 10, acks="all")  # once there is another leader
+        produce(any_cluster.bootstrap_servers, topic, [b"b"] * 10, acks="all")  # once there is another leader
         assert [record.offset for record in take(consumer, 10, 60)] == list(range(10, 20))
     finally:
-        kafka_cluster.brokers[1].resume()
+        any_cluster.brokers[1].resume()
 
 
 @pytest.mark.slow
-def test_compacted_topic(topic: str, consume: Consume) -> None:
+def test_compacted_topic(start_kafka: StartKafka, topic: str, consume: Consume) -> None:
     """Gaps within batches, batches that are empty, and an end that was compacted away."""
-    with KafkaCluster(1, {"log.cleaner.backoff.ms": 100}) as cluster:
+    with start_kafka({"log.cleaner.backoff.ms": 100}) as cluster:
         servers = cluster.bootstrap_servers
         cluster.create_topic(
             topic,
@@ -394,66 +396,66 @@ def test_compacted_topic(topic: str, consume: Consume) -> None:
 # --- three brokers ----------------------------------------------------------------------------------------------------
 
 
-def test_closest_replica(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+def test_closest_replica(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
-    produce(kafka_cluster.bootstrap_servers, topic, [b"a"])
-    consumer = consume(tp, bootstrap_servers=kafka_cluster.bootstrap_servers, client_rack="rack-3")
+    produce(any_cluster.bootstrap_servers, topic, [b"a"])
+    consumer = consume(tp, bootstrap_servers=any_cluster.bootstrap_servers, client_rack="rack-3")
     assert [record.value for record in take(consumer, 1)] == [b"a"]
     assert consumer.metrics()[f"consumer-fetch-manager-metrics.{topic}.0"]["preferred-read-replica"] == 3
     # The replica goes away: the leader takes over, and nothing is lost or repeated.
-    kafka_cluster.brokers[3].kill()
+    any_cluster.brokers[3].kill()
     values = [b"%d" % index for index in range(20)]
-    produce(kafka_cluster.bootstrap_servers, topic, values)
+    produce(any_cluster.bootstrap_servers, topic, values)
     assert [record.value for record in take(consumer, 20, 60)] == values
 
 
-def test_leader_moves(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+def test_leader_moves(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
-    consumer = consume(tp, bootstrap_servers=kafka_cluster.bootstrap_servers)
+    consumer = consume(tp, bootstrap_servers=any_cluster.bootstrap_servers)
     seen: list[int] = []
     for number, leader in enumerate((2, 3, 1, 2)):
-        produce(kafka_cluster.bootstrap_servers, topic, [b"%d" % number] * 10)
-        kafka_cluster.move_leader(topic, 0, leader)
-        produce(kafka_cluster.bootstrap_servers, topic, [b"%d" % number] * 10)
+        produce(any_cluster.bootstrap_servers, topic, [b"%d" % number] * 10)
+        any_cluster.move_leader(topic, 0, leader)
+        produce(any_cluster.bootstrap_servers, topic, [b"%d" % number] * 10)
         seen += [record.offset for record in take(consumer, 20, 60)]
     assert seen == list(range(80))
 
 
-def test_leader_dies(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka_cluster.create_topic(topic, assignment=[[1, 2, 3]])
+def test_leader_dies(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+    any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
-    consumer = consume(tp, bootstrap_servers=kafka_cluster.bootstrap_servers, max_poll_records=10)
-    produce(kafka_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
+    consumer = consume(tp, bootstrap_servers=any_cluster.bootstrap_servers, max_poll_records=10)
+    produce(any_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
     seen = [record.offset for record in take(consumer, 20)]
-    kafka_cluster.brokers[1].kill()
-    produce(kafka_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
+    any_cluster.brokers[1].kill()
+    produce(any_cluster.bootstrap_servers, topic, [b"x"] * 50, acks="all")
     seen += [record.offset for record in take(consumer, 100 - len(seen), 60)]
     assert seen == list(range(100))
 
 
 @pytest.mark.slow
-def test_log_truncation(kafka_cluster: KafkaCluster, topic: str, consume: Consume) -> None:
+def test_log_truncation(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
     """A replica that had missed records becomes leader: those that were read are no more (KIP-320)."""
-    kafka_cluster.create_topic(
+    any_cluster.create_topic(
         topic,
         assignment=[[1, 2]],
         config={"unclean.leader.election.enable": "true", "min.insync.replicas": 1},
     )
     tp = TopicPartition(topic, 0)
-    servers = kafka_cluster.bootstrap_servers
+    servers = any_cluster.bootstrap_servers
     produce(servers, topic, [b"kept"] * 10, acks="all")
     told = consume(tp, bootstrap_servers=servers, auto_offset_reset="none")
     told.seek_to_beginning(tp)
     follows = consume(tp, bootstrap_servers=servers, auto_offset_reset="latest")
     follows.seek_to_beginning(tp)
-    kafka_cluster.brokers[2].kill()
+    any_cluster.brokers[2].kill()
     produce(servers, topic, [b"lost"] * 10, acks=1)
     assert len(take(told, 20, 60)) == len(take(follows, 20, 60)) == 20
-    kafka_cluster.brokers[1].kill()
-    kafka_cluster.brokers[2].start()
-    kafka_cluster.await_leader(topic, 0, other_than=1, timeout_s=60)
+    any_cluster.brokers[1].kill()
+    any_cluster.brokers[2].start()
+    any_cluster.await_leader(topic, 0, other_than=1, timeout_s=60)
     produce(servers, topic, [b"new"], acks=1)
     with pytest.raises(LogTruncationError) as caught:
         take(told, 1, 60)
@@ -462,15 +464,15 @@ def test_log_truncation(kafka_cluster: KafkaCluster, topic: str, consume: Consum
     assert (record.offset, record.value) == (10, b"new")
 
 
-def test_topic_made_anew(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
-    kafka.create_topic(topic)
+def test_topic_made_anew(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+    any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
-    produce(kafka.bootstrap_servers, topic, [b"old %d" % index for index in range(10)])
+    produce(any_kafka.bootstrap_servers, topic, [b"old %d" % index for index in range(10)])
     consumer = consume(tp, metadata_max_age_ms=500)
     take(consumer, 10)
-    kafka.delete_topic(topic)
-    kafka.create_topic(topic)
-    produce(kafka.bootstrap_servers, topic, [b"new"])
+    any_kafka.delete_topic(topic)
+    any_kafka.create_topic(topic)
+    produce(any_kafka.bootstrap_servers, topic, [b"new"])
     values: list[Any] = []
 
     def new_one_is_there() -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import examples
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 
 FOLDER = Path(examples.__file__).parent
 TESTED_ELSEWHERE = {"flights"}
@@ -58,9 +58,9 @@ EXPECTED = {
 }
 
 
-def run(name: str, kafka: KafkaCluster, topic: str) -> list[str]:
+def run(name: str, any_kafka: AnyKafka, topic: str) -> list[str]:
     command = [sys.executable, "-W", "error", "-m", f"examples.{name}"]
-    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic]
+    command += ["--bootstrap-servers", any_kafka.bootstrap_servers, "--topic", topic]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     ended = subprocess.run(
         command, cwd=FOLDER.parent, env=environment, capture_output=True, text=True, timeout=90, check=False
@@ -71,21 +71,21 @@ def run(name: str, kafka: KafkaCluster, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example(name: str, kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, PARTITIONS)
-    lines = run(name, kafka, topic)
+def test_an_example(name: str, any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, PARTITIONS)
+    lines = run(name, any_kafka, topic)
     for pattern in EXPECTED[name]:
         assert any(re.fullmatch(pattern, line) for line in lines), (pattern, lines)
     assert len(lines) == len(EXPECTED[name]), lines
 
 
-def test_the_quickstart(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, PARTITIONS)
-    run("quickstart_producer", kafka, topic)
-    lines = run("quickstart_consumer", kafka, topic)
+def test_the_quickstart(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, PARTITIONS)
+    run("quickstart_producer", any_kafka, topic)
+    lines = run("quickstart_consumer", any_kafka, topic)
     assert [line.split()[1] for line in lines] == [str(offset) for offset in range(100)]
     assert lines[-1].endswith("b'N14228' b'the last one'")
-    assert run("quickstart_consumer", kafka, topic) == []  # the group goes on behind what it has read
+    assert run("quickstart_consumer", any_kafka, topic) == []  # the group goes on behind what it has read
 
 
 def test_every_example_is_tested() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from examples import flights as demo
 from examples.flights import DemoError, Flight, Tally
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 
 COLUMNS = "year,carrier,tailnum,dep_delay,time_hour"
 
@@ -74,8 +74,8 @@ def test_a_file_that_is_missing_ends_in_an_error(capsys: pytest.CaptureFixture[s
     assert "no-such-file.csv" in capsys.readouterr().out
 
 
-def test_the_whole_demo(kafka: KafkaCluster, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)])
+def test_the_whole_demo(any_kafka: AnyKafka, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = demo.main(["--bootstrap-servers", any_kafka.bootstrap_servers, "--file", str(file)])
     shown = capsys.readouterr().out
     assert code == 0, shown
     assert "3 airlines: equal to a direct computation" in shown
@@ -83,7 +83,7 @@ def test_the_whole_demo(kafka: KafkaCluster, file: Path, capsys: pytest.CaptureF
 
 
 def test_the_whole_demo_fails_where_the_topic_is_wrong(
-    kafka: KafkaCluster, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    any_kafka: AnyKafka, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = demo.write
 
@@ -91,12 +91,12 @@ def test_the_whole_demo_fails_where_the_topic_is_wrong(
         honest(producer, topic, list(reversed(flights)), bar, group)
 
     monkeypatch.setattr(demo, "write", write)
-    assert demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)]) == 1
+    assert demo.main(["--bootstrap-servers", any_kafka.bootstrap_servers, "--file", str(file)]) == 1
     assert "out of order" in capsys.readouterr().out
 
 
 def test_the_whole_demo_fails_where_a_reader_dies(
-    kafka: KafkaCluster, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    any_kafka: AnyKafka, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = demo.write
 
@@ -105,5 +105,5 @@ def test_the_whole_demo_fails_where_a_reader_dies(
         honest(producer, topic, flights, bar, group)
 
     monkeypatch.setattr(demo, "write", write)
-    assert demo.main(["--bootstrap-servers", kafka.bootstrap_servers, "--file", str(file)]) == 1
+    assert demo.main(["--bootstrap-servers", any_kafka.bootstrap_servers, "--file", str(file)]) == 1
     assert "reader 1 ended with code -9" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -26,12 +26,12 @@ def load(name: str, package: str) -> Callable[[str, str, str], list[Any]]:
 
 @pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # kafka-python, of plain functions
 @pytest.mark.parametrize("name", ["produce", "consume", "faults"])
-def test_only_the_import_changes(kafka: KafkaCluster, topic: str, group_id: str, name: str) -> None:
+def test_only_the_import_changes(any_kafka: AnyKafka, topic: str, group_id: str, name: str) -> None:
     seen = {}
     for package in ("kafka", "pykclient"):
-        kafka.create_topic(topic, 2, config={"max.message.bytes": 10_000} if name == "faults" else {})
-        seen[package] = load(name, package)(kafka.bootstrap_servers, topic, f"{group_id}-{package}")
-        kafka.delete_topic(topic)  # the second run finds it as the first did
+        any_kafka.create_topic(topic, 2, config={"max.message.bytes": 10_000} if name == "faults" else {})
+        seen[package] = load(name, package)(any_kafka.bootstrap_servers, topic, f"{group_id}-{package}")
+        any_kafka.delete_topic(topic)  # the second run finds it as the first did
     theirs, ours = ([plain(value, f"{group_id}-{package}") for value in seen[package]] for package in seen)
     assert ours == theirs
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 
 from pykclient import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from tests.interop.clients import JAVA_CLIENT
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.java import run_java
 from tests.support.wait import eventually
 
@@ -18,34 +18,34 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def topic(kafka: KafkaCluster, topic: str) -> str:
-    return kafka.create_topic(topic, PARTITIONS)
+def topic(any_kafka: AnyKafka, topic: str) -> str:
+    return any_kafka.create_topic(topic, PARTITIONS)
 
 
-def write(kafka: KafkaCluster, topic: str, *values: bytes) -> None:
+def write(any_kafka: AnyKafka, topic: str, *values: bytes) -> None:
     """Each value to each partition."""
-    with KafkaProducer[bytes, bytes](bootstrap_servers=kafka.bootstrap_servers) as producer:
+    with KafkaProducer[bytes, bytes](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         for value in values:
             for partition in range(PARTITIONS):
                 producer.send(topic, value, partition=partition)
 
 
-def our_member(kafka: KafkaCluster, topic: str, group_id: str, **settings: Any) -> KafkaConsumer[bytes, bytes]:
+def our_member(any_kafka: AnyKafka, topic: str, group_id: str, **settings: Any) -> KafkaConsumer[bytes, bytes]:
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 100, **settings}
     return KafkaConsumer(
         topic,
-        bootstrap_servers=kafka.bootstrap_servers,
+        bootstrap_servers=any_kafka.bootstrap_servers,
         group_id=group_id,
         partition_assignment_strategy="range",
         **settings,
     )
 
 
-def test_shared_with_confluent(kafka: KafkaCluster, topic: str, group_id: str) -> None:
-    write(kafka, topic, b"1")
+def test_shared_with_confluent(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+    write(any_kafka, topic, b"1")
     theirs = ConfluentConsumer(
         {
-            "bootstrap.servers": kafka.bootstrap_servers,
+            "bootstrap.servers": any_kafka.bootstrap_servers,
             "group.id": group_id,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -57,7 +57,7 @@ def test_shared_with_confluent(kafka: KafkaCluster, topic: str, group_id: str) -
     seen: dict[str, list[tuple[int, bytes]]] = {"ours": [], "theirs": []}
     try:
         theirs.subscribe([topic])
-        with our_member(kafka, topic, group_id) as ours:
+        with our_member(any_kafka, topic, group_id) as ours:
 
             def both() -> None:
                 for records in ours.poll(20).values():
@@ -77,7 +77,7 @@ def test_shared_with_confluent(kafka: KafkaCluster, topic: str, group_id: str) -
             their_partitions = {tp.partition for tp in theirs.assignment()}
             assert our_partitions | their_partitions == set(range(PARTITIONS))
             assert {frozenset(our_partitions), frozenset(their_partitions)} == {frozenset({0, 1}), frozenset({2, 3})}
-            write(kafka, topic, b"2")
+            write(any_kafka, topic, b"2")
 
             def arrived() -> bool:
                 both()
@@ -91,23 +91,23 @@ def test_shared_with_confluent(kafka: KafkaCluster, topic: str, group_id: str) -
             theirs.commit(asynchronous=False)
     finally:
         theirs.close()
-    write(kafka, topic, b"3")
-    with our_member(kafka, topic, group_id, consumer_timeout_ms=20_000) as successor:
+    write(any_kafka, topic, b"3")
+    with our_member(any_kafka, topic, group_id, consumer_timeout_ms=20_000) as successor:
         assert [next(successor).value for _ in range(PARTITIONS)] == [b"3"] * PARTITIONS
 
 
-def test_shared_with_java(kafka: KafkaCluster, topic: str, group_id: str) -> None:
-    write(kafka, topic, b"1")
+def test_shared_with_java(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+    write(any_kafka, topic, b"1")
     output: list[bytes] = []
-    arguments = ("group", kafka.bootstrap_servers, group_id, topic, b"last".hex())
-    with our_member(kafka, topic, group_id) as ours:
+    arguments = ("group", any_kafka.bootstrap_servers, group_id, topic, b"last".hex())
+    with our_member(any_kafka, topic, group_id) as ours:
         eventually(lambda: ours.poll(50) or len(ours.assignment()) == PARTITIONS, 20.0, "all partitions")
         java = threading.Thread(target=lambda: output.append(run_java(JAVA_CLIENT, *arguments)))
         java.start()
         try:
             eventually(lambda: (ours.poll(50), len(ours.assignment()) == 2)[1], 40.0, "half of the partitions")
             half = {tp.partition for tp in ours.assignment()}
-            write(kafka, topic, b"last")
+            write(any_kafka, topic, b"last")
             mine: set[int] = set()
 
             def arrived() -> bool:
@@ -127,16 +127,16 @@ def test_shared_with_java(kafka: KafkaCluster, topic: str, group_id: str) -> Non
     assert theirs | half == set(range(PARTITIONS))
 
 
-def test_kafka_python_reads_our_offsets_and_we_theirs(kafka: KafkaCluster, topic: str, group_id: str) -> None:
+def test_kafka_python_reads_our_offsets_and_we_theirs(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     import kafka as kafka_python
 
-    write(kafka, topic, b"1", b"2", b"3")
-    with our_member(kafka, topic, group_id, consumer_timeout_ms=20_000) as ours:
+    write(any_kafka, topic, b"1", b"2", b"3")
+    with our_member(any_kafka, topic, group_id, consumer_timeout_ms=20_000) as ours:
         next(ours)
         tps = sorted(ours.assignment())
         ours.commit({tps[0]: OffsetAndMetadata(2, "a note, ünïcode 注"), tps[1]: 1})
     theirs = kafka_python.KafkaConsumer(
-        bootstrap_servers=kafka.bootstrap_servers, group_id=group_id, enable_auto_commit=False
+        bootstrap_servers=any_kafka.bootstrap_servers, group_id=group_id, enable_auto_commit=False
     )
     try:
         note = theirs.committed(kafka_python.TopicPartition(topic, 0), metadata=True)
@@ -147,6 +147,6 @@ def test_kafka_python_reads_our_offsets_and_we_theirs(kafka: KafkaCluster, topic
         theirs.commit({kafka_python.TopicPartition(topic, 3): kafka_python.OffsetAndMetadata(3, "theirs", -1)})
     finally:
         theirs.close()
-    with our_member(kafka, topic, group_id) as ours:
+    with our_member(any_kafka, topic, group_id) as ours:
         assert ours.committed(TopicPartition(topic, 3), metadata=True) == OffsetAndMetadata(3, "theirs")
         assert ours.committed(TopicPartition(topic, 0)) == 2

@@ -16,7 +16,7 @@ from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError, IllegalStateError, InvalidTopicError, SerializationError
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 
 PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
 
@@ -47,9 +47,9 @@ class Both:
 
 
 @pytest.fixture
-def both(kafka: KafkaCluster, topic: str) -> Iterator[Both]:
-    kafka.create_topic(topic, 2)
-    clients = Both(kafka.bootstrap_servers, topic)
+def both(any_kafka: AnyKafka, topic: str) -> Iterator[Both]:
+    any_kafka.create_topic(topic, 2)
+    clients = Both(any_kafka.bootstrap_servers, topic)
     yield clients
     clients.close()
 

@@ -9,22 +9,22 @@ import pytest
 
 from pykclient import KafkaProducer
 from tests.interop.clients import Java, KafkaPython, Sample
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 
 KEYS = [b"", b"a", b"ab", b"abc", b"abcd", b"\xff\xfe\x80\x00", "ключ".encode(), bytes(64), bytes(65), b"x" * 1000]
 KEYS += [b"key-%d" % number for number in range(100)]
 PARTITIONS = 7
 
 
-def ours(kafka: KafkaCluster, topic: str, **settings: Any) -> list[int]:
-    with KafkaProducer[bytes, bytes](bootstrap_servers=kafka.bootstrap_servers, **settings) as producer:
+def ours(any_kafka: AnyKafka, topic: str, **settings: Any) -> list[int]:
+    with KafkaProducer[bytes, bytes](bootstrap_servers=any_kafka.bootstrap_servers, **settings) as producer:
         return [future.get(20).partition for future in [producer.send(topic, b"v", key) for key in KEYS]]
 
 
-def by_confluent(kafka: KafkaCluster, topic: str, partitioner: str) -> list[int]:
+def by_confluent(any_kafka: AnyKafka, topic: str, partitioner: str) -> list[int]:
     from confluent_kafka import Message, Producer
 
-    settings: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": partitioner}
+    settings: dict[str, Any] = {"bootstrap.servers": any_kafka.bootstrap_servers, "partitioner": partitioner}
     producer = Producer(settings | {"log_level": 2})
     chosen: dict[bytes | None, int | None] = {}
 
@@ -42,24 +42,24 @@ def written(topic_rows: Sequence[Any]) -> dict[bytes | None, int]:
     return {row.key: row.partition for row in topic_rows}
 
 
-def test_as_java_and_kafka_python(kafka: KafkaCluster, topic: str) -> None:
+def test_as_java_and_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
     """MurmurHash2, the default of all three."""
     samples = [Sample(key, b"v") for key in KEYS]
     found = {}
     for name, client in (("java", Java()), ("kafka-python", KafkaPython())):
-        theirs = kafka.create_topic(f"{topic}-{name}", PARTITIONS)
-        client.write(kafka.bootstrap_servers, {theirs: ("none", samples)})
-        rows = Java().read(kafka.bootstrap_servers, {theirs: len(KEYS)})[theirs]
+        theirs = any_kafka.create_topic(f"{topic}-{name}", PARTITIONS)
+        client.write(any_kafka.bootstrap_servers, {theirs: ("none", samples)})
+        rows = Java().read(any_kafka.bootstrap_servers, {theirs: len(KEYS)})[theirs]
         found[name] = [written(rows)[key] for key in KEYS]
-    kafka.create_topic(topic, PARTITIONS)
-    assert ours(kafka, topic) == found["java"] == found["kafka-python"]
+    any_kafka.create_topic(topic, PARTITIONS)
+    assert ours(any_kafka, topic) == found["java"] == found["kafka-python"]
 
 
 @pytest.mark.parametrize("name", ["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random"])
-def test_as_librdkafka(kafka: KafkaCluster, topic: str, name: str) -> None:
+def test_as_librdkafka(any_kafka: AnyKafka, topic: str, name: str) -> None:
     """``consistent_random`` (CRC32) is librdkafka's default, which a program that moves over may have to keep."""
-    kafka.create_topic(topic, PARTITIONS)
+    any_kafka.create_topic(topic, PARTITIONS)
     spreads = [index for index, key in enumerate(KEYS) if not key]  # some choose at random for an empty key
-    theirs, mine = by_confluent(kafka, topic, name), ours(kafka, topic, partitioner=name)
+    theirs, mine = by_confluent(any_kafka, topic, name), ours(any_kafka, topic, partitioner=name)
     fixed = [index for index in range(len(KEYS)) if index not in spreads]
     assert [mine[index] for index in fixed] == [theirs[index] for index in fixed]

@@ -13,6 +13,7 @@ from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.interop.clients import CREATE_TIME, LOG_APPEND_TIME, PEERS, Ours, Read, Sample
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.tools import console_consumer, console_producer, dump_log
+from tests.support.any_kafka import REAL, AnyKafka
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 AT = 1_700_000_000_000
@@ -41,22 +42,24 @@ ALL = [*ODD, *LARGE, *MANY]
 
 
 @pytest.fixture(scope="module")
-def ours_by_codec(kafka: KafkaCluster) -> Iterator[dict[str, str]]:
+def ours_by_codec(any_kafka: AnyKafka) -> Iterator[dict[str, str]]:
     """What we wrote: the topic of each codec, one partition each."""
     topics = {codec: f"ours-{codec}-{uuid.uuid4().hex[:8]}" for codec in CODECS}
     for topic in topics.values():
-        kafka.create_topic(topic)
-    Ours().write(kafka.bootstrap_servers, {topic: (codec, ALL) for codec, topic in topics.items()})
+        any_kafka.create_topic(topic)
+    Ours().write(any_kafka.bootstrap_servers, {topic: (codec, ALL) for codec, topic in topics.items()})
     yield topics
     for topic in topics.values():
-        kafka.delete_topic(topic)
+        any_kafka.delete_topic(topic)
 
 
 @pytest.fixture(scope="module")
-def appended(kafka: KafkaCluster) -> tuple[str, int]:
+def appended(any_kafka: AnyKafka) -> tuple[str, int]:
     """A topic whose timestamps are the broker's, and the time that it gave the one record that we wrote."""
-    topic = kafka.create_topic(f"appended-{uuid.uuid4().hex[:8]}", config={"message.timestamp.type": "LogAppendTime"})
-    with KafkaProducer[bytes, bytes](bootstrap_servers=kafka.bootstrap_servers, compression_type="lz4") as producer:
+    topic = any_kafka.create_topic(
+        f"appended-{uuid.uuid4().hex[:8]}", config={"message.timestamp.type": "LogAppendTime"}
+    )
+    with KafkaProducer[bytes, bytes](bootstrap_servers=any_kafka.bootstrap_servers, compression_type="lz4") as producer:
         metadata = producer.send(topic, b"value", timestamp_ms=AT).get(10)
     assert metadata.timestamp > AT
     return topic, metadata.timestamp
@@ -64,19 +67,19 @@ def appended(kafka: KafkaCluster) -> tuple[str, int]:
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_they_read_what_we_write(
-    kafka: KafkaCluster, ours_by_codec: dict[str, str], appended: tuple[str, int], peer: str
+    any_kafka: AnyKafka, ours_by_codec: dict[str, str], appended: tuple[str, int], peer: str
 ) -> None:
     counts = {topic: len(ALL) for topic in ours_by_codec.values()} | {appended[0]: 1}
-    found = PEERS[peer].read(kafka.bootstrap_servers, counts)
+    found = PEERS[peer].read(any_kafka.bootstrap_servers, counts)
     for codec, topic in ours_by_codec.items():
         assert_equal(found[topic], ALL, codec)
     assert_appended(found[appended[0]], appended[1])
 
 
-def test_we_read_the_time_of_the_broker(kafka: KafkaCluster, appended: tuple[str, int]) -> None:
+def test_we_read_the_time_of_the_broker(any_kafka: AnyKafka, appended: tuple[str, int]) -> None:
     """It replaces the producer's in the batch's header only, so readers have to take it from there."""
     topic, at = appended
-    assert_appended(Ours().read(kafka.bootstrap_servers, {topic: 1})[topic], at)
+    assert_appended(Ours().read(any_kafka.bootstrap_servers, {topic: 1})[topic], at)
 
 
 def assert_appended(rows: list[Read], at: int) -> None:
@@ -84,14 +87,14 @@ def assert_appended(rows: list[Read], at: int) -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_we_read_what_they_write(kafka: KafkaCluster, topic: str, peer: str) -> None:
+def test_we_read_what_they_write(any_kafka: AnyKafka, topic: str, peer: str) -> None:
     client = PEERS[peer]
     samples = [sample for sample in ALL if client.can_write(sample) and sample.timestamp_ms]
     topics = {f"{topic}-{codec}": codec for codec in CODECS}
     for name in topics:
-        kafka.create_topic(name)
-    client.write(kafka.bootstrap_servers, {name: (codec, samples) for name, codec in topics.items()})
-    found = Ours().read(kafka.bootstrap_servers, dict.fromkeys(topics, len(samples)))
+        any_kafka.create_topic(name)
+    client.write(any_kafka.bootstrap_servers, {name: (codec, samples) for name, codec in topics.items()})
+    found = Ours().read(any_kafka.bootstrap_servers, dict.fromkeys(topics, len(samples)))
     for name, codec in topics.items():
         assert_equal(found[name], samples, codec)
 
@@ -103,6 +106,7 @@ def assert_equal(found: list[Read], samples: list[Sample], codec: str) -> None:
         assert row.timestamp_type == CREATE_TIME
 
 
+@pytest.mark.parametrize("any_kafka", [REAL], indirect=True)
 def test_the_broker_stores_the_batches_as_we_made_them(kafka: KafkaCluster, ours_by_codec: dict[str, str]) -> None:
     """Kafka's own tool checks lengths and sums, and names the codec."""
     segments = {
@@ -116,21 +120,21 @@ def test_the_broker_stores_the_batches_as_we_made_them(kafka: KafkaCluster, ours
         assert all(f"compresscodec: {codec}" in line and "isvalid: true" in line for line in batches)
 
 
-def test_all_clients_find_the_same_offsets(kafka: KafkaCluster, topic: str) -> None:
+def test_all_clients_find_the_same_offsets(any_kafka: AnyKafka, topic: str) -> None:
     """Offsets of times, beginnings and ends, asked by us and by kafka-python."""
     import kafka as kafka_python
 
-    kafka.create_topic(topic)
-    Ours().write(kafka.bootstrap_servers, {topic: ("gzip", MANY)})
+    any_kafka.create_topic(topic)
+    Ours().write(any_kafka.bootstrap_servers, {topic: ("gzip", MANY)})
     asked = [AT - 5, AT, AT + 1500, AT + 2999, AT + 3000]
-    theirs = kafka_python.KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)
+    theirs = kafka_python.KafkaConsumer(bootstrap_servers=any_kafka.bootstrap_servers)
     try:
         tp = kafka_python.TopicPartition(topic, 0)
         expected = [theirs.offsets_for_times({tp: at})[tp] for at in asked]
         expected_ends = theirs.beginning_offsets([tp])[tp], theirs.end_offsets([tp])[tp]
     finally:
         theirs.close()
-    with KafkaConsumer[bytes, bytes](bootstrap_servers=kafka.bootstrap_servers) as ours:
+    with KafkaConsumer[bytes, bytes](bootstrap_servers=any_kafka.bootstrap_servers) as ours:
         our_tp = TopicPartition(topic, 0)
         found = [ours.offsets_for_times({our_tp: at})[our_tp] for at in asked]
         found_ends = ours.beginning_offsets([our_tp])[our_tp], ours.end_offsets([our_tp])[our_tp]
@@ -138,14 +142,16 @@ def test_all_clients_find_the_same_offsets(kafka: KafkaCluster, topic: str) -> N
     assert found_ends == expected_ends == (0, 3000)
 
 
-def test_console_tools(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    console_producer(kafka.bootstrap_servers, topic, "a:1\nü:2\n".encode(), "--reader-property", "parse.key=true",
+def test_console_tools(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    console_producer(any_kafka.bootstrap_servers, topic, "a:1\nü:2\n".encode(), "--reader-property", "parse.key=true",
                      "--reader-property", "key.separator=:", "--compression-codec", "snappy")  # fmt: skip
-    with KafkaProducer[bytes, bytes](bootstrap_servers=kafka.bootstrap_servers, compression_type="zstd") as producer:
+    with KafkaProducer[bytes, bytes](
+        bootstrap_servers=any_kafka.bootstrap_servers, compression_type="zstd"
+    ) as producer:
         producer.send(topic, b"drei", "ß".encode(), [("h", b"1")])
-    rows = Ours().read(kafka.bootstrap_servers, {topic: 3})[topic]
+    rows = Ours().read(any_kafka.bootstrap_servers, {topic: 3})[topic]
     assert [(row.key, row.value) for row in rows] == [(b"a", b"1"), ("ü".encode(), b"2"), ("ß".encode(), b"drei")]
-    lines = console_consumer(kafka.bootstrap_servers, topic, 3, "--formatter-property", "print.key=true",
+    lines = console_consumer(any_kafka.bootstrap_servers, topic, 3, "--formatter-property", "print.key=true",
                              "--formatter-property", "print.headers=true")  # fmt: skip
     assert lines == [line.encode() for line in ("NO_HEADERS\ta\t1", "NO_HEADERS\tü\t2", "h:1\tß\tdrei")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
@@ -11,15 +9,14 @@ from pykclient.network.metadata_request import MetadataRequestBuilder
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 from pykclient.types import Node, TopicPartition
-from tests.kafka.cluster import KafkaCluster
 from tests.network.client import Client, client
+from tests.support.any_kafka import AnyKafka
 from tests.support.proxy import TcpProxy
 
 
-@pytest.mark.kafka
-def test_bootstrap_learns_the_cluster(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, partitions=3)
-    with client(kafka.bootstrap_servers) as c:
+def test_bootstrap_learns_the_cluster(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, partitions=3)
+    with client(any_kafka.bootstrap_servers) as c:
         c.bootstrap()
         c.poll_until(lambda: topic in c.metadata.fetch().topics)
         cluster = c.metadata.fetch()
@@ -32,9 +29,8 @@ def test_bootstrap_learns_the_cluster(kafka: KafkaCluster, topic: str) -> None:
         assert c.api_versions.max_usable_produce_magic == 2
 
 
-@pytest.mark.kafka
-def test_requests_are_pipelined_and_answered_in_order(kafka: KafkaCluster) -> None:
-    with client(kafka.bootstrap_servers) as c:
+def test_requests_are_pipelined_and_answered_in_order(any_kafka: AnyKafka) -> None:
+    with client(any_kafka.bootstrap_servers) as c:
         c.bootstrap()
         node = c.metadata.fetch().nodes[0]
         c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))
@@ -58,10 +54,9 @@ def test_requests_are_pipelined_and_answered_in_order(kafka: KafkaCluster) -> No
         assert values["test-metrics"]["connection-count"] >= 1
 
 
-@pytest.mark.kafka
-def test_metadata_by_topic_id(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, partitions=1)
-    with client(kafka.bootstrap_servers) as c:
+def test_metadata_by_topic_id(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, partitions=1)
+    with client(any_kafka.bootstrap_servers) as c:
         c.bootstrap()
         c.poll_until(lambda: topic in c.metadata.fetch().topics)
         topic_id = c.metadata.topic_ids[topic]
@@ -75,16 +70,14 @@ def test_metadata_by_topic_id(kafka: KafkaCluster, topic: str) -> None:
         assert [found.name for found in got[0].response_body.topics] == [topic]
 
 
-@pytest.mark.kafka
-def test_one_dead_bootstrap_server_does_not_matter(kafka: KafkaCluster) -> None:
-    with client(f"127.0.0.1:1,{kafka.bootstrap_servers}") as c:
+def test_one_dead_bootstrap_server_does_not_matter(any_kafka: AnyKafka) -> None:
+    with client(f"127.0.0.1:1,{any_kafka.bootstrap_servers}") as c:
         c.bootstrap()
         assert c.metadata.fetch().nodes
 
 
-@pytest.mark.kafka
-def test_a_connection_that_the_broker_cuts_is_made_again(kafka: KafkaCluster) -> None:
-    host, _, port = kafka.bootstrap_servers.partition(":")
+def test_a_connection_that_the_broker_cuts_is_made_again(any_kafka: AnyKafka) -> None:
+    host, _, port = any_kafka.bootstrap_servers.partition(":")
     with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}") as c:
         node = c.metadata.fetch().nodes[0]
         c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()) or c.network.has_ready_nodes(1 << 62))
@@ -99,9 +92,8 @@ def test_a_connection_that_the_broker_cuts_is_made_again(kafka: KafkaCluster) ->
             pass
 
 
-@pytest.mark.kafka
-def test_a_broker_that_falls_silent_costs_one_request_timeout(kafka: KafkaCluster) -> None:
-    host, _, port = kafka.bootstrap_servers.partition(":")
+def test_a_broker_that_falls_silent_costs_one_request_timeout(any_kafka: AnyKafka) -> None:
+    host, _, port = any_kafka.bootstrap_servers.partition(":")
     settings = {"request.timeout.ms": 400, "delivery.timeout.ms": 1_000}
     with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}", **settings) as c:
         node = c.metadata.fetch().nodes[0]
@@ -117,9 +109,8 @@ def test_a_broker_that_falls_silent_costs_one_request_timeout(kafka: KafkaCluste
         assert c.network.connection_report() == ""
 
 
-@pytest.mark.kafka
-def test_a_node_that_cannot_be_reached_any_more_is_reported(kafka: KafkaCluster) -> None:
-    host, _, port = kafka.bootstrap_servers.partition(":")
+def test_a_node_that_cannot_be_reached_any_more_is_reported(any_kafka: AnyKafka) -> None:
+    host, _, port = any_kafka.bootstrap_servers.partition(":")
     with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}") as c:
         node = c.metadata.fetch().nodes[0]
         assert ask(c, node).has_response

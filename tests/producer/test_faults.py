@@ -11,8 +11,8 @@ import pytest
 
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.kafka_producer import KafkaProducer
-from tests.kafka.cluster import KafkaCluster
 from tests.producer.test_producer_on_kafka import read_all
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
 PARTITIONS = 3
@@ -76,9 +76,9 @@ def streaming(bootstrap_servers: str, topic: str, **settings: Any) -> Iterator[S
         producer.flush(60)
 
 
-def check(kafka_cluster: KafkaCluster, stream: Stream) -> None:
+def check(any_cluster: AnyKafka, stream: Stream) -> None:
     """Each record is there once, at the offset that its future tells, in the order of sending."""
-    records = read_all(kafka_cluster.bootstrap_servers, stream.topic, len(stream.futures), 60)
+    records = read_all(any_cluster.bootstrap_servers, stream.topic, len(stream.futures), 60)
     for partition in range(PARTITIONS):
         values = [record[3] for record in records if record[0] == partition]
         assert values == [b"%d" % number for number in range(partition, len(stream.futures), PARTITIONS)]
@@ -89,36 +89,36 @@ def check(kafka_cluster: KafkaCluster, stream: Stream) -> None:
     assert all(at[place] == number for place, number in told.items())
 
 
-Fault = Callable[[KafkaCluster, str, Stream], None]
+Fault = Callable[[AnyKafka, str, Stream], None]
 
 
-def kill_the_leader(kafka_cluster: KafkaCluster, topic: str, stream: Stream) -> None:
-    leader = kafka_cluster.leader_of(topic, 0)
-    kafka_cluster.brokers[leader].kill()
-    kafka_cluster.await_leader(topic, 0, other_than=leader)
+def kill_the_leader(any_cluster: AnyKafka, topic: str, stream: Stream) -> None:
+    leader = any_cluster.leader_of(topic, 0)
+    any_cluster.brokers[leader].kill()
+    any_cluster.await_leader(topic, 0, other_than=leader)
 
 
-def stop_the_leader_and_start_it_again(kafka_cluster: KafkaCluster, topic: str, stream: Stream) -> None:
-    leader = kafka_cluster.leader_of(topic, 0)
-    kafka_cluster.brokers[leader].stop()
+def stop_the_leader_and_start_it_again(any_cluster: AnyKafka, topic: str, stream: Stream) -> None:
+    leader = any_cluster.leader_of(topic, 0)
+    any_cluster.brokers[leader].stop()
     stream.await_progress()
-    kafka_cluster.brokers[leader].start()
+    any_cluster.brokers[leader].start()
 
 
-def move_the_leader(kafka_cluster: KafkaCluster, topic: str, stream: Stream) -> None:
+def move_the_leader(any_cluster: AnyKafka, topic: str, stream: Stream) -> None:
     for _ in range(2):
-        leader = kafka_cluster.leader_of(topic, 0)
-        other = next(id for id in kafka_cluster.brokers if id != leader)
-        kafka_cluster.move_leader(topic, 0, other)
+        leader = any_cluster.leader_of(topic, 0)
+        other = next(id for id in any_cluster.brokers if id != leader)
+        any_cluster.move_leader(topic, 0, other)
         stream.await_progress()
 
 
-def pause_the_leader_past_the_request_timeout(kafka_cluster: KafkaCluster, topic: str, stream: Stream) -> None:
-    leader = kafka_cluster.leader_of(topic, 0)
-    kafka_cluster.brokers[leader].pause()
+def pause_the_leader_past_the_request_timeout(any_cluster: AnyKafka, topic: str, stream: Stream) -> None:
+    leader = any_cluster.leader_of(topic, 0)
+    any_cluster.brokers[leader].pause()
     pending = stream.acknowledged()
     stream.await_retries()
-    kafka_cluster.brokers[leader].resume()
+    any_cluster.brokers[leader].resume()
     eventually(lambda: stream.acknowledged() > pending, 60)
 
 
@@ -132,23 +132,23 @@ def pause_the_leader_past_the_request_timeout(kafka_cluster: KafkaCluster, topic
         pause_the_leader_past_the_request_timeout,
     ],
 )
-def test_nothing_is_lost_doubled_or_out_of_order(kafka_cluster: KafkaCluster, topic: str, fault: Fault) -> None:
-    kafka_cluster.create_topic(topic, partitions=PARTITIONS, config={"min.insync.replicas": 1})
+def test_nothing_is_lost_doubled_or_out_of_order(any_cluster: AnyKafka, topic: str, fault: Fault) -> None:
+    any_cluster.create_topic(topic, partitions=PARTITIONS, config={"min.insync.replicas": 1})
     with streaming(
-        kafka_cluster.bootstrap_servers, topic, request_timeout_ms=2000, batch_size=1000, linger_ms=2
+        any_cluster.bootstrap_servers, topic, request_timeout_ms=2000, batch_size=1000, linger_ms=2
     ) as stream:
-        fault(kafka_cluster, topic, stream)
-    kafka_cluster.make_healthy()
-    check(kafka_cluster, stream)
+        fault(any_cluster, topic, stream)
+    any_cluster.make_healthy()
+    check(any_cluster, stream)
 
 
 @pytest.mark.slow
-def test_connections_cut_in_the_middle_of_responses(kafka_cluster: KafkaCluster, topic: str) -> None:
-    kafka_cluster.create_topic(topic, partitions=PARTITIONS)
+def test_connections_cut_in_the_middle_of_responses(any_cluster: AnyKafka, topic: str) -> None:
+    any_cluster.create_topic(topic, partitions=PARTITIONS)
     with (
-        kafka_cluster.proxies() as proxies,
+        any_cluster.proxies() as proxies,
         streaming(
-            kafka_cluster.proxied_bootstrap_servers, topic, batch_size=500, linger_ms=1, reconnect_backoff_ms=5
+            any_cluster.proxied_bootstrap_servers, topic, batch_size=500, linger_ms=1, reconnect_backoff_ms=5
         ) as stream,
     ):
         for offset in range(0, 60, 3):
@@ -156,16 +156,16 @@ def test_connections_cut_in_the_middle_of_responses(kafka_cluster: KafkaCluster,
                 proxy.cut_after(offset, reset=offset % 2 == 0)
             stream.await_progress(20)
     assert sum(proxy.cuts for proxy in proxies.values()) > 20
-    check(kafka_cluster, stream)
+    check(any_cluster, stream)
 
 
 @pytest.mark.slow
-def test_a_network_that_swallows_everything_for_a_while(kafka_cluster: KafkaCluster, topic: str) -> None:
-    kafka_cluster.create_topic(topic, partitions=PARTITIONS)
+def test_a_network_that_swallows_everything_for_a_while(any_cluster: AnyKafka, topic: str) -> None:
+    any_cluster.create_topic(topic, partitions=PARTITIONS)
     with (
-        kafka_cluster.proxies() as proxies,
+        any_cluster.proxies() as proxies,
         streaming(
-            kafka_cluster.proxied_bootstrap_servers, topic, request_timeout_ms=1000, linger_ms=1, batch_size=1000
+            any_cluster.proxied_bootstrap_servers, topic, request_timeout_ms=1000, linger_ms=1, batch_size=1000
         ) as stream,
     ):
         for proxy in proxies.values():
@@ -173,4 +173,4 @@ def test_a_network_that_swallows_everything_for_a_while(kafka_cluster: KafkaClus
         stream.await_retries()
         for proxy in proxies.values():
             proxy.restore()
-    check(kafka_cluster, stream)
+    check(any_cluster, stream)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
 _START = """
@@ -59,19 +59,19 @@ def read_all(bootstrap_servers: str, topic: str, count: int) -> list[bytes | Non
         consumer.close()
 
 
-def test_exit_without_close_sends_what_is_left(kafka: KafkaCluster, topic: str) -> None:
+def test_exit_without_close_sends_what_is_left(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=10_000)
 for index in range(1000):
     producer.send(topic, b"%d" % index)
 print("sent")
 """
-    code, out, err = finish(start(program, kafka.bootstrap_servers, topic))
+    code, out, err = finish(start(program, any_kafka.bootstrap_servers, topic))
     assert (code, out) == (0, "sent\n"), err
-    assert read_all(kafka.bootstrap_servers, topic, 1000) == [b"%d" % index for index in range(1000)]
+    assert read_all(any_kafka.bootstrap_servers, topic, 1000) == [b"%d" % index for index in range(1000)]
 
 
-def test_exit_does_not_wait_for_a_cluster_that_is_gone(kafka: KafkaCluster, topic: str) -> None:
+def test_exit_does_not_wait_for_a_cluster_that_is_gone(any_kafka: AnyKafka, topic: str) -> None:
     """The broker cannot be reached any more; delivery.timeout.ms would be two minutes."""
     program = """
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
@@ -80,7 +80,7 @@ producer._sender._client.ready = lambda node, now_ms: False
 producer.send(topic, b"lost")
 print("sent", flush=True)
 """
-    process = start(program, kafka.bootstrap_servers, topic)
+    process = start(program, any_kafka.bootstrap_servers, topic)
     assert process.stdout is not None
     assert process.stdout.readline() == "sent\n"
     started = time.monotonic()
@@ -88,7 +88,7 @@ print("sent", flush=True)
     assert time.monotonic() - started < 2.0
 
 
-def test_ctrl_c_ends_within_a_second(kafka: KafkaCluster, topic: str) -> None:
+def test_ctrl_c_ends_within_a_second(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
     producer.send(topic, b"x").get(20)
@@ -97,7 +97,7 @@ with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
     print("waiting", flush=True)
     future.get()
 """
-    process = start(program, kafka.bootstrap_servers, topic)
+    process = start(program, any_kafka.bootstrap_servers, topic)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     started = time.monotonic()
@@ -109,7 +109,7 @@ with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_is_told_and_the_parent_goes_on(kafka: KafkaCluster, topic: str) -> None:
+def test_a_forked_child_is_told_and_the_parent_goes_on(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 import gc
 from pykclient.errors import UseAfterForkError
@@ -140,13 +140,13 @@ producer.send(topic, b"after").get(20)
 producer.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-    code, out, err = finish(start(program, kafka.bootstrap_servers, topic))
+    code, out, err = finish(start(program, any_kafka.bootstrap_servers, topic))
     assert code == 0, err
     assert out.count("made before fork()") == 4
-    assert set(read_all(kafka.bootstrap_servers, topic, 4)) == {b"after", b"before", b"own", b"pending"}
+    assert set(read_all(any_kafka.bootstrap_servers, topic, 4)) == {b"after", b"before", b"own", b"pending"}
 
 
-def test_close_ends_while_a_callback_blocks(kafka: KafkaCluster, topic: str) -> None:
+def test_close_ends_while_a_callback_blocks(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 import threading
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
@@ -157,13 +157,13 @@ producer.close(0.2)
 print("closed", flush=True)
 release.set()
 """
-    code, out, err = finish(start(program, kafka.bootstrap_servers, topic))
+    code, out, err = finish(start(program, any_kafka.bootstrap_servers, topic))
     assert code == 0, err
     assert out.strip() == "closed"
     assert "a callback is probably blocking it" in err
 
 
-def test_a_forgotten_producer_warns(kafka: KafkaCluster, topic: str) -> None:
+def test_a_forgotten_producer_warns(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 import gc, threading
 def work():
@@ -175,7 +175,7 @@ for thread in threading.enumerate():
     if thread.name.startswith("kafka-producer-network-thread"):
         thread.join(20)  # it sends what is left, and then ends by itself
 """
-    code, _, err = finish(start(program, kafka.bootstrap_servers, topic))
+    code, _, err = finish(start(program, any_kafka.bootstrap_servers, topic))
     assert code == 0
     assert "ResourceWarning: <KafkaProducer forgotten> was never closed" in err
-    assert read_all(kafka.bootstrap_servers, topic, 1) == [b"x"]
+    assert read_all(any_kafka.bootstrap_servers, topic, 1) == [b"x"]

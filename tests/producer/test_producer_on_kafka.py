@@ -11,7 +11,7 @@ import pytest
 
 from pykclient.errors import KafkaError, RecordTooLargeError
 from pykclient.producer.kafka_producer import KafkaProducer
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
 Read = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
@@ -44,8 +44,8 @@ def read_all(bootstrap_servers: str, topic: str, count: int, timeout_s: float = 
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(kafka: KafkaCluster, topic: str, codec: str) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_every_codec(any_kafka: AnyKafka, topic: str, codec: str) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     rng = random.Random(codec)
     sent = [
         (
@@ -56,7 +56,7 @@ def test_every_codec(kafka: KafkaCluster, topic: str, codec: str) -> None:
         )
         for index in range(2000)
     ]
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers, compression_type=codec) as producer:
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, compression_type=codec) as producer:
         futures = [
             producer.send(topic, value, key, headers, index % 2, timestamp)
             for index, (key, value, headers, timestamp) in enumerate(sent)
@@ -66,15 +66,15 @@ def test_every_codec(kafka: KafkaCluster, topic: str, codec: str) -> None:
         (*place, key, value, headers, timestamp)
         for place, (key, value, headers, timestamp) in zip(offsets, sent, strict=True)
     ]
-    assert read_all(kafka.bootstrap_servers, topic, len(sent)) == sorted(expected, key=lambda record: record[:2])
+    assert read_all(any_kafka.bootstrap_servers, topic, len(sent)) == sorted(expected, key=lambda record: record[:2])
 
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 @pytest.mark.parametrize("in_flight", [1, 5])
-def test_every_acks_keeps_the_order(kafka: KafkaCluster, topic: str, acks: str | int, in_flight: int) -> None:
-    kafka.create_topic(topic)
+def test_every_acks_keeps_the_order(any_kafka: AnyKafka, topic: str, acks: str | int, in_flight: int) -> None:
+    any_kafka.create_topic(topic)
     with KafkaProducer[Any, Any](
-        bootstrap_servers=kafka.bootstrap_servers,
+        bootstrap_servers=any_kafka.bootstrap_servers,
         acks=acks,
         max_in_flight_requests_per_connection=in_flight,
         batch_size=1000,
@@ -83,81 +83,82 @@ def test_every_acks_keeps_the_order(kafka: KafkaCluster, topic: str, acks: str |
         producer.flush(30)
         assert all(future.succeeded() for future in futures)
         assert [future.get(0).offset for future in futures] == ([-1] * 3000 if acks == 0 else list(range(3000)))
-    assert [record[3] for record in read_all(kafka.bootstrap_servers, topic, 3000)] == [b"%d" % n for n in range(3000)]
+    written = read_all(any_kafka.bootstrap_servers, topic, 3000)
+    assert [record[3] for record in written] == [b"%d" % n for n in range(3000)]
 
 
-def test_idempotent_batches_carry_their_numbers(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers, linger_ms=0) as producer:
+def test_idempotent_batches_carry_their_numbers(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, linger_ms=0) as producer:
         for index in range(50):
             producer.send(topic, b"%d" % index).get(20)
         manager = producer._transaction_manager
         assert manager is not None
         assert manager.has_producer_id
         assert manager.sequence_number(producer.send(topic, b"last").get(20).topic_partition) == 51
-    assert len(read_all(kafka.bootstrap_servers, topic, 51)) == 51
+    assert len(read_all(any_kafka.bootstrap_servers, topic, 51)) == 51
 
 
-def test_a_new_topic_is_created_and_partitions_are_used(kafka: KafkaCluster, topic: str) -> None:
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers) as producer:
+def test_a_new_topic_is_created_and_partitions_are_used(any_kafka: AnyKafka, topic: str) -> None:
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         assert producer.partitions_for(topic) == {0}
         assert producer.send(topic, b"v").get(20).offset == 0
         assert producer.bootstrap_connected()
 
 
-def test_without_keys_all_partitions_get_their_share(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, partitions=4)
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers, batch_size=2000) as producer:
+def test_without_keys_all_partitions_get_their_share(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, partitions=4)
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, batch_size=2000) as producer:
         for _ in range(20_000):
             producer.send(topic, bytes(100))
     counts: dict[int, int] = defaultdict(int)
-    for record in read_all(kafka.bootstrap_servers, topic, 20_000):
+    for record in read_all(any_kafka.bootstrap_servers, topic, 20_000):
         counts[record[0]] += 1
     assert len(counts) == 4
     assert min(counts.values()) > 2000
 
 
-def test_keys_go_where_kafka_python_and_javas_default_put_them(kafka: KafkaCluster, topic: str) -> None:
+def test_keys_go_where_kafka_python_and_javas_default_put_them(any_kafka: AnyKafka, topic: str) -> None:
     from kafka.partitioner.default import murmur2 as their_murmur2
 
-    kafka.create_topic(topic, partitions=5)
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers) as producer:
+    any_kafka.create_topic(topic, partitions=5)
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         futures = {key: producer.send(topic, b"v", key) for key in (b"key-%d" % n for n in range(200))}
         for key, future in futures.items():
             assert future.get(20).partition == (their_murmur2(key) & 0x7FFFFFFF) % 5
 
 
-def test_log_append_time(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers) as producer:
+def test_log_append_time(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         assert producer.send(topic, b"v", timestamp_ms=5).get(20).timestamp > 1_000_000_000_000
 
 
-def test_a_record_that_the_broker_finds_too_large(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, config={"max.message.bytes": 2000})
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers) as producer:
+def test_a_record_that_the_broker_finds_too_large(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, config={"max.message.bytes": 2000})
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         with pytest.raises(RecordTooLargeError):
             producer.send(topic, bytes(5000)).get(20)
         assert producer.send(topic, b"small").get(20).offset == 0
 
 
-def test_a_batch_that_the_broker_finds_too_large_is_split(kafka: KafkaCluster, topic: str) -> None:
+def test_a_batch_that_the_broker_finds_too_large_is_split(any_kafka: AnyKafka, topic: str) -> None:
     """The topic's limit is below batch.size, and full batches come one after the other: all arrive, once, in order."""
-    kafka.create_topic(topic, config={"max.message.bytes": 4000})
+    any_kafka.create_topic(topic, config={"max.message.bytes": 4000})
     rng = random.Random(3)
     values = [b"%d" % index + rng.randbytes(500) for index in range(500)]
     with KafkaProducer[Any, Any](
-        bootstrap_servers=kafka.bootstrap_servers, batch_size=16_000, compression_type="lz4", linger_ms=20
+        bootstrap_servers=any_kafka.bootstrap_servers, batch_size=16_000, compression_type="lz4", linger_ms=20
     ) as producer:
         futures = [producer.send(topic, value) for value in values]
         assert [future.get(60).offset for future in futures] == list(range(500))
         assert producer.metrics()["producer-metrics"]["batch-split-total"] > 0
-    assert [record[3] for record in read_all(kafka.bootstrap_servers, topic, 500)] == values
+    assert [record[3] for record in read_all(any_kafka.bootstrap_servers, topic, 500)] == values
 
 
-def test_an_invalid_timestamp_fails_its_batch(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, config={"message.timestamp.before.max.ms": 1000})
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers, linger_ms=50) as producer:
+def test_an_invalid_timestamp_fails_its_batch(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, config={"message.timestamp.before.max.ms": 1000})
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, linger_ms=50) as producer:
         good = producer.send(topic, b"good")
         bad = producer.send(topic, b"bad", timestamp_ms=1)
         assert "imestamp" in str(bad.add_both(lambda _: None) and _error(bad))
@@ -171,21 +172,21 @@ def _error(future: Any) -> KafkaError:
     return caught.value
 
 
-def test_futures_in_asyncio(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
+def test_futures_in_asyncio(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
 
     async def main(producer: KafkaProducer[Any, Any]) -> list[int]:
         sent = [producer.send(topic, b"%d" % index) for index in range(100)]
         return [(await future).offset for future in sent]
 
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers) as producer:
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         assert asyncio.run(main(producer)) == list(range(100))
 
 
-def test_an_idle_producer_rests(kafka: KafkaCluster, topic: str) -> None:
+def test_an_idle_producer_rests(any_kafka: AnyKafka, topic: str) -> None:
     """No busy loop: the thread goes round a few times while nothing happens."""
-    kafka.create_topic(topic)
-    with KafkaProducer[Any, Any](bootstrap_servers=kafka.bootstrap_servers) as producer:
+    any_kafka.create_topic(topic)
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         producer.send(topic, b"v").get(20)
         rounds = 0
         run_once = producer._sender.run_once

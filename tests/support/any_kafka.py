@@ -1,0 +1,231 @@
+"""One face for two clusters: the embedded one, and real Kafka. What a test finds on one it must find on the other.
+
+Questions and changes go over the wire, to both alike; only what is done to a broker from outside (a kill, a pause, a
+proxy in front of it) is each cluster's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.kafka.probe import ClusterState, PartitionState
+from tests.support.proxy import TcpProxy
+from tests.support.wait import eventually
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+#: Parameters of the fixtures ``any_kafka``, ``any_cluster`` and ``start_kafka``: which of the two it is.
+EMBEDDED = pytest.param("embedded")
+REAL = pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])
+
+#: ``start_kafka(settings)``: one broker with these settings, for a ``with`` block.
+StartKafka = Callable[[Mapping[str, object]], "contextlib.AbstractContextManager[AnyKafka]"]
+
+
+class AnyBroker(Protocol):
+    """One broker, on its own port for as long as its cluster lives."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def proxied_port(self) -> int:
+        """Where the clients of ``proxies`` are sent; nothing of the broker's listens there."""
+
+    @property
+    def behind_proxy_port(self) -> int:
+        """Where the broker listens for what a proxy at ``proxied_port`` passes on."""
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def paused(self) -> bool: ...
+
+    @property
+    def address(self) -> str: ...
+
+    def state(self, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
+        """Brokers and topics (None: all) as this broker sees them. Raises OSError where it does not answer."""
+
+    def launch(self) -> None:
+        """Start, and do not wait."""
+
+    def start(self) -> None:
+        """Start, and wait until clients are served."""
+
+    def await_ready(self, brokers: int = 1, timeout_s: float = 60.0) -> None:
+        """Wait until this broker answers and knows itself and ``brokers`` in all."""
+
+    def kill(self) -> None:
+        """A crash."""
+
+    def stop(self) -> None:
+        """A controlled shutdown, which moves leaders away first."""
+
+    def pause(self) -> None:
+        """Connections stay open, nothing answers."""
+
+    def resume(self) -> None:
+        """After ``pause``; nothing otherwise."""
+
+    def restart(self) -> None:
+        """Stop if running, then start."""
+
+
+class AnyKafka(ABC):
+    """Brokers 1 to ``size``, each in a rack of its own, as tests use them. Thread: any, one call at a time."""
+
+    size: int
+    brokers: Mapping[int, AnyBroker]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    @property
+    def proxied_bootstrap_servers(self) -> str:
+        """Where a client starts that is to meet brokers only through ``proxies``."""
+        return ",".join(f"{broker.host}:{broker.proxied_port}" for broker in self.brokers.values())
+
+    @contextlib.contextmanager
+    def proxies(self) -> Iterator[dict[int, TcpProxy]]:
+        """A proxy before each broker, by broker id, for clients that start from ``proxied_bootstrap_servers``."""
+        with contextlib.ExitStack() as stack:
+            yield {
+                broker.id: stack.enter_context(
+                    TcpProxy((broker.host, broker.behind_proxy_port), port=broker.proxied_port)
+                )
+                for broker in self.brokers.values()
+            }
+
+    def any_broker(self) -> AnyBroker:
+        """A broker that runs and is not paused."""
+        for broker in self.brokers.values():
+            if broker.running and not broker.paused:
+                return broker
+        raise AssertionError("no broker is running")
+
+    def make_healthy(self, timeout_s: float = 60.0) -> None:
+        """Resume or start what is not up, then wait until every replica of every partition is in sync."""
+        for broker in self.brokers.values():
+            broker.resume()
+            if not broker.running:
+                broker.launch()
+        for broker in self.brokers.values():
+            broker.await_ready(self.size, timeout_s)
+        eventually(lambda: not self.out_of_sync(), timeout_s, "every replica in sync")
+
+    def out_of_sync(self) -> list[str]:
+        """The partitions whose leader is missing or whose replicas are not all in sync, such as ``orders-0``."""
+        try:
+            topics = self.any_broker().state().topics
+        except OSError as error:
+            return [str(error)]
+        return [
+            f"{topic}-{partition}"
+            for topic, partitions in topics.items()
+            for partition, state in partitions.items()
+            if state.leader < 0 or set(state.isr) != set(state.replicas)
+        ]
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> str:
+        """Create a topic and return its name once every broker knows it.
+
+        It is replicated to three brokers if there are, unless ``replication`` says else or ``assignment`` names the
+        replicas of each partition, the leader first.
+        """
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        settings = {key: str(value) for key, value in (config or {}).items()}
+        if assignment is None:
+            topic = NewTopic(name, partitions, replication or min(3, self.size), config=settings)
+        else:
+            partitions = len(assignment)
+            topic = NewTopic(name, partitions, replica_assignment=[list(row) for row in assignment], config=settings)
+        admin = self._admin()
+        admin.create_topics([topic])[name].result(30.0)
+        self._await_topic(name, partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until no running broker knows it."""
+        admin = self._admin()
+        admin.delete_topics([name])[name].result(30.0)
+        eventually(lambda: not any(name in topics for topics in self._views()), 30.0, f"topic {name!r} gone")
+
+    def partition(self, topic: str, partition: int) -> PartitionState:
+        """Leader, replicas and in-sync replicas, as the first broker that runs sees them."""
+        state = self.any_broker().state([topic]).topics.get(topic, {}).get(partition)
+        assert state is not None, f"{topic}-{partition} is unknown"
+        return state
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition; -1 where none does."""
+        return self.partition(topic, partition).leader
+
+    def await_leader(self, topic: str, partition: int, *, other_than: int = -1, timeout_s: float = 30.0) -> int:
+        """Wait until a partition has a leader, and one that is not ``other_than``."""
+
+        def leader() -> int | None:
+            with contextlib.suppress(OSError):
+                found = self.leader_of(topic, partition)
+                return found if found not in (-1, other_than) else None
+            return None
+
+        found = eventually(leader, timeout_s, f"a leader of {topic}-{partition} other than {other_than}")
+        assert found is not None
+        return found
+
+    @abstractmethod
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make broker ``to`` lead a partition, replicating to it first if it has no replica."""
+
+    def await_moved(self, topic: str, partition: int, to: int) -> None:
+        """Wait until every broker knows that ``to`` leads."""
+        eventually(
+            lambda: all(topics[topic][partition].leader == to for topics in self._views()),
+            30.0,
+            f"broker {to} leads {topic}-{partition}",
+        )
+
+    def _views(self) -> list[dict[str, dict[int, PartitionState]]]:
+        """What each running broker knows of all topics."""
+        return [b.state().topics for b in self.brokers.values() if b.running and not b.paused]
+
+    def _await_topic(self, name: str, partitions: int) -> None:
+        def known() -> bool:
+            for topics in self._views():
+                states = topics.get(name, {})
+                if len(states) != partitions or any(state.leader < 0 for state in states.values()):
+                    return False
+            return True
+
+        eventually(known, 30.0, f"every broker knows topic {name!r}")
+
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})

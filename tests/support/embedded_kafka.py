@@ -1,0 +1,130 @@
+"""The embedded cluster behind the face that it shares with real Kafka in these tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from tests.kafka.probe import ClusterState, cluster_state
+from tests.support.any_kafka import AnyKafka
+from tests.support.wait import eventually
+
+if TYPE_CHECKING:
+    from pykclient.testing import EmbeddedCluster
+
+
+class EmbeddedBroker:
+    """One broker of an embedded cluster. Thread: any."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, cluster: EmbeddedCluster, id: int, port: int) -> None:
+        self._cluster = cluster
+        self.id = id
+        self.port = port
+        self.running = True
+        self.paused = False
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def proxied_port(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def behind_proxy_port(self) -> int:
+        raise NotImplementedError
+
+    def state(self, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
+        return cluster_state(self.host, self.port, topics, timeout_s)
+
+    def launch(self) -> None:
+        assert not self.running, f"broker {self.id} is running"
+        self._cluster.restart(self.id)
+        self.running, self.paused = True, False
+
+    def start(self) -> None:
+        self.launch()
+        self.await_ready()
+
+    def await_ready(self, brokers: int = 1, timeout_s: float = 60.0) -> None:
+        def ready() -> bool:
+            with contextlib.suppress(OSError):
+                known = self.state(()).brokers
+                return self.id in known and len(known) >= brokers
+            return False
+
+        eventually(ready, timeout_s, f"broker {self.id} knows {brokers} brokers")
+
+    def kill(self) -> None:
+        self._cluster.kill(self.id)
+        self.running = False
+
+    def stop(self) -> None:
+        self.resume()
+        self._cluster.stop(self.id)
+        self.running = False
+
+    def pause(self) -> None:
+        assert self.running, f"broker {self.id} is not running"
+        self._cluster.pause(self.id)
+        self.paused = True
+
+    def resume(self) -> None:
+        if self.paused:
+            self._cluster.resume(self.id)
+            self.paused = False
+
+    def restart(self) -> None:
+        if self.running:
+            self.stop()
+        self.start()
+
+
+class EmbeddedKafka(AnyKafka):
+    """An embedded cluster set up as ``KafkaCluster`` sets up a real one. Thread: any, one call at a time."""
+
+    def __init__(self, brokers: int = 1, properties: Mapping[str, object] | None = None) -> None:
+        self.size = brokers
+        self.brokers = {}
+        self._properties = dict(properties or {})
+        self._cluster: EmbeddedCluster | None = None
+
+    def __enter__(self) -> Self:
+        from pykclient.testing import EmbeddedCluster
+
+        copies, in_sync = min(3, self.size), min(2, self.size)
+        settings = {
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
+            "min.insync.replicas": in_sync,
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            **_SETTINGS,
+            **self._properties,
+        }
+        racks = {id: f"rack-{id}" for id in range(1, self.size + 1)}
+        self._cluster = cluster = EmbeddedCluster(self.size, racks=racks, config=settings)
+        cluster.start()
+        addresses = cluster.bootstrap_servers.split(",")
+        self.brokers = {
+            id: EmbeddedBroker(cluster, id, int(address.rsplit(":", 1)[1])) for id, address in enumerate(addresses, 1)
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._cluster is not None
+        self._cluster.close()
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        from pykclient.types import TopicPartition
+
+        assert self._cluster is not None
+        self._cluster.move_leader(TopicPartition(topic, partition), to)
+        self.await_moved(topic, partition, to)
+
+
+#: What a test does not want to wait for, or to lose; as in ``KafkaCluster``.
+_SETTINGS: dict[str, object] = {"log.retention.ms": -1}
