@@ -130,9 +130,13 @@ def classpath() -> str:
     return os.pathsep.join(str(jar) for jar in sorted(lib_folder().glob("*.jar")))
 
 
+def old_lib_folder(version: str) -> Path:
+    """The folder with the jars of an old release of Kafka and of ZooKeeper, fetched if not there (25 to 50 MB)."""
+    key = hashlib.sha256(_OLD_POM.read_bytes()).hexdigest()[:8]
+    return _fetched(cache_folder() / "kafka" / f"{version}-{key}" / "lib", _OLD_POM, version)
+
+
 @functools.cache
 def old_classpath(version: str) -> str:
-    """Every jar of an old release of Kafka and of ZooKeeper, fetched if they are not there (25 to 50 MB)."""
-    key = hashlib.sha256(_OLD_POM.read_bytes()).hexdigest()[:8]
-    lib = _fetched(cache_folder() / "kafka" / f"{version}-{key}" / "lib", _OLD_POM, version)
-    return os.pathsep.join(str(jar) for jar in sorted(lib.glob("*.jar")))
+    """Every jar of an old release of Kafka and of ZooKeeper."""
+    return os.pathsep.join(str(jar) for jar in sorted(old_lib_folder(version).glob("*.jar")))

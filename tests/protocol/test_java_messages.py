@@ -1,4 +1,7 @@
-"""Our messages against Java's: the same bytes, the same values, the same refusals, in every version."""
+"""Our messages against Java's: the same bytes, the same values, the same refusals, in every version.
+
+Kafka 3.9 is the oracle for what Kafka 4 has dropped.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import pytest
 from pykclient.errors import LocalProtocolError, UnsupportedVersionError
 from pykclient.protocol import headers
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.message import Message
+from pykclient.protocol.message import DataMessage, Message
 from pykclient.protocol.wire import Reader
 from tests.kafka import artifacts
 from tests.protocol.messages import all_messages, all_versions, snake, written
@@ -30,26 +33,47 @@ SEED = "20240817"
 PER_VERSION = "6"
 MESSAGES = all_messages()
 NAMES = sorted(MESSAGES)
+OLD_KAFKA = "3.9.1"
+DROPPED_APIS = ["LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA", "CONTROLLED_SHUTDOWN"]
+
+
+def _is_dropped(key: int, version: int) -> bool:
+    """Whether Kafka 3.9 has it and Kafka 4 has not. What was never stable is left out."""
+    if ApiKeys.name_of(key) in DROPPED_APIS:
+        return True
+    return ApiKeys.oldest_served_version(key) <= version < ApiKeys.oldest_version(key)
+
+
+OF_OLD_KAFKA = {
+    (cls.__name__, version)
+    for cls, version in all_versions()
+    if not issubclass(cls, DataMessage) and _is_dropped(cls.API_KEY, version)
+}
+OLD_NAMES = sorted({name for name, _ in OF_OLD_KAFKA})
 
 Lines = dict[str, list[list[str]]]
 
 
-def lines_of(*args: str) -> Lines:
+def lines_of(*args: str, version_cell: int) -> Lines:
+    """The oracle's lines by message: of Kafka 4, and of Kafka 3.9 for the versions that only that has."""
     lines: Lines = defaultdict(list)
-    for line in run_java(ORACLE, *args, *NAMES).decode().split("\n"):
-        cells = line.split("\t")
-        lines[cells[0]].append(cells[1:])
+    now = [name for name in NAMES if {ApiKeys.name_of(getattr(MESSAGES[name], "API_KEY", -1))}.isdisjoint(DROPPED_APIS)]
+    for kafka, names in ((artifacts.KAFKA_VERSION, now), (OLD_KAFKA, OLD_NAMES)):
+        for line in run_java(ORACLE, *args, *names, kafka_version=kafka).decode().split("\n"):
+            name, *cells = line.split("\t")
+            if name and (kafka != OLD_KAFKA or (name, int(cells[version_cell])) in OF_OLD_KAFKA):
+                lines[name].append(cells)
     return lines
 
 
 @pytest.fixture(scope="module")
 def random_messages() -> Lines:
-    return lines_of("random", SEED, PER_VERSION)
+    return lines_of("random", SEED, PER_VERSION, version_cell=0)
 
 
 @pytest.fixture(scope="module")
 def single_fields() -> Lines:
-    return lines_of("fields")
+    return lines_of("fields", version_cell=1)
 
 
 def expect_value(ours: Any, java: Any, path: str) -> None:
@@ -142,23 +166,27 @@ def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> 
 
 def test_java_and_we_agree_on_versions_and_headers() -> None:
     seen = set()
-    for line in run_java(ORACLE, "headers").decode().splitlines():
-        key_text, api, version_text, oldest, latest, *header_versions = line.split("\t")
-        key, version = int(key_text), int(version_text)
-        if not ApiKeys.is_known(key):
-            continue
-        seen.add(key)
-        assert ApiKeys.name_of(key) == api
-        assert (version == ApiKeys.oldest_version(key)) == (oldest == "true")
-        assert (version == ApiKeys.latest_version(key)) == (latest == "true")
-        ours = headers.request_header_version(key, version), headers.response_header_version(key, version)
-        assert [str(header_version) for header_version in ours] == header_versions
+    for kafka in (artifacts.KAFKA_VERSION, OLD_KAFKA):
+        for line in run_java(ORACLE, "headers", kafka_version=kafka).decode().splitlines():
+            key_text, api, version_text, oldest, latest, *header_versions = line.split("\t")
+            key, version = int(key_text), int(version_text)
+            if not ApiKeys.is_known(key) or (kafka == OLD_KAFKA and not _is_dropped(key, version)):
+                continue
+            if ApiKeys.name_of(key) in DROPPED_APIS or kafka != OLD_KAFKA:
+                seen.add(key)
+                assert (version == ApiKeys.oldest_version(key)) == (oldest == "true")
+                assert (version == ApiKeys.latest_version(key)) == (latest == "true")
+            else:
+                assert (version == ApiKeys.oldest_served_version(key)) == (oldest == "true")
+            assert ApiKeys.name_of(key) == api
+            ours = headers.request_header_version(key, version), headers.response_header_version(key, version)
+            assert [str(header_version) for header_version in ours] == header_versions
     assert seen == set(ApiKeys.all())
 
 
 def test_the_committed_files_are_what_the_generator_writes() -> None:
     generator = Path(__file__).parents[2] / "tools" / "protocol" / "generate.py"
-    jar = artifacts.lib_folder() / f"kafka-clients-{artifacts.KAFKA_VERSION}.jar"
-    command = [sys.executable, str(generator), "--jar", str(jar), "--check"]
+    folders = ["--lib", str(artifacts.lib_folder()), "--old-lib", str(artifacts.old_lib_folder(OLD_KAFKA))]
+    command = [sys.executable, str(generator), *folders, "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykclient.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersionError
-from pykclient.protocol.message import Message
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.message import DataMessage, Message
 from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -110,7 +111,8 @@ def test_unknown_tags_are_refused_where_a_version_has_none() -> None:
 @pytest.mark.parametrize("name", sorted(all_messages()))
 def test_a_version_that_there_is_not_is_refused(name: str) -> None:
     cls = all_messages()[name]
-    for version in (cls.VERSIONS[0] - 1, cls.VERSIONS[1] + 2):
+    oldest = ApiKeys.oldest_served_version(cls.API_KEY) if not issubclass(cls, DataMessage) else cls.VERSIONS[0]
+    for version in (oldest - 1, cls.VERSIONS[1] + 2):
         with pytest.raises(UnsupportedVersionError, match=f"{name} has no version {version}"):
             written(cls(), version)
         with pytest.raises(UnsupportedVersionError):

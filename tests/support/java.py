@@ -18,16 +18,22 @@ class JavaError(AssertionError):
     """A Java program did not compile, failed or took too long."""
 
 
-def run_java(source: Path, *args: str, stdin: bytes | None = None, timeout_s: float = 60.0) -> bytes:
+def run_java(
+    source: Path,
+    *args: str,
+    stdin: bytes | None = None,
+    timeout_s: float = 60.0,
+    kafka_version: str = artifacts.KAFKA_VERSION,
+) -> bytes:
     """Compile ``source`` (one file, no package, main class named like the file) if need be, run it, return its stdout.
 
     Kafka's jars are on the class path. Raises JavaError with what the program wrote to stderr.
     """
-    classes = _compiled(source)
+    classes = _compiled(source, kafka_version)
     command = [
         artifacts.java_tool(),
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dfile.encoding=UTF-8"),
-        *("-cp", os.pathsep.join([str(classes), artifacts.classpath()])),
+        *("-cp", os.pathsep.join([str(classes), _classpath(kafka_version)])),
         source.stem,
         *args,
     ]
@@ -40,10 +46,16 @@ def run_java(source: Path, *args: str, stdin: bytes | None = None, timeout_s: fl
     return done.stdout
 
 
-def _compiled(source: Path) -> Path:
+def _classpath(kafka_version: str) -> str:
+    if kafka_version == artifacts.KAFKA_VERSION:
+        return artifacts.classpath()
+    return artifacts.old_classpath(kafka_version)
+
+
+def _compiled(source: Path, kafka_version: str) -> Path:
     """The folder with the classes of ``source``, made once per content."""
     content = source.read_bytes()
-    parts = [content, artifacts.java_version().encode(), artifacts.KAFKA_VERSION.encode()]
+    parts = [content, artifacts.java_version().encode(), kafka_version.encode()]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     classes = artifacts.cache_folder() / "java" / f"{source.stem}-{key}"
     if classes.is_dir():
@@ -55,7 +67,7 @@ def _compiled(source: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=classes.parent, prefix="compiling-") as folder:
             made = Path(folder, "classes")
             command = [artifacts.java_tool("javac"), "-encoding", "UTF-8", "-nowarn", "-d", str(made)]
-            command += ["-cp", artifacts.classpath(), str(source)]
+            command += ["-cp", _classpath(kafka_version), str(source)]
             done = subprocess.run(command, capture_output=True, timeout=300, check=False)
             if done.returncode:
                 raise JavaError(f"{source.name} does not compile:\n{_tail(done.stderr + done.stdout)}")

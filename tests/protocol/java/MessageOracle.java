@@ -18,7 +18,7 @@ import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
-import org.apache.kafka.common.protocol.MessageUtil;
+import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.protocol.Readable;
 import org.apache.kafka.common.protocol.types.ArrayOf;
 import org.apache.kafka.common.protocol.types.BoundField;
@@ -28,11 +28,10 @@ import org.apache.kafka.common.protocol.types.RawTaggedField;
 import org.apache.kafka.common.protocol.types.Schema;
 import org.apache.kafka.common.protocol.types.Struct;
 import org.apache.kafka.common.protocol.types.TaggedFields;
-import org.apache.kafka.common.record.internal.BaseRecords;
-import org.apache.kafka.common.record.internal.MemoryRecords;
 
 /**
  * What Kafka's own message classes make of values, for comparison with ours. Arguments: a mode, then names of messages.
+ * It runs with Kafka 3.9 as well, whose classes of records are in another package.
  *
  * random SEED COUNT NAMES: each message in each version with random content. A line is
  *   name, version, bytes from the message's schema, bytes as the message writes itself, its values as JSON.
@@ -42,7 +41,10 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
  *   message, class, version, field, kind of value, bytes or the name of the exception.
  */
 public class MessageOracle {
-    private static final String PACKAGE = "org.apache.kafka.common.message.";
+    private static final String[] PACKAGES = {
+        "org.apache.kafka.common.message.", "org.apache.kafka.coordinator.group.generated.",
+        "org.apache.kafka.coordinator.transaction.generated."};
+    private static final String[] RECORDS = {"org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record."};
     private static final String[] TEXTS = {"", "a", "topic-1", "größe", "日本語", "😀 and 𝄞", "tab\tnul\0quote\"", "x".repeat(200)};
     private static final Uuid ID = new Uuid(0x0102030405060708L, 0x1112131415161718L);
 
@@ -62,6 +64,44 @@ public class MessageOracle {
         oracle.out.flush();
     }
 
+    private static Class<?> classIn(String[] packages, String name) throws ClassNotFoundException {
+        for (String prefix : packages) {
+            try {
+                return Class.forName(prefix + name);
+            } catch (ClassNotFoundException e) {
+                continue;
+            }
+        }
+        throw new ClassNotFoundException(name);
+    }
+
+    private static Object records(byte[] bytes) {
+        try {
+            Class<?> type = classIn(RECORDS, "MemoryRecords");
+            return type.getMethod("readableRecords", ByteBuffer.class).invoke(null, ByteBuffer.wrap(bytes));
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    @SuppressWarnings("unchecked")
+    private static Map<Integer, Field> fieldsOf(TaggedFields tagged) {
+        try {
+            java.lang.reflect.Field fields = TaggedFields.class.getDeclaredField("fields");
+            fields.setAccessible(true);
+            return (Map<Integer, Field>) fields.get(tagged);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private static ByteBuffer bytesOf(Message message, short version) {
+        ObjectSerializationCache cache = new ObjectSerializationCache();
+        ByteBuffer buffer = ByteBuffer.allocate(message.size(cache, version));
+        message.write(new ByteBufferAccessor(buffer), cache, version);
+        return buffer.flip();
+    }
+
     private void line(Object... cells) {
         out.print(String.join("\t", Arrays.stream(cells).map(String::valueOf).toList()) + "\n");
     }
@@ -76,8 +116,8 @@ public class MessageOracle {
 
     private void random(String name, long seed, int count) throws Exception {
         String dataName = dataName(name);
-        Class<?> data = Class.forName(PACKAGE + dataName);
-        Method json = Arrays.stream(Class.forName(PACKAGE + dataName + "JsonConverter").getMethods())
+        Class<?> data = classIn(PACKAGES, dataName);
+        Method json = Arrays.stream(Class.forName(data.getName() + "JsonConverter").getMethods())
             .filter(m -> m.getName().equals("write") && m.getParameterCount() == 3).findFirst().orElseThrow();
         Constructor<?> read = data.getConstructor(Readable.class, short.class);
         Schema[] schemas = (Schema[]) data.getField("SCHEMAS").get(null);
@@ -90,8 +130,7 @@ public class MessageOracle {
                 struct.writeTo(buffer);
                 buffer.flip();
                 Message message = (Message) read.newInstance(new ByteBufferAccessor(buffer.duplicate()), version);
-                ByteBuffer written = MessageUtil.toByteBufferAccessor(message, version).buffer();
-                line(name, version, hex(buffer), hex(written), json.invoke(null, message, version, false));
+                line(name, version, hex(buffer), hex(bytesOf(message, version)), json.invoke(null, message, version, false));
             }
         }
     }
@@ -110,7 +149,7 @@ public class MessageOracle {
         }
         if (type instanceof TaggedFields tagged) {
             Map<Integer, Object> values = new TreeMap<>();
-            for (Map.Entry<Integer, Field> entry : tagged.fields().entrySet())
+            for (Map.Entry<Integer, Field> entry : fieldsOf(tagged).entrySet())
                 if (random.nextBoolean())
                     values.put(entry.getKey(), value(entry.getValue().type, random, depth + 1));
             if (random.nextInt(4) == 0)
@@ -137,7 +176,7 @@ public class MessageOracle {
             case "UUID" -> random.nextInt(3) == 0 ? Uuid.ZERO_UUID : new Uuid(random.nextLong(), random.nextLong());
             case "STRING" -> text(random);
             case "BYTES" -> ByteBuffer.wrap(bytes(random));
-            case "RECORDS" -> MemoryRecords.readableRecords(ByteBuffer.wrap(bytes(random)));
+            case "RECORDS" -> records(bytes(random));
             default -> throw new IllegalStateException("no value for a " + name);
         };
     }
@@ -174,7 +213,7 @@ public class MessageOracle {
     // --- one field at a time
 
     private void fields(String name) throws Exception {
-        Class<?> data = Class.forName(PACKAGE + dataName(name));
+        Class<?> data = classIn(PACKAGES, dataName(name));
         List<Class<?>> classes = new ArrayList<>(List.of(data));
         for (Class<?> nested : data.getDeclaredClasses())
             if (Message.class.isAssignableFrom(nested)) classes.add(nested);
@@ -207,7 +246,7 @@ public class MessageOracle {
         Message message = (Message) type.getConstructor().newInstance();
         try {
             if (setter != null) setter.invoke(message, value);
-            return "=" + hex(MessageUtil.toByteBufferAccessor(message, version).buffer());
+            return "=" + hex(bytesOf(message, version));
         } catch (UnsupportedVersionException e) {
             return "UnsupportedVersion";
         } catch (NullPointerException e) {
@@ -236,7 +275,7 @@ public class MessageOracle {
         if (type == String.class) return "x77";
         if (type == byte[].class) return new byte[] {7, 7};
         if (type == ByteBuffer.class) return ByteBuffer.wrap(new byte[] {7, 7});
-        if (type == BaseRecords.class) return MemoryRecords.readableRecords(ByteBuffer.wrap(new byte[] {7, 7}));
+        if (type.getTypeName().endsWith(".BaseRecords")) return records(new byte[] {7, 7});
         if (type == Uuid.class) return ID;
         if (type instanceof ParameterizedType p) {
             Collection<Object> list = emptyOf(type);
