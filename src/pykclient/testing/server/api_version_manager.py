@@ -1,0 +1,50 @@
+"""Which versions of which APIs a broker serves, and to whom (Java: ApiVersionManager)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.testing.handlers import handler, is_broker_only
+
+if TYPE_CHECKING:
+    from pykclient.testing.release_profiles import ReleaseProfile
+
+
+class ApiVersionManager:
+    """What the handlers declare; for clients cut to what an older release had, if the broker poses as one.
+
+    Brokers among themselves always speak what the handlers have. Thread: loop.
+    """
+
+    __slots__ = ("_profile", "_versions")
+
+    def __init__(self, profile: ReleaseProfile | None = None) -> None:
+        self._profile = profile
+        self._versions: dict[tuple[int, bool], tuple[int, int] | None] = {}
+
+    def versions(self, api_key: int, is_broker: bool = False) -> tuple[int, int] | None:
+        """The oldest and newest version of an API that is served; None for none."""
+        try:
+            return self._versions[api_key, is_broker]
+        except KeyError:
+            found = self._versions[api_key, is_broker] = self._find(api_key, is_broker)
+            return found
+
+    def _find(self, api_key: int, is_broker: bool) -> tuple[int, int] | None:
+        api_handler = handler(api_key)
+        if api_handler is None or (is_broker_only(api_handler) and not is_broker):
+            return None
+        if self._profile is None or is_broker:
+            return api_handler.VERSIONS
+        return self._profile.cut(api_key, api_handler.VERSIONS)
+
+    def is_api_enabled(self, api_key: int, version: int, is_broker: bool = False) -> bool:
+        """Whether this version is served."""
+        versions = self.versions(api_key, is_broker)
+        return versions is not None and versions[0] <= version <= versions[1]
+
+    def all_versions(self) -> dict[int, tuple[int, int]]:
+        """All that clients can ask for: what ApiVersions answers."""
+        found = {key: self.versions(key) for key in ApiKeys.all()}
+        return {key: versions for key, versions in found.items() if versions is not None}

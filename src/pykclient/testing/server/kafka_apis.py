@@ -1,0 +1,89 @@
+"""From a request to its handler (Java: KafkaApis)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.errors import BrokerError, RemoteProtocolError, UnknownServerError, UnsupportedVersionError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.testing.handlers import handler
+from pykclient.testing.server.api_version_manager import ApiVersionManager
+from pykclient.testing.server.request_channel import RequestChannel
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+
+class KafkaApis:
+    """Reads a request, notes it, lets fault injection have its way, and calls the handler.
+
+    What a handler raises becomes an answer: a BrokerError its code; anything else is a defect of the cluster, which is
+    logged, kept in the loop's ``failure`` and answered UNKNOWN_SERVER_ERROR. A request that cannot be read costs its
+    connection. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._history = broker.history
+        self._faults = broker.faults
+        self._loop = broker.loop
+        self.api_version_manager = ApiVersionManager(broker.cluster.profile)
+        self.request_channel = RequestChannel(broker)
+
+    def handle(self, request: Request) -> None:
+        """Serve a request that has come in."""
+        header = request.header
+        api_key, version = header.api_key, header.api_version
+        request_class = ApiKeys.message_class(api_key)
+        unsupported = not self.api_version_manager.is_api_enabled(api_key, version, request.is_from_broker)
+        try:
+            if not unsupported:
+                request.body = request_class.read(request.reader, version)
+            elif api_key == ApiKeys.API_VERSIONS:
+                # The one version whose answer every client can read (KIP-511).
+                header.api_version = 0
+                request.body = request_class()
+            else:
+                raise UnsupportedVersionError(f"{ApiKeys.name_of(api_key)} v{version} is not served here")
+        except (RemoteProtocolError, UnsupportedVersionError) as error:
+            # As in Java: a peer that speaks other versions could not even read an error.
+            self._log.info("Closing connection %s of %s: %s", request.connection_id, request.party, error)
+            request.reject()
+            return
+        request.record = self._history.add(request, version)
+        if self._faults.controls and self._faults.intercept(request):
+            return
+        if unsupported:
+            self.respond_error(request, UnsupportedVersionError())
+        else:
+            self.dispatch(request)
+
+    def dispatch(self, request: Request) -> None:
+        """Call the handler; also for a request that fault injection held back until now."""
+        if not self._broker.alive:
+            return
+        api_handler = handler(request.api_key)
+        assert api_handler is not None, "a version of it is enabled"
+        try:
+            api_handler.handle(self._broker, request)
+        except BrokerError as error:
+            self.respond_error(request, error)
+        except Exception as error:  # noqa: BLE001 - a defect in one handler must not take the other connections along
+            self._log.exception("Handling %r failed", request)
+            if self._loop.failure is None:
+                self._loop.failure = error
+            self.respond_error(request, UnknownServerError(f"the broker failed at {ApiKeys.name_of(request.api_key)}"))
+
+    def respond_error(self, request: Request, error: BrokerError) -> None:
+        """Answer with an error, wherever the API has a place for it; without one the connection is closed."""
+        if request.answered:
+            return
+        api_handler = handler(request.api_key)
+        assert api_handler is not None, "a version of it is enabled"
+        response = api_handler.error_response(request.body, error.code, str(error))
+        if response is None:
+            request.close_connection()
+        else:
+            request.respond(response)
