@@ -1,0 +1,429 @@
+"""A tree of nodes with versions, sessions and one-time watches: ZooKeeper's semantics, in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.testing.coordination import znodes
+from pykclient.testing.coordination.coordination_errors import (
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+
+if TYPE_CHECKING:
+    from pykclient.testing.event_loop import EventLoop, TimerHandle
+
+#: For a version: whichever the node has.
+ANY_VERSION: Final = -1
+
+# What a watch reports (ZooKeeper: Watcher.Event.EventType).
+NODE_CREATED: Final = "NODE_CREATED"
+NODE_DELETED: Final = "NODE_DELETED"
+NODE_DATA_CHANGED: Final = "NODE_DATA_CHANGED"
+NODE_CHILDREN_CHANGED: Final = "NODE_CHILDREN_CHANGED"
+
+
+class WatchedEvent(NamedTuple):
+    """That something happened at a path; what, one has to read."""
+
+    type: str
+    path: str
+
+
+class Stat(NamedTuple):
+    """A node's state: the transactions that made and last changed it, its version, the session it lives by (or 0)."""
+
+    czxid: int
+    mzxid: int
+    version: int
+    cversion: int
+    ephemeral_owner: int
+    num_children: int
+
+
+class Create(NamedTuple):
+    """In ``multi``: make a node. ``sequential`` appends ten digits that count up under one parent."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+class SetData(NamedTuple):
+    """In ``multi``: write a node's data."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    """In ``multi``: remove a node."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """In ``multi``: go on only if the node has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+
+
+class _Node:
+    __slots__ = ("children", "created", "cversion", "czxid", "data", "mzxid", "owner", "version")
+
+    def __init__(self, data: bytes, zxid: int, owner: int) -> None:
+        self.data = data
+        self.czxid = zxid
+        self.mzxid = zxid
+        self.version = 0
+        self.cversion = 0
+        self.created = 0  # children so far: the number of the next sequential one
+        self.owner = owner
+        self.children: set[str] = set()
+
+    def stat(self) -> Stat:
+        return Stat(self.czxid, self.mzxid, self.version, self.cversion, self.owner, len(self.children))
+
+
+class Session:
+    """What the service knows of one client. Lives until it is closed, or was out of contact for ``timeout_ms``.
+
+    ``on_event`` gets what its watches see, in order, while it is in contact; what happens meanwhile it gets after.
+    ``on_expired`` is called when the session ends while in contact, other than by its own wish.
+    Thread: loop.
+    """
+
+    __slots__ = (
+        "alive",
+        "ephemerals",
+        "events",
+        "expiry",
+        "id",
+        "in_contact",
+        "name",
+        "on_event",
+        "on_expired",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        timeout_ms: int,
+        on_event: Callable[[WatchedEvent], None],
+        on_expired: Callable[[], None],
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.timeout_ms = timeout_ms
+        self.on_event = on_event
+        self.on_expired = on_expired
+        self.alive = True
+        self.in_contact = True
+        self.expiry: TimerHandle | None = None
+        self.ephemerals: dict[str, None] = {}
+        self.events: deque[WatchedEvent] = deque()  # not yet delivered
+
+
+class CoordinationService:
+    """Every call is atomic and sees all that was written before. Outlives all brokers.
+
+    A watch is set by a reading call, fires once, and is delivered through the loop, after the call that caused it.
+    Thread: loop.
+    """
+
+    def __init__(self, loop: EventLoop, cluster_id: str) -> None:
+        self._loop = loop
+        self._zxid = 0
+        self._next_session_id = 1
+        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
+        self._sessions: dict[int, Session] = {}
+        # Insertion order is the order in which watches were set, and in which they fire.
+        self._data_watches: dict[str, dict[int, None]] = {}  # also for nodes that are not there yet
+        self._child_watches: dict[str, dict[int, None]] = {}
+        for path in znodes.PERSISTENT_PATHS:
+            self.create(path)
+        self.create(znodes.CLUSTER_ID, znodes.encode({"version": "1", "id": cluster_id}))
+
+    # --- sessions --------------------------------------------------------------------------------------------------
+
+    def create_session(
+        self,
+        name: str,
+        timeout_ms: int,
+        on_event: Callable[[WatchedEvent], None],
+        on_expired: Callable[[], None] = lambda: None,
+    ) -> Session:
+        session = Session(self._next_session_id, name, timeout_ms, on_event, on_expired)
+        self._next_session_id += 1
+        self._sessions[session.id] = session
+        return session
+
+    def close_session(self, session: Session) -> None:
+        """End a session, and with it its ephemeral nodes and its watches; harmless when it has ended already."""
+        if not session.alive:
+            return
+        session.alive = False
+        del self._sessions[session.id]
+        if session.expiry is not None:
+            session.expiry.cancel()
+            session.expiry = None
+        session.events.clear()
+        for watches in (self._data_watches, self._child_watches):
+            for path in [path for path, watchers in watches.items() if session.id in watchers]:
+                del watches[path][session.id]
+        if session.ephemerals:
+            self._zxid += 1
+            for path in list(session.ephemerals):
+                self._remove(path)
+
+    def contact_lost(self, session: Session) -> None:
+        """The session expires unless ``contact_regained`` comes in time."""
+        if session.alive and session.in_contact:
+            session.in_contact = False
+            session.expiry = self._loop.call_later(session.timeout_ms, self.close_session, session)
+
+    def contact_regained(self, session: Session) -> None:
+        """Go on as if nothing had been, and hand over what the watches saw; harmless when it has expired."""
+        if not session.alive or session.in_contact:
+            return
+        session.in_contact = True
+        if session.expiry is not None:
+            session.expiry.cancel()
+            session.expiry = None
+        for _ in session.events:
+            self._loop.call_soon(self._deliver_next, session)
+
+    def expire_session(self, session: Session) -> None:
+        """As if the service had not heard of the client for too long, though it has: a fault."""
+        if session.alive:
+            self.close_session(session)
+            if session.in_contact:
+                self._loop.call_soon(session.on_expired)
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """Those that are alive, oldest first."""
+        return list(self._sessions.values())
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def get_data(self, path: str, watcher: Session | None = None) -> tuple[bytes, Stat]:
+        """Raises NoNodeError, and sets no watch then."""
+        node = self._existing(path)
+        if watcher is not None:
+            self._watch(self._data_watches, path, watcher)
+        return node.data, node.stat()
+
+    def exists(self, path: str, watcher: Session | None = None) -> Stat | None:
+        """The watch is for the making of the node too."""
+        if watcher is not None:
+            self._watch(self._data_watches, path, watcher)
+        node = self._nodes.get(path)
+        return node.stat() if node is not None else None
+
+    def get_children(self, path: str, watcher: Session | None = None) -> list[str]:
+        """Names, sorted, without the path. Raises NoNodeError, and sets no watch then."""
+        node = self._existing(path)
+        if watcher is not None:
+            self._watch(self._child_watches, path, watcher)
+        return sorted(node.children)
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        session: Session | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> tuple[str, Stat]:
+        """The path that was made, and its state.
+
+        Raises NodeExistsError, NoNodeError if the parent is missing, NoChildrenForEphemeralsError.
+        """
+        (made,) = self.multi([Create(path, data, ephemeral, sequential)], session)
+        if made is None:
+            raise NoNodeError(path)
+        return made, self._nodes[made].stat()
+
+    def set_data(self, path: str, data: bytes, version: int = ANY_VERSION, *, session: Session | None = None) -> Stat:
+        """Raises NoNodeError, BadVersionError."""
+        self.multi([SetData(path, data, version)], session)
+        return self._nodes[path].stat()
+
+    def delete(self, path: str, version: int = ANY_VERSION, *, session: Session | None = None) -> None:
+        """Raises NoNodeError, BadVersionError, NotEmptyError."""
+        self.multi([Delete(path, version)], session)
+
+    def multi(self, operations: Sequence[Operation], session: Session | None = None) -> list[str | None]:
+        """All of it or, when one part cannot be, nothing; the paths made by each Create. Raises the first's error."""
+        if session is not None and not session.alive:
+            raise SessionExpiredError(f"the session of {session.name} has expired")
+        if len(operations) == 1:
+            self._validate(operations[0], session, {})
+        else:
+            self._validate_all(operations, session)
+        self._zxid += 1
+        return [self._apply(operation, session) for operation in operations]
+
+    def _validate_all(self, operations: Sequence[Operation], session: Session | None) -> None:
+        """Whether each operation will be possible after those before it, without doing any of them."""
+        # path -> what it will be: (version, children, is ephemeral); None: deleted.
+        pending: dict[str, tuple[int, int, bool] | None] = {}
+        for operation in operations:
+            self._validate(operation, session, pending)
+
+    def _validate(
+        self, operation: Operation, session: Session | None, pending: dict[str, tuple[int, int, bool] | None]
+    ) -> None:
+        path = operation.path
+        if isinstance(operation, Create):
+            _check_path(path)
+            if operation.ephemeral and session is None:
+                raise IllegalArgumentError(f"an ephemeral node needs a session: {path}")
+            parent_path = _parent(path)
+            parent = self._pending_state(parent_path, pending)
+            if parent is None:
+                raise NoNodeError(parent_path)
+            if parent[2]:
+                raise NoChildrenForEphemeralsError(parent_path)
+            if not operation.sequential:
+                if self._pending_state(path, pending) is not None:
+                    raise NodeExistsError(path)
+                pending[path] = (0, 0, operation.ephemeral)
+            pending[parent_path] = (parent[0], parent[1] + 1, parent[2])
+            return
+        state = self._pending_state(path, pending)
+        if state is None:
+            raise NoNodeError(path)
+        version, children, ephemeral = state
+        if operation.version not in (ANY_VERSION, version):
+            raise BadVersionError(f"{path} has version {version}, not {operation.version}")
+        if isinstance(operation, SetData):
+            pending[path] = (version + 1, children, ephemeral)
+        elif isinstance(operation, Delete):
+            if path == "/":
+                raise IllegalArgumentError("the root cannot be deleted")
+            if children:
+                raise NotEmptyError(path)
+            pending[path] = None
+            parent_path = _parent(path)
+            parent = self._pending_state(parent_path, pending)
+            if parent is not None:
+                pending[parent_path] = (parent[0], parent[1] - 1, parent[2])
+
+    def _pending_state(
+        self, path: str, pending: dict[str, tuple[int, int, bool] | None]
+    ) -> tuple[int, int, bool] | None:
+        if path in pending:
+            return pending[path]
+        node = self._nodes.get(path)
+        return None if node is None else (node.version, len(node.children), node.owner != 0)
+
+    def _apply(self, operation: Operation, session: Session | None) -> str | None:
+        path = operation.path
+        if isinstance(operation, Create):
+            return self._insert(operation, session)
+        if isinstance(operation, SetData):
+            node = self._nodes[path]
+            node.data = operation.data
+            node.version += 1
+            node.mzxid = self._zxid
+            self._fire(self._data_watches, path, NODE_DATA_CHANGED)
+        elif isinstance(operation, Delete):
+            self._remove(path)
+        return None
+
+    def _insert(self, operation: Create, session: Session | None) -> str:
+        path = operation.path
+        parent_path = _parent(path)
+        parent = self._nodes[parent_path]
+        if operation.sequential:
+            path = f"{path}{parent.created:010d}"
+        owner = session.id if operation.ephemeral and session is not None else 0
+        self._nodes[path] = _Node(operation.data, self._zxid, owner)
+        if owner and session is not None:
+            session.ephemerals[path] = None
+        parent.children.add(_name(path))
+        parent.cversion += 1
+        parent.created += 1
+        self._fire(self._data_watches, path, NODE_CREATED)
+        self._fire(self._child_watches, parent_path, NODE_CHILDREN_CHANGED)
+        return path
+
+    def _remove(self, path: str) -> None:
+        node = self._nodes.pop(path)
+        owner = self._sessions.get(node.owner)
+        if owner is not None:
+            owner.ephemerals.pop(path, None)
+        parent_path = _parent(path)
+        parent = self._nodes[parent_path]
+        parent.children.discard(_name(path))
+        parent.cversion += 1
+        # Who watches both the data and the children of a node hears of its end once.
+        heard = self._fire(self._data_watches, path, NODE_DELETED)
+        self._fire(self._child_watches, path, NODE_DELETED, heard)
+        self._fire(self._child_watches, parent_path, NODE_CHILDREN_CHANGED)
+
+    # --- watches ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _watch(watches: dict[str, dict[int, None]], path: str, session: Session) -> None:
+        if not session.alive:
+            raise SessionExpiredError(f"the session of {session.name} has expired")
+        watches.setdefault(path, {})[session.id] = None
+
+    def _fire(
+        self, watches: dict[str, dict[int, None]], path: str, type: str, heard: dict[int, None] | None = None
+    ) -> dict[int, None] | None:
+        watchers = watches.pop(path, None)
+        if watchers:
+            event = WatchedEvent(type, path)
+            for session_id in watchers:
+                if heard is None or session_id not in heard:
+                    session = self._sessions[session_id]
+                    session.events.append(event)
+                    self._loop.call_soon(self._deliver_next, session)
+        return watchers
+
+    @staticmethod
+    def _deliver_next(session: Session) -> None:
+        if session.in_contact and session.events:
+            session.on_event(session.events.popleft())
+
+    def _existing(self, path: str) -> _Node:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNodeError(path)
+        return node
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/") or (path.endswith("/") and path != "/") or "//" in path:
+        raise IllegalArgumentError(f"not the path of a node: {path!r}")
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
