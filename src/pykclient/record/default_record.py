@@ -3,7 +3,7 @@
 A record is: its length, attributes (0), timestamp delta, offset delta, key, value, headers; all numbers are zigzag
 varints, the length -1 is null.
 
-The two decoding loops, here and in ``record_cursor``, inline the varints of one and two bytes. They index `bytes`: for
+The decoding loops, here and in ``record_cursor``, inline the varints of one and two bytes. They index `bytes`: for
 that the records of a batch are copied once, which costs a hundredth of what indexing a memoryview loses. Nothing is
 checked before it is read: reading stays inside ``data`` whatever the numbers say, and a record that does not end
 exactly where its length said it would is corrupt.
@@ -11,8 +11,10 @@ exactly where its length said it would is corrupt.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.record.record_batch import Record
+from pykclient.record.record_batch import NO_TIMESTAMP, Record
 from pykclient.record.varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
 from pykclient.types import Header, Headers
 
@@ -157,3 +159,94 @@ def decode_records(
     except IndexError:
         raise ended_early() from None
     return records, pos
+
+
+class RecordsSummary(NamedTuple):
+    """What a broker wants to know of a batch's records. Records without a time do not count for the two timestamps,
+    which are -1 if none has one.
+    """
+
+    min_timestamp: int
+    max_timestamp: int
+    all_have_keys: bool
+    offsets_follow: bool
+    """Whether the offset deltas are 0, 1, 2 and so on."""
+
+
+def summarize_records(data: bytes, count: int, base_timestamp: int) -> RecordsSummary:
+    """Check that ``data`` is exactly ``count`` records, in half of the time that decoding them takes.
+
+    Raises:
+        CorruptRecordError: it is not.
+    """
+    min_timestamp = max_timestamp = NO_TIMESTAMP
+    all_have_keys = offsets_follow = True
+    previous = -1
+    expected = 0
+    pos = 0
+    try:
+        for _ in range(count):
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            end = pos + (zigzag >> 1)
+            odd = zigzag & 1
+            zigzag = data[pos + 1]
+            pos += 2
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varlong(data, pos, zigzag)
+            if zigzag != previous:  # neighbours were often sent in the same millisecond
+                previous = zigzag
+                timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+                if timestamp > max_timestamp:  # noqa: PLR1730 - max() is a call
+                    max_timestamp = timestamp
+                if timestamp != NO_TIMESTAMP and (min_timestamp == NO_TIMESTAMP or timestamp < min_timestamp):
+                    min_timestamp = timestamp
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            if zigzag != expected:
+                offsets_follow = False
+            expected += 2
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            if zigzag & 1:
+                all_have_keys = False
+            else:
+                pos += zigzag >> 1
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            if not zigzag & 1:
+                pos += zigzag >> 1
+            if data[pos]:
+                _, pos = read_headers(data, pos, end)
+            else:
+                pos += 1
+            if pos != end or odd:
+                raise size_mismatch(pos - end)
+    except IndexError:
+        raise ended_early() from None
+    if pos != len(data):
+        raise bytes_remain(len(data) - pos, count)
+    return RecordsSummary(min_timestamp, max_timestamp, all_have_keys, offsets_follow)

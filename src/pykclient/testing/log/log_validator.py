@@ -1,0 +1,283 @@
+"""What a leader checks of a producer's records, and what it writes into them (Java: LogValidator)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pykclient.errors import InvalidRecordError, InvalidTimestampError, KafkaError, UnsupportedForMessageFormatError
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.default_record import summarize_records
+from pykclient.record.default_record_batch import DefaultRecordBatch
+from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import (
+    CURRENT_MAGIC_VALUE,
+    MAGIC_VALUE_V1,
+    MAGIC_VALUE_V2,
+    MAX_INT64,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Buffer,
+    Record,
+)
+from pykclient.testing.log.log_types import AppendOrigin
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, TopicPartition
+
+_MAX_ERRORS_SHOWN = 3
+
+
+class RecordValidationError(KafkaError):
+    """Records of a batch were refused, and so all of it. ``error`` is what the producer is answered; ``record_errors``
+    are the places in the batch and what is wrong with the records there (KIP-467).
+    """
+
+    def __init__(self, error: InvalidRecordError | InvalidTimestampError, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.record_errors = record_errors
+
+
+class ValidationResult:
+    """Records as the log takes them: with offsets, leader epoch and timestamps.
+
+    ``records`` is a copy, nobody else's. ``next_offset`` comes after the last one. Thread: loop.
+    """
+
+    __slots__ = (
+        "log_append_time_ms",
+        "max_timestamp_ms",
+        "message_size_maybe_changed",
+        "next_offset",
+        "records",
+        "shallow_offset_of_max_timestamp",
+    )
+
+    def __init__(
+        self,
+        records: Buffer,
+        next_offset: int,
+        log_append_time_ms: int,
+        max_timestamp_ms: int,
+        shallow_offset_of_max_timestamp: int,
+        message_size_maybe_changed: bool,
+    ) -> None:
+        self.records = records
+        self.next_offset = next_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.shallow_offset_of_max_timestamp = shallow_offset_of_max_timestamp
+        self.message_size_maybe_changed = message_size_maybe_changed
+
+
+class LogValidator:
+    """Validates the records of one produce request for one partition, and gives them offsets.
+
+    A batch of format v2 that stays as it is has its header checked and overwritten; its records are walked over once,
+    without being decoded. All else is decoded and built anew: old formats, another codec, offsets with gaps.
+    Checksums are the log's business (``UnifiedLog.append``), but for those inside of old compressed messages.
+
+    Thread: loop.
+    """
+
+    __slots__ = (
+        "_compacted_topic",
+        "_max_decompressed_bytes",
+        "_now_ms",
+        "_origin",
+        "_partition_leader_epoch",
+        "_records",
+        "_source_compression",
+        "_target_compression",
+        "_timestamp_after_max_ms",
+        "_timestamp_before_max_ms",
+        "_timestamp_type",
+        "_to_magic",
+        "_topic_partition",
+    )
+
+    def __init__(
+        self,
+        records: Buffer,
+        topic_partition: TopicPartition,
+        now_ms: int,
+        *,
+        source_compression: CompressionType = CompressionType.NONE,
+        target_compression: Compression = NO_COMPRESSION,
+        compacted_topic: bool = False,
+        to_magic: int = CURRENT_MAGIC_VALUE,
+        timestamp_type: int = CREATE_TIME,
+        timestamp_before_max_ms: int = MAX_INT64,
+        timestamp_after_max_ms: int = MAX_INT64,
+        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        origin: str = AppendOrigin.CLIENT,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        """``now_ms`` is the broker's wall clock; ``source_compression`` the codec that the batches came with."""
+        self._records = records
+        self._topic_partition = topic_partition
+        self._now_ms = now_ms
+        self._source_compression = source_compression
+        self._target_compression = target_compression
+        self._compacted_topic = compacted_topic
+        self._to_magic = to_magic
+        self._timestamp_type = timestamp_type
+        self._timestamp_before_max_ms = timestamp_before_max_ms
+        self._timestamp_after_max_ms = timestamp_after_max_ms
+        self._partition_leader_epoch = partition_leader_epoch
+        self._origin = origin
+        self._max_decompressed_bytes = max_decompressed_bytes
+
+    def validate_messages_and_assign_offsets(self, first_offset: int) -> ValidationResult:
+        """The records from ``first_offset`` on. What was given is not changed: a client may send it again.
+
+        Raises:
+            RecordValidationError: single records are at fault.
+            InvalidRecordError: the batch as a whole is, or there is none, or more than one.
+            UnsupportedForMessageFormatError: what the producer wants needs a newer format than the topic has.
+            CorruptRecordError: the records cannot be read.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        batch = self._first_batch()
+        self._validate_batch(batch)
+        if isinstance(batch, DefaultRecordBatch) and self._to_magic == MAGIC_VALUE_V2:
+            target = self._target_compression.type
+            if self._source_compression is target or (
+                # Markers are compressed only if they came so.
+                self._source_compression is CompressionType.NONE and batch.is_control_batch
+            ):
+                result = self._assign_in_place(DefaultRecordBatch(memoryview(bytearray(batch.buffer))), first_offset)
+                if result is not None:
+                    return result
+        return self._build_anew(batch, first_offset)
+
+    def _first_batch(self) -> AnyRecordBatch:
+        batches = MemoryRecords(self._records).batches()
+        first = next(batches, None)
+        if first is None:
+            raise InvalidRecordError(f"a produce request for {self._topic_partition} has no batch")
+        alone = first.magic >= MAGIC_VALUE_V2 or self._source_compression is not CompressionType.NONE
+        if alone and next(batches, None) is not None:
+            raise InvalidRecordError(
+                f"a produce request for {self._topic_partition} has more than one batch, and may have only one"
+            )
+        return first
+
+    # --- a v2 batch that stays as it is
+
+    def _assign_in_place(self, batch: DefaultRecordBatch, first_offset: int) -> ValidationResult | None:
+        """Overwrite the header. None if the records must be built anew because of their offsets."""
+        count = batch.count
+        summary = summarize_records(batch.record_data(self._max_decompressed_bytes), count, batch.base_timestamp)
+        if (self._compacted_topic and not summary.all_have_keys) or not self._timestamps_allowed(batch, summary[:2]):
+            self._validate_records(batch, batch.stream(self._max_decompressed_bytes))
+        if not summary.offsets_follow and not batch.is_control_batch:
+            return None
+        last_offset = first_offset + count - 1
+        batch.set_last_offset(last_offset)
+        batch.set_partition_leader_epoch(self._partition_leader_epoch)
+        max_timestamp = self._now_ms if self._timestamp_type == LOG_APPEND_TIME else summary.max_timestamp
+        batch.set_max_timestamp(self._timestamp_type, max_timestamp)
+        return ValidationResult(batch.buffer, last_offset + 1, self._now_ms, max_timestamp, last_offset, False)
+
+    def _timestamps_allowed(self, batch: AnyRecordBatch, bounds: tuple[int, int]) -> bool:
+        """Whether all records are allowed to have the timestamps that they have, between ``bounds``."""
+        oldest, newest = bounds
+        if self._timestamp_type == CREATE_TIME and oldest != NO_TIMESTAMP:
+            now = self._now_ms
+            return now - oldest <= self._timestamp_before_max_ms and newest - now <= self._timestamp_after_max_ms
+        return batch.timestamp_type != LOG_APPEND_TIME
+
+    # --- all else
+
+    def _build_anew(self, first: AnyRecordBatch, first_offset: int) -> ValidationResult:
+        """Decode the records and put them into one batch, or into messages of an old format."""
+        builder = MemoryRecordsBuilder(
+            magic=self._to_magic,
+            compression=self._target_compression,
+            timestamp_type=self._timestamp_type if self._to_magic >= MAGIC_VALUE_V1 else NO_TIMESTAMP_TYPE,
+            base_offset=first_offset,
+            log_append_time=self._now_ms,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            base_sequence=first.base_sequence,
+            is_transactional=first.is_transactional,
+            partition_leader_epoch=self._partition_leader_epoch,
+        )
+        offset = first_offset
+        for batch in MemoryRecords(self._records).batches():
+            if batch is not first:
+                self._validate_batch_format(first, batch)
+            for record in self._validate_records(batch, batch.stream(self._max_decompressed_bytes)):
+                headers = record.headers if self._to_magic >= MAGIC_VALUE_V2 else ()
+                builder.append_with_offset(offset, record.timestamp, record.key, record.value, headers)
+                offset += 1
+        records = builder.build()
+        info = builder.info()
+        return ValidationResult(
+            records, offset, self._now_ms, info.max_timestamp, info.shallow_offset_of_max_timestamp, True
+        )
+
+    def _validate_batch_format(self, first: AnyRecordBatch, batch: AnyRecordBatch) -> None:
+        if batch.magic != first.magic:
+            raise InvalidRecordError(
+                f"messages for {self._topic_partition} are of different formats, v{first.magic} and v{batch.magic}"
+            )
+
+    def _validate_batch(self, batch: AnyRecordBatch) -> None:
+        """What a header can tell."""
+        where = self._topic_partition
+        if self._origin == AppendOrigin.CLIENT:
+            if isinstance(batch, DefaultRecordBatch):
+                count = batch.count_or_none
+                if batch.last_offset_delta < 0 or count != batch.last_offset_delta + 1 or count <= 0:
+                    raise InvalidRecordError(
+                        f"a batch for {where} says it has {count} records, and offsets "
+                        f"{batch.base_offset} to {batch.last_offset}"
+                    )
+            if batch.is_control_batch:
+                raise InvalidRecordError(f"clients may not write control records, as to {where}")
+            if batch.has_producer_id and batch.base_sequence < 0:
+                raise InvalidRecordError(
+                    f"a batch of producer {batch.producer_id} for {where} has the sequence {batch.base_sequence}"
+                )
+        if self._to_magic < MAGIC_VALUE_V2:
+            for wants, given in (
+                ("transactional", batch.is_transactional),
+                ("idempotent", batch.producer_id != NO_PRODUCER_ID),
+            ):
+                if given:
+                    raise UnsupportedForMessageFormatError(
+                        f"{wants} records need message format v2, {where} has v{self._to_magic}"
+                    )
+
+    # --- single records
+
+    def _validate_records(self, batch: AnyRecordBatch, records: Iterable[Record]) -> Iterator[Record]:
+        """The records, once all of them were found to be in order."""
+        accepted: list[Record] = []
+        errors: list[tuple[int, str]] = []
+        is_time = False
+        for index, record in enumerate(records):
+            if self._compacted_topic and record.key is None:
+                errors.append((index, f"{self._topic_partition} is compacted and takes no record without a key"))
+            elif not self._timestamps_allowed(batch, (record.timestamp, record.timestamp)):
+                is_time = True
+                errors.append((index, self._why_not_this_time(record.timestamp)))
+            else:
+                accepted.append(record)
+        if not errors:
+            return iter(accepted)
+        if is_time:
+            raise RecordValidationError(
+                InvalidTimestampError("One or more records have been rejected due to invalid timestamp"), errors
+            )
+        shown = "; ".join(f"record {index}: {message}" for index, message in errors[:_MAX_ERRORS_SHOWN])
+        raise RecordValidationError(InvalidRecordError(f"{len(errors)} records were refused: {shown}"), errors)
+
+    def _why_not_this_time(self, timestamp: int) -> str:
+        if self._timestamp_type == LOG_APPEND_TIME or timestamp == NO_TIMESTAMP:
+            return "a producer may not say that its timestamp is the broker's"
+        oldest, newest = self._now_ms - self._timestamp_before_max_ms, self._now_ms + self._timestamp_after_max_ms
+        return f"timestamp {timestamp} is out of range, which is {oldest} to {newest}"
