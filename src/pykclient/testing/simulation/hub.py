@@ -1,0 +1,359 @@
+"""Many threads' work in one thread, on virtual time: whose turn it is, and when time moves."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import KafkaError
+from pykclient.testing.event_loop import EventLoop, TimerHandle
+
+#: Turns that actors may take while time stands still: more means that somebody does not wait for anything.
+MAX_TURNS_AT_ONE_INSTANT = 5_000
+#: Callbacks of the loop, likewise.
+MAX_STEPS_AT_ONE_INSTANT = 100_000
+
+
+class SimulationError(KafkaError):
+    """The simulation cannot go on: nothing will ever happen, or something happens without end."""
+
+
+class VirtualClock:
+    """Implements pykclient.clock.Clock. Time stands still while code runs, and jumps when all wait.
+
+    Thread: owner of the simulation.
+    """
+
+    __slots__ = ("_wall_offset_ms", "hub", "time_ms")
+
+    def __init__(self, now_ms: int = 1_000_000, wall_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = now_ms
+        self._wall_offset_ms = wall_ms - now_ms
+        self.hub: Hub  # set by the hub
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def wall_ms(self) -> int:
+        return self.time_ms + self._wall_offset_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.hub.sleep(duration_ms)
+
+    def new_condition(self, lock: Any = None) -> threading.Condition:
+        return SimulatedCondition(self.hub, lock)
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        assert isinstance(condition, SimulatedCondition), "a condition of another clock"
+        return condition.wait_ms(timeout_ms)
+
+
+class Actor:
+    """What would be a thread elsewhere: runs until it waits for something. Thread: owner of the simulation."""
+
+    __slots__ = ("_greenlet", "_hub", "_run", "_timer", "_woken", "done", "failure", "ident", "name", "waiters")
+
+    def __init__(self, hub: Hub, ident: int, run: Callable[[], object], name: str) -> None:
+        self._hub = hub
+        self._run = run
+        self._greenlet = greenlet(self._main)
+        self._timer: TimerHandle | None = None
+        self._woken = False
+        self.ident = ident
+        self.name = name
+        self.done = False
+        self.failure: BaseException | None = None
+        #: Actors that wait for this one's end.
+        self.waiters: list[Actor] = []
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        except GreenletExit:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the end of a thread; the hub raises it
+            self.failure = error
+        self.done = True
+        for waiter in self.waiters:
+            waiter.wake()
+
+    # --- for the hub -------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Go on until it waits again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._greenlet.switch()
+
+    def end(self) -> None:
+        """Have it raise GreenletExit where it waits."""
+        if self._greenlet and not self.done:
+            self._greenlet.throw(GreenletExit)
+        self.done = True
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def park(self, timeout_ms: int) -> bool:
+        """Let others run until ``wake``, at most for ``timeout_ms``; whether it was woken. By the actor itself."""
+        hub = self._hub
+        self._woken = False
+        if timeout_ms < FOREVER_MS:
+            self._timer = hub.loop.call_later(timeout_ms, hub.make_runnable, self)
+        hub.switch()
+        return self._woken
+
+    def wake(self) -> None:
+        """End its waiting."""
+        if not self._woken and not self.done:
+            self._woken = True
+            self._hub.make_runnable(self)
+
+    def __repr__(self) -> str:
+        return f"<Actor {self.name}{', done' if self.done else ''}>"
+
+
+class Hub:
+    """Gives actors and the loop their turns, and moves time on when nobody has anything to do.
+
+    Which of several runnable actors is next is decided by ``rng``. An exception that leaves an actor, or a callback of
+    the loop, ends the run. Thread: owner.
+    """
+
+    def __init__(self, clock: VirtualClock, loop: EventLoop, rng: random.Random) -> None:
+        self.clock = clock
+        clock.hub = self
+        self.loop = loop
+        self._rng = rng
+        self._main = getcurrent()
+        self._actors: list[Actor] = []
+        self._runnable: list[Actor] = []
+        self._current: Actor | None = None
+        self._closing = False
+        #: Turns of actors so far.
+        self.turns = 0
+
+    # --- for actors --------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Actor:
+        """The actor whose turn it is. Raises SimulationError outside of actors."""
+        if self._current is None:
+            raise SimulationError("only actors can wait: start what waits with Simulation.actor()")
+        return self._current
+
+    @property
+    def current_ident(self) -> int:
+        """The number of the actor whose turn it is, 0 outside of actors."""
+        return 0 if self._current is None else self._current.ident
+
+    def actor(self, run: Callable[[], object], name: str) -> Actor:
+        """A new actor, which runs once it is made runnable."""
+        actor = Actor(self, len(self._actors) + 1, run, name)
+        self._actors.append(actor)
+        return actor
+
+    def make_runnable(self, actor: Actor) -> None:
+        """Give ``actor`` a turn soon."""
+        if actor not in self._runnable:
+            self._runnable.append(actor)
+
+    def sleep(self, duration_ms: int) -> None:
+        """Let time pass; others run even if it is 0."""
+        self.current.park(max(0, duration_ms))
+
+    def switch(self) -> None:
+        """Give the turn away. By an actor that something will make runnable."""
+        if self._closing:
+            raise GreenletExit
+        actor = self.current
+        self._main.switch()
+        self._current = actor
+        if self._closing:
+            raise GreenletExit
+
+    # --- for whoever drives ------------------------------------------------------------------------------------------
+
+    def run(self, until: Callable[[], bool], limit_ms: int) -> None:
+        """Run until ``until()`` holds, which is asked whenever nobody has anything to do.
+
+        Raises SimulationError when that is not so after ``limit_ms``, when nothing will ever happen, or when things
+        happen without end while time stands still; and what an actor or a callback failed with.
+        """
+        clock, loop = self.clock, self.loop
+        deadline_ms = clock.time_ms + limit_ms
+        turns, steps = self.turns, loop.steps
+        while True:
+            delay_ms = loop.run_due()
+            if loop.failure is not None:
+                raise loop.failure
+            if self._runnable:
+                self._turn()
+                if self.turns - turns > MAX_TURNS_AT_ONE_INSTANT:
+                    raise SimulationError(f"{self.turns - turns} turns without time passing: {self.describe()}")
+                continue
+            if delay_ms == 0:
+                if loop.steps - steps > MAX_STEPS_AT_ONE_INSTANT:
+                    raise SimulationError(f"{loop.steps - steps} events without time passing: {self.describe()}")
+                continue
+            if until():
+                return
+            if clock.time_ms >= deadline_ms:
+                raise SimulationError(f"not done after {limit_ms} ms: {self.describe()}")
+            if delay_ms == FOREVER_MS:
+                raise SimulationError(f"nothing will ever happen: {self.describe()}")
+            clock.time_ms = min(clock.time_ms + delay_ms, deadline_ms)
+            turns, steps = self.turns, loop.steps
+
+    def _turn(self) -> None:
+        runnable = self._runnable
+        index = self._rng.randrange(len(runnable)) if len(runnable) > 1 else 0
+        actor = runnable.pop(index)
+        if actor.done:
+            return
+        self.turns += 1
+        self._current = actor
+        try:
+            actor.resume()
+        finally:
+            self._current = None
+        if actor.failure is not None:
+            raise actor.failure
+
+    def describe(self) -> str:
+        """Who has not ended."""
+        waiting = [actor.name for actor in self._actors if not actor.done]
+        return f"{', '.join(waiting) or 'no actor'} left at {self.clock.time_ms} ms"
+
+    def close(self) -> None:
+        """End all actors where they are."""
+        self._closing = True
+        for actor in self._actors:
+            self._current = actor
+            actor.end()
+        self._current = None
+        self._runnable.clear()
+
+
+class SimulatedThread:
+    """An actor as clients see it (pykclient.network.environment.Thread). Thread: owner of the simulation."""
+
+    __slots__ = ("_actor", "_hub", "daemon", "name")
+
+    def __init__(self, hub: Hub, run: Callable[[], object], name: str) -> None:
+        self._hub = hub
+        self._actor = hub.actor(run, name)
+        self._actor.done = True  # until it is started
+        self.name = name
+        self.daemon = True
+
+    @property
+    def ident(self) -> int:
+        return self._actor.ident
+
+    def start(self) -> None:
+        self._actor.done = False
+        self._hub.make_runnable(self._actor)
+
+    def is_alive(self) -> bool:
+        return not self._actor.done
+
+    def join(self, timeout: float | None = None) -> None:
+        timeout_ms = FOREVER_MS if timeout is None else int(timeout * 1000)
+        deadline_ms = self._hub.clock.time_ms + timeout_ms
+        me = self._hub.current
+        while not self._actor.done and self._hub.clock.time_ms < deadline_ms:
+            self._actor.waiters.append(me)
+            me.park(deadline_ms - self._hub.clock.time_ms)
+            if me in self._actor.waiters:
+                self._actor.waiters.remove(me)
+
+
+class SimulatedCondition(threading.Condition):
+    """A condition that actors wait for. Its lock is a real one, which nobody holds while another has the turn.
+
+    Thread: owner of the simulation.
+    """
+
+    def __init__(self, hub: Hub, lock: Any = None) -> None:
+        super().__init__(lock)
+        self._hub = hub
+        self._parked: deque[Actor] = deque()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.wait_ms(FOREVER_MS if timeout is None else int(timeout * 1000))
+
+    def wait_ms(self, timeout_ms: int) -> bool:
+        """As ``wait``, in milliseconds."""
+        actor = self._hub.current
+        self._parked.append(actor)
+        self.release()
+        try:
+            return actor.park(timeout_ms)
+        finally:
+            if actor in self._parked:
+                self._parked.remove(actor)
+            if not self.acquire(blocking=False):
+                raise SimulationError("a lock is held by an actor that waits for something else")
+
+    def notify(self, n: int = 1) -> None:
+        for _ in range(min(n, len(self._parked))):
+            self._parked.popleft().wake()
+
+    def notify_all(self) -> None:
+        self.notify(len(self._parked))
+
+
+class SimulatedReentrantLock:
+    """A lock that an actor may hold while it waits (pykclient.network.environment.ReentrantLock).
+
+    Thread: owner of the simulation.
+    """
+
+    __slots__ = ("_depth", "_hub", "_owner", "_parked")
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._owner: int | None = None
+        self._depth = 0
+        self._parked: deque[Actor] = deque()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        me = self._hub.current_ident
+        if self._owner == me:
+            self._depth += 1
+            return True
+        deadline_ms = FOREVER_MS if timeout < 0 else self._hub.clock.time_ms + int(timeout * 1000)
+        while self._owner is not None:
+            remaining_ms = deadline_ms - self._hub.clock.time_ms if deadline_ms < FOREVER_MS else FOREVER_MS
+            if not blocking or remaining_ms <= 0:
+                return False
+            actor = self._hub.current
+            self._parked.append(actor)
+            actor.park(remaining_ms)
+            if actor in self._parked:
+                self._parked.remove(actor)
+        self._owner = me
+        self._depth = 1
+        return True
+
+    def release(self) -> None:
+        if self._owner != self._hub.current_ident:
+            raise SimulationError("a lock is released by an actor that does not hold it")
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            if self._parked:
+                self._parked.popleft().wake()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
