@@ -4,6 +4,8 @@
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$python && break; done)
 VENV ?= .venv
+# What the demo runs on: the embedded cluster, or `real`.
+KAFKA ?= embedded
 BIN := $(VENV)/bin
 # The environment is made again when this changes: what is declared, for which Python.
 KEY := $(shell { cat pyproject.toml; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
@@ -13,7 +15,8 @@ DEMO := $(VENV)/.demo-$(KEY)
 .PHONY: help demo test lint bench docs test-all-pythons clean
 
 help:
-	@echo 'make demo              336,776 flights through a real Kafka: produce, consume as a group, check'
+	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
+	@echo 'make demo KAFKA=real   the same on a real Kafka (needs Java and Maven)'
 	@echo 'make test              every check and every test'
 	@echo 'make lint              the checks alone'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=... for options)'
@@ -22,7 +25,7 @@ help:
 	@echo 'make clean             remove the environment and every cache'
 
 demo: $(DEMO)
-	@$(BIN)/python -m examples.flights $(ARGS)
+	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
 test: lint
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)

@@ -1,4 +1,4 @@
-"""Where the examples find a cluster: one that is named, or a real Kafka of their own for as long as they run."""
+"""Where the examples find a cluster: one that is named, an embedded one, or a real Kafka for as long as they run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+#: What ``open_cluster`` can start.
+KINDS = ("embedded", "real")
+
+_BROKERS = 3
+
 
 class Cluster(NamedTuple):
     bootstrap_servers: str
@@ -14,11 +19,27 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_cluster(bootstrap_servers: str | None, partitions: int) -> Iterator[Cluster]:
-    """The cluster at ``bootstrap_servers``; without it a Kafka that gives new topics ``partitions`` partitions."""
+def open_cluster(bootstrap_servers: str | None, kind: str, partitions: int) -> Iterator[Cluster]:
+    """The cluster at ``bootstrap_servers``; without it one of this kind, whose new topics have so many partitions."""
     if bootstrap_servers is not None:
         yield Cluster(bootstrap_servers, f"the cluster at {bootstrap_servers}")
-        return
+    elif kind == "real":
+        yield from _real(partitions)
+    else:
+        yield from _embedded(partitions)
+
+
+def _embedded(partitions: int) -> Iterator[Cluster]:
+    """Brokers in this process: nothing but Python is needed."""
+    from pykclient.testing import EmbeddedCluster
+
+    with EmbeddedCluster(_BROKERS, config={"num.partitions": partitions}) as cluster:
+        name = f"an embedded cluster of {_BROKERS} brokers in this process, at {cluster.bootstrap_servers}"
+        yield Cluster(cluster.bootstrap_servers, name)
+
+
+def _real(partitions: int) -> Iterator[Cluster]:
+    """Apache Kafka itself, which needs Java, and Maven to fetch it."""
     from tests.kafka import artifacts
     from tests.kafka.cluster import KafkaCluster
 

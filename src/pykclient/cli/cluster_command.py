@@ -1,0 +1,118 @@
+"""``pykclient cluster``: brokers to develop against, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from typing import Any
+
+from pykclient.cli import arguments
+from pykclient.errors import ConfigError, KafkaError
+
+#: How often it looks at what has happened.
+_LOOK_INTERVAL_S = 0.2
+
+_DESCRIPTION = """\
+Runs Kafka brokers in this process, for development and tests. Any client can use them. Nothing is written to disk: with
+the command everything in it ends.
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add this command to argparse's ``commands``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "cluster", help="run an embedded cluster until Ctrl-C", description=_DESCRIPTION
+    )
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (default: 1)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on and to tell clients (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=arguments.port,
+        default=9092,
+        help="of the first broker, the others take the next ones; 0: any that are free (default: 9092)",
+    )
+    parser.add_argument("--release", metavar="VERSION", help="pose as this release of Kafka, such as 2.8")
+    parser.add_argument(
+        "--topic",
+        dest="topics",
+        action="append",
+        default=[],
+        type=arguments.topic,
+        metavar="NAME[:PARTITIONS[:REPLICATION]]",
+        help="a topic to create; can be given several times",
+    )
+    parser.add_argument(
+        "--config",
+        dest="settings",
+        action="append",
+        default=[],
+        type=arguments.setting,
+        metavar="KEY=VALUE",
+        help="a broker setting, such as num.partitions=6; can be given several times",
+    )
+    parser.add_argument(
+        "--memory-limit",
+        type=arguments.size_bytes,
+        default=512 << 20,
+        metavar="SIZE",
+        help="what all logs may hold together (default: 512MB)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="print each request of a client")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the cluster; the exit code: 0 after Ctrl-C or SIGTERM, 1 where it cannot be started."""
+    stopping = threading.Event()
+
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _run(options, stopping)
+    except OSError as error:
+        return _complain(f"{error}; --port names another one")
+    except (ConfigError, KafkaError) as error:
+        return _complain(str(error))
+    except BrokenPipeError:  # whoever read the output is gone
+        return 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(options: argparse.Namespace, stopping: threading.Event) -> int:
+    from pykclient.cli.watch import Watch
+    from pykclient.testing.embedded_cluster import EmbeddedCluster
+
+    cluster = EmbeddedCluster(
+        options.brokers,
+        host=options.host,
+        port=options.port,
+        release=options.release,
+        memory_limit_bytes=options.memory_limit,
+        config=dict(options.settings),
+    )
+    with cluster:
+        for topic in options.topics:
+            cluster.create_topic(topic.name, topic.partitions or -1, topic.replication_factor)
+        _say(f"bootstrap servers: {cluster.bootstrap_servers}")
+        release = f" as Kafka {options.release}" if options.release else ""
+        _say(f"{options.brokers} broker{'s' * (options.brokers > 1)}{release}, Ctrl-C ends")
+        watch = Watch(cluster, verbose=options.verbose)
+        while not stopping.wait(_LOOK_INTERVAL_S):
+            for line in watch.look():
+                _say(line)
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _complain(reason: str) -> int:
+    sys.stderr.write(f"pykclient cluster: {reason}\n")
+    return 1

@@ -1,0 +1,22 @@
+"""The command line: ``pykclient cluster`` runs an embedded cluster until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pykclient.cli import cluster_command
+from pykclient.version import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code. Without ``arguments`` they are the process's."""
+    parser = argparse.ArgumentParser(
+        prog="pykclient", description="The Apache Kafka clients for Python, and a cluster to try them on."
+    )
+    parser.add_argument("--version", action="version", version=f"pykclient {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    cluster_command.add_to(commands)
+    options = parser.parse_args(arguments)
+    code: int = options.run(options)
+    return code

@@ -1,0 +1,41 @@
+"""A Kafka cluster inside the process, for tests and for development.
+
+    from pykclient.testing import EmbeddedCluster
+
+    with EmbeddedCluster(brokers=3) as cluster:
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+
+docs/testing.md tells the rest. Names are loaded when they are first used, as pytest finds its plugin in this package
+and loads it in every session.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing's own costs more to import than all of this module
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pykclient.testing.embedded_cluster import EmbeddedCluster
+    from pykclient.testing.history import RequestRecord
+
+#: Public names and the modules that they live in.
+_HOME = {
+    "EmbeddedCluster": "embedded_cluster",
+    "RequestRecord": "history",
+}
+
+__all__ = ["EmbeddedCluster", "RequestRecord"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

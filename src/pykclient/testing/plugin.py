@@ -1,0 +1,114 @@
+"""A plugin for pytest, which finds it by itself: embedded clusters as fixtures.
+
+    def test_orders(pykclient_cluster):                      # a cluster of this test alone
+        ...
+
+    @pytest.mark.pykclient_cluster(brokers=3, release="2.8")  # set up as EmbeddedCluster is
+    def test_failover(pykclient_cluster):
+        ...
+
+    def test_reading(pykclient_shared_cluster):              # one for the session
+        ...
+
+A test that fails shows what its cluster looked like at that moment, and what was asked of it last. Loading this module
+costs next to nothing; the cluster is loaded by the first test that asks for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pykclient.testing.embedded_cluster import EmbeddedCluster
+
+_MARKER = (
+    "pykclient_cluster(brokers=1, *, release=None, config=None, ...): how the test's pykclient_cluster is set up; "
+    "the arguments are EmbeddedCluster's, and those of a class's marker hold for its tests as well."
+)
+
+_SHARED_NAME = "pykclient_shared_cluster"
+
+_own = pytest.StashKey["EmbeddedCluster"]()  # a test's
+_shared = pytest.StashKey["EmbeddedCluster"]()  # the session's
+_asked_before = pytest.StashKey[int]()  # a test's: the number of the last request to the session's cluster before it
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture
+def pykclient_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    """An embedded cluster of the test's own; ``pytest.mark.pykclient_cluster`` says how many brokers and so on."""
+    from pykclient.testing.embedded_cluster import EmbeddedCluster
+
+    positional, settings = _marked(request.node)
+    with EmbeddedCluster(*positional, **settings) as cluster:
+        request.node.stash[_own] = cluster
+        yield cluster
+        del request.node.stash[_own]
+
+
+@pytest.fixture(scope="session")
+def pykclient_shared_cluster_settings() -> dict[str, Any]:
+    """EmbeddedCluster's arguments for ``pykclient_shared_cluster``: override this fixture in a conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def pykclient_shared_cluster(
+    request: pytest.FixtureRequest, pykclient_shared_cluster_settings: dict[str, Any]
+) -> Iterator[EmbeddedCluster]:
+    """An embedded cluster for the whole session: use topics and groups of your own, and leave its brokers alone."""
+    from pykclient.testing.embedded_cluster import EmbeddedCluster
+
+    with EmbeddedCluster(**pykclient_shared_cluster_settings) as cluster:
+        request.session.stash[_shared] = cluster
+        yield cluster
+        del request.session.stash[_shared]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note what the shared cluster was asked before a test, as that is no news in the test's report."""
+    if _SHARED_NAME in getattr(item, "fixturenames", ()) and _shared in item.session.stash:
+        requests = item.session.stash[_shared].requests
+        item.stash[_asked_before] = requests[-1].number if requests else 0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the state of its clusters beside a test's failure."""
+    report = yield
+    if report.failed and (used := _clusters_of(item)):
+        from pykclient.testing.report import failure_report
+
+        for cluster, asked_before in used:
+            report.sections.append((f"{cluster!r} at the failure", failure_report(cluster, asked_before)))
+    return report
+
+
+def _clusters_of(item: pytest.Item) -> list[tuple[EmbeddedCluster, int]]:
+    """The clusters that a test uses, each with the number of the last request before it."""
+    used = []
+    if _own in item.stash:
+        used.append((item.stash[_own], 0))
+    if _SHARED_NAME in getattr(item, "fixturenames", ()) and _shared in item.session.stash:
+        used.append((item.session.stash[_shared], item.stash.get(_asked_before, 0)))
+    return used
+
+
+def _marked(node: pytest.Item) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of all markers that a test has; the closest wins."""
+    positional: tuple[Any, ...] = ()
+    settings: dict[str, Any] = {}
+    for marker in reversed(list(node.iter_markers("pykclient_cluster"))):
+        positional = marker.args or positional
+        settings |= marker.kwargs
+    if positional and "brokers" in settings:
+        raise pytest.UsageError(f"{node.nodeid}: pykclient_cluster() names the brokers twice")
+    return positional, settings

@@ -1,0 +1,83 @@
+"""What a test that failed says of its cluster: its state, and the latest requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pykclient.errors import for_code
+from pykclient.testing import history
+from pykclient.testing.cluster_state import ClusterState
+
+if TYPE_CHECKING:
+    from pykclient.testing.embedded_cluster import EmbeddedCluster
+    from pykclient.testing.history import RequestRecord
+
+#: Lines of a report at most, for partitions and for requests.
+_PARTITIONS = 20
+_REQUESTS = 30
+
+
+def failure_report(cluster: EmbeddedCluster, asked_before: int = 0) -> str:
+    """The cluster's state and its latest requests after the one numbered ``asked_before``; or why not."""
+    try:
+        state, requests = cluster.state(), cluster.requests_of(after=asked_before)
+    except Exception as error:  # noqa: BLE001 - a hook's, for instance, and the test has failed already
+        return f"nothing is known of it: {error!r}"
+    return "\n".join([*_state_lines(state), *_request_lines(requests)])
+
+
+def request_line(record: RequestRecord) -> str:
+    """A request, where it came from and what became of it."""
+    who = record.client_id or record.party
+    return f"{who} -> broker {record.broker_id}: {record.api} v{record.api_version}, {_fate(record)}"
+
+
+def _fate(record: RequestRecord) -> str:
+    if record.fate == history.ANSWERED and record.answered_ms is not None:
+        errors = ", ".join(_error_name(code) for code in sorted(record.error_codes))
+        return f"{errors or 'answered'} after {record.answered_ms - record.time_ms} ms"
+    return _FATES[record.fate]
+
+
+_FATES = {
+    history.RECEIVED: "not answered yet",
+    history.SERVED: "served, wants no answer",
+    history.ANSWERED: "answered",
+    history.HELD: "held back",
+    history.REQUEST_DROPPED: "dropped before it took effect",
+    history.RESPONSE_DROPPED: "answer dropped",
+    history.DISCONNECTED: "connection closed instead of an answer",
+}
+
+
+def _error_name(code: int) -> str:
+    error = for_code(code)
+    return str(code) if error is None else error.error_name
+
+
+def _state_lines(state: ClusterState) -> Iterator[str]:
+    for broker, what in state.brokers.items():
+        yield f"broker {broker}: {what}{', controller' if broker == state.controller else ''}"
+    if state.controller is None:
+        yield "no controller"
+    for number, (topic_partition, partition) in enumerate(state.partitions.items()):
+        if number == _PARTITIONS:
+            yield f"... {len(state.partitions) - number} partitions more"
+            break
+        leader = "no leader" if partition.leader is None else f"leader {partition.leader}"
+        isr, replicas = (",".join(map(str, ids)) for ids in (partition.isr, partition.replicas))
+        offsets = f"offsets {partition.log_start_offset} to {partition.log_end_offset}"
+        yield f"{topic_partition}: {leader}, in sync {isr or 'none'} of {replicas}, {offsets}"
+    for group, membership in state.groups.items():
+        yield f"group {group}: {membership.state}, generation {membership.generation}, members: {membership.members}"
+
+
+def _request_lines(requests: list[RequestRecord]) -> Iterator[str]:
+    if not requests:
+        yield "no requests of clients"
+        return
+    shown = requests[-_REQUESTS:]
+    yield f"requests of clients, the last {len(shown)} of {len(requests)}, with milliseconds since the first of these:"
+    for record in shown:
+        yield f"{record.time_ms - shown[0].time_ms:>7} {request_line(record)}"

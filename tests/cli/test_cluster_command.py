@@ -1,0 +1,143 @@
+"""``pykclient cluster``, as it is used from a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import pykclient
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.cli.main import main
+
+COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
+
+
+class Command:
+    """``pykclient cluster`` in a process of its own."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "cluster", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.bootstrap_servers = self.await_line(r"bootstrap servers: (.*)")[1]
+
+    def await_line(self, pattern: str) -> re.Match[str]:
+        """The next line that matches; those before it are passed over."""
+        assert self.process.stdout is not None
+        passed = []
+        for line in self.process.stdout:
+            if found := re.search(pattern, line.rstrip("\n")):
+                return found
+            passed.append(line)
+        assert self.process.stderr is not None
+        raise AssertionError(f"no line with {pattern}: {passed}, and at the end {self.process.stderr.read()}")
+
+    def end(self, number: signal.Signals) -> tuple[int, float, str]:
+        """Exit code, seconds until the end, what went to stderr."""
+        start = time.monotonic()
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, time.monotonic() - start, errors
+
+
+@contextlib.contextmanager
+def running(*options: str) -> Iterator[Command]:
+    command = Command("--port", "0", *options)
+    try:
+        yield command
+    finally:
+        command.process.kill()
+        command.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
+    with running("--brokers", "3", "--topic", "orders:6:3") as command:
+        assert len(command.bootstrap_servers.split(",")) == 3
+        with KafkaProducer[bytes, bytes](bootstrap_servers=command.bootstrap_servers) as producer:
+            assert producer.partitions_for("orders") == set(range(6))
+            assert producer.send("orders", b"x").get(20).offset == 0
+            code, took_s, errors = command.end(number)  # with a client connected
+    assert (code, errors) == (0, "")
+    assert took_s < 1.0
+
+
+def test_it_tells_what_happens() -> None:
+    with running("--verbose", "--config", "num.partitions=2") as command:
+        servers = command.bootstrap_servers
+        with KafkaProducer[bytes, bytes](bootstrap_servers=servers, client_id="teller") as producer:
+            producer.send("orders", b"x").get(20)
+        time_of_day = r"^\d\d:\d\d:\d\d\.\d\d\d "
+        command.await_line(time_of_day + r"teller -> broker 1: API_VERSIONS v\d+, answered after \d+ ms$")
+        command.await_line(time_of_day + r"teller -> broker 1: PRODUCE v\d+, answered after \d+ ms$")
+        command.await_line(time_of_day + r"topic orders: 2 partitions, 1 replica each$")
+        with KafkaConsumer[bytes, bytes]("orders", bootstrap_servers=servers, group_id="readers") as consumer:
+            consumer.poll(timeout_ms=3000)
+            command.await_line(time_of_day + "group readers: Stable, 1 member, generation 1$")
+
+
+def test_it_poses_as_an_old_release() -> None:
+    with running("--release", "2.1", "--memory-limit", "64MB") as command:
+        command.await_line("1 broker as Kafka 2.1")
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([*COMMAND, "cluster", "--port", port], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert port in done.stderr
+    assert "in use" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--brokers", "0"], "brokers"),
+        (["--config", "num.partitoins=3"], "num.partitions"),
+        (["--release", "1.0"], "1.0"),
+        (["--topic", "a/b"], "a/b"),
+        (["--brokers", "1", "--topic", "orders:1:3"], "eplication factor"),
+    ],
+)
+def test_what_cannot_be_is_told(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "--port", "0", *options]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("pykclient cluster: ")
+    assert text in shown.err
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        [],
+        ["no-such-command"],
+        ["cluster", "--topic", "orders:0"],
+        ["cluster", "--memory-limit", "much"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+    assert "'much' is no size; 512MB and 1GB are" in capsys.readouterr().err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"pykclient {pykclient.__version__}\n"
+
+
+def test_asking_for_the_version_loads_no_cluster() -> None:
+    program = "import sys; from pykclient.cli.main import main\ntry: main(['--version'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not [name for name in done.stdout.split() if name.startswith(("pykclient.testing", "pykclient.network"))]

@@ -1,0 +1,1 @@
+"""The embedded cluster as users have it: its face, the plugin, the documentation."""
