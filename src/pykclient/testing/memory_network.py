@@ -1,0 +1,462 @@
+"""A network without sockets: frames go from one party to another as events of the loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from pykclient.errors import IllegalStateError
+from pykclient.network import channel_state
+from pykclient.network.channel_state import ChannelState
+from pykclient.network.network_receive import NetworkReceive
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import SocketAddress
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.link_policy import Link, LinkPolicy
+
+
+class _Mark:
+    """What arrives at the end of a connection beside frames."""
+
+    __slots__ = ()
+
+
+_ESTABLISHED: Final = _Mark()  # the other side has accepted the connection
+_CLOSED: Final = _Mark()  # it has closed it; nothing comes after this
+
+
+class MemoryHostResolver:
+    """Names in a memory network are addresses. Thread: any."""
+
+    __slots__ = ()
+
+    def resolve(self, host: str) -> list[str]:
+        return [host]
+
+
+class Listener:
+    """Who is to be told of connections to an address. Thread: loop."""
+
+    __slots__ = ("accept", "party")
+
+    def __init__(self, party: str, accept: Callable[[MemorySocket], None]) -> None:
+        self.party = party
+        self.accept = accept
+
+
+class MemoryNetwork:
+    """Connects selectors with each other and with listeners, by way of links that may be faulty.
+
+    Frames arrive whole, in order per direction, after the link's delay. What a cut link or a paused party holds up
+    arrives later, as with TCP, which sends again what is lost. Thread: loop.
+    """
+
+    def __init__(self, loop: EventLoop, links: LinkPolicy) -> None:
+        self.loop = loop
+        self.links = links
+        self.host_resolver = MemoryHostResolver()
+        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._parties: dict[tuple[str, int], str] = {}  # of all addresses that were ever listened at
+        self._paused: set[str] = set()
+        self._sockets: dict[MemorySocket, None] = {}
+        self._held: dict[MemorySocket, None] = {}  # what arrives for them is held up
+        self._unanswered: list[tuple[MemorySocket, tuple[str, int]]] = []  # who tries to connect over a cut link
+        links.subscribe(self._links_changed)
+
+    # --- parties -----------------------------------------------------------------------------------------------------
+
+    def listen(self, host: str, port: int, party: str, accept: Callable[[MemorySocket], None]) -> None:
+        """Have ``accept`` called with the near end of each connection that is made to this address."""
+        if (host, port) in self._listeners:
+            raise IllegalStateError(f"{self._listeners[host, port].party} listens at {host}:{port} already")
+        self._listeners[host, port] = Listener(party, accept)
+        self._parties[host, port] = party
+
+    def unlisten(self, host: str, port: int) -> None:
+        """Refuse connections to this address from now on; those that stand are not touched."""
+        self._listeners.pop((host, port), None)
+
+    def pause(self, party: str) -> None:
+        """Let nothing arrive at a party, not even the end of a connection; connections to it are still accepted."""
+        self._paused.add(party)
+
+    def resume(self, party: str) -> None:
+        """Let arrive what was held up."""
+        self._paused.discard(party)
+        self._release()
+
+    # --- for sockets -------------------------------------------------------------------------------------------------
+
+    def connect(self, sock: MemorySocket, address: tuple[str, int]) -> None:
+        """Try to connect ``sock`` to an address."""
+        sock.remote_party = self._parties.get(address, "")
+        self._sockets[sock] = None
+        self._later(self._link(sock), self._arrive_at_listener, sock, address)
+
+    def _arrive_at_listener(self, sock: MemorySocket, address: tuple[str, int]) -> None:
+        if not sock.open:
+            return
+        link = self._link(sock)
+        if link.cut:
+            self._unanswered.append((sock, address))
+            return
+        listener = self._listeners.get(address)
+        back = self.links.link(sock.remote_party, sock.party)
+        if listener is None or link.reset or back.reset:
+            self._later(back, sock.refused, f"{address[0]}:{address[1]} refused the connection")
+            return
+        peer = MemorySocket(self, listener.party, sock.party, sock.host)
+        sock.remote_party = listener.party
+        sock.peer, peer.peer = peer, sock
+        peer.established = True
+        self._sockets[peer] = None
+        peer.send_established()
+        listener.accept(peer)
+
+    def _link(self, sock: MemorySocket) -> Link:
+        return self.links.link(sock.party, sock.remote_party)
+
+    def _later(self, link: Link, callback: Callable[..., None], *arguments: object) -> None:
+        if link.perfect:
+            self.loop.call_soon(callback, *arguments)
+        else:
+            self.loop.call_later(link.transit_ms(0, self.loop.now_ms, self.links.rng), callback, *arguments)
+
+    def holds_up(self, sock: MemorySocket) -> bool:
+        """Whether nothing arrives at a socket now; if so it is told when that ends."""
+        if sock.party in self._paused or (self.links.active and self.links.link(sock.remote_party, sock.party).cut):
+            self._held[sock] = None
+            return True
+        return False
+
+    def forget(self, sock: MemorySocket) -> None:
+        """A socket is closed."""
+        self._sockets.pop(sock, None)
+        self._held.pop(sock, None)
+
+    def _links_changed(self) -> None:
+        for sock in list(self._sockets):
+            if self._link(sock).reset and sock.peer is not None:
+                sock.break_off(f"the link between {sock.party} and {sock.remote_party} was reset")
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, {}
+        for sock in held:
+            sock.schedule()
+        unanswered, self._unanswered = self._unanswered, []
+        for sock, address in unanswered:
+            self._later(self._link(sock), self._arrive_at_listener, sock, address)
+
+
+class MemorySocket:
+    """One end of a connection. ``host`` is the address that it is seen to come from. Thread: loop."""
+
+    __slots__ = (
+        "_arrivals",
+        "_last_arrival_ms",
+        "_network",
+        "_scheduled",
+        "established",
+        "frames",
+        "host",
+        "id",
+        "muted",
+        "open",
+        "party",
+        "peer",
+        "problem",
+        "remote_party",
+        "selector",
+    )
+
+    def __init__(self, network: MemoryNetwork, party: str, remote_party: str, host: str) -> None:
+        self._network = network
+        self.party = party
+        self.remote_party = remote_party
+        self.host = host
+        self.peer: MemorySocket | None = None
+        self.selector: MemorySelector | None = None  # None until a processor has taken an accepted connection over
+        self.id = ""
+        self.open = True
+        self.established = False
+        self.muted = False
+        self.problem = "the connection was closed by the other side"
+        self.frames: deque[bytes | _Mark] = deque()  # arrived and not read yet
+        self._arrivals: deque[tuple[int, bytes | _Mark]] = deque()  # on their way to here, and when they are due
+        self._last_arrival_ms = 0
+        self._scheduled = False
+
+    # --- the way there -----------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """Let a frame go to the other end; if that is closed it is lost."""
+        peer = self.peer
+        if peer is not None and peer.open:
+            peer._on_its_way(frame, len(frame))
+
+    def send_established(self) -> None:
+        """Let the other end know that its connection is accepted."""
+        assert self.peer is not None
+        self.peer._on_its_way(_ESTABLISHED, 0)
+
+    def close(self, problem: str | None = None) -> None:
+        """Close this end; the other one gets to know it after what was sent before."""
+        if not self.open:
+            return
+        self.open = False
+        self._network.forget(self)
+        self.frames.clear()
+        self._arrivals.clear()
+        peer = self.peer
+        if peer is not None and peer.open:
+            if problem is not None:
+                peer.problem = problem
+            peer._on_its_way(_CLOSED, 0)
+
+    def _on_its_way(self, item: bytes | _Mark, size_bytes: int) -> None:
+        network = self._network
+        now_ms = network.loop.now_ms
+        link = network.links.link(self.remote_party, self.party)
+        due_ms = now_ms if link.perfect else now_ms + link.transit_ms(size_bytes, now_ms, network.links.rng)
+        self._last_arrival_ms = due_ms = max(due_ms, self._last_arrival_ms)  # nothing overtakes
+        self._arrivals.append((due_ms, item))
+        self.schedule()
+
+    # --- the way here ------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Take what has arrived as soon as it is due."""
+        if self._scheduled or not self._arrivals:
+            return
+        self._scheduled = True
+        loop = self._network.loop
+        delay_ms = self._arrivals[0][0] - loop.now_ms
+        if delay_ms <= 0:
+            loop.call_soon(self._arrive)
+        else:
+            loop.call_later(delay_ms, self._arrive)
+
+    def _arrive(self) -> None:
+        self._scheduled = False
+        if not self.open or self._network.holds_up(self):
+            return
+        arrivals = self._arrivals
+        now_ms = self._network.loop.now_ms
+        while arrivals and arrivals[0][0] <= now_ms:
+            self.frames.append(arrivals.popleft()[1])
+        self.schedule()
+        if self.selector is not None:
+            self.selector.readable(self)
+
+    def refused(self, problem: str) -> None:
+        """The connection cannot be made."""
+        self.break_here(problem)
+
+    def break_off(self, problem: str) -> None:
+        """Break the connection at both ends at once."""
+        peer = self.peer
+        self.break_here(problem)
+        if peer is not None:
+            peer.break_here(problem)
+
+    def break_here(self, problem: str) -> None:
+        """Let this end see that the connection is broken, after what has arrived before."""
+        if self.open and _CLOSED not in self.frames:
+            self.problem = problem
+            self._arrivals.clear()
+            self.frames.append(_CLOSED)
+            if self.selector is not None:
+                self.selector.readable(self)
+
+
+class MemorySelector:
+    """Implements ``Selectable`` over a ``MemoryNetwork``; a server registers what its listeners accept.
+
+    ``on_news`` is called when the next ``poll`` will find something, once until then: it schedules that poll. A
+    ``poll`` with a timeout hands its waiting to ``wait``, which lets time pass until ``has_news``; without one it does
+    not wait. Frames are handed over as one piece of bytes each. Thread: loop.
+    """
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        party: str,
+        *,
+        host: str = "127.0.0.1",
+        one_receive_per_poll: bool = False,
+        on_news: Callable[[], object] | None = None,
+        wait: Callable[[MemorySelector, int], object] | None = None,
+    ) -> None:
+        self._network = network
+        self.party = party
+        self.on_news = on_news
+        self.wait = wait
+        self._host = host
+        self._one_receive = one_receive_per_poll
+        self._sockets: dict[str, MemorySocket] = {}
+        self._readable: dict[str, MemorySocket] = {}  # with something to read, and not muted
+        self._early_sends: list[NetworkSend] = []
+        self._told = False
+        self._closed = False
+        self.completed_sends: list[NetworkSend] = []
+        self.completed_receives: list[NetworkReceive] = []
+        self.connected: list[str] = []
+        self.disconnected: dict[str, ChannelState] = {}
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def connect(self, id: str, address: SocketAddress, send_buffer: int, receive_buffer: int) -> None:  # noqa: ARG002
+        sock = MemorySocket(self._network, self.party, "", self._host)
+        self._add(id, sock)
+        self._network.connect(sock, (address.ip, address.port))
+
+    def register(self, id: str, sock: MemorySocket) -> None:
+        """Take over the near end of a connection that a listener got."""
+        self._add(id, sock)
+        if sock.frames:
+            self.readable(sock)
+
+    def _add(self, id: str, sock: MemorySocket) -> None:
+        if self._closed:
+            raise IllegalStateError(f"the selector of {self.party} is closed")
+        if id in self._sockets:
+            raise IllegalStateError(f"there is a connection {id} already")
+        sock.id = id
+        sock.selector = self
+        self._sockets[id] = sock
+
+    def is_channel_ready(self, id: str) -> bool:
+        sock = self._sockets.get(id)
+        return sock is not None and sock.established
+
+    def close_channel(self, id: str) -> None:
+        """Close a connection, if there is one; it will not show in ``disconnected``."""
+        sock = self._sockets.pop(id, None)
+        if sock is not None:
+            self._readable.pop(id, None)
+            sock.close()
+
+    def reset_channel(self, id: str) -> None:
+        """Close a connection as the death of its process does; it will not show in ``disconnected``."""
+        sock = self._sockets.pop(id, None)
+        if sock is not None:
+            self._readable.pop(id, None)
+            sock.close("the connection was reset by the other side")
+
+    def close(self) -> None:
+        self._closed = True
+        for id in list(self._sockets):
+            self.close_channel(id)
+
+    # --- muting ------------------------------------------------------------------------------------------------------
+
+    def mute(self, id: str) -> None:
+        self._open_socket(id).muted = True
+        self._readable.pop(id, None)
+
+    def unmute(self, id: str) -> None:
+        sock = self._open_socket(id)
+        sock.muted = False
+        if sock.frames:
+            self.readable(sock)
+
+    def mute_all(self) -> None:
+        for id in self._sockets:
+            self.mute(id)
+
+    def unmute_all(self) -> None:
+        for id in self._sockets:
+            self.unmute(id)
+
+    def _open_socket(self, id: str) -> MemorySocket:
+        sock = self._sockets.get(id)
+        if sock is None:
+            raise IllegalStateError(f"{self.party} has no connection {id}")
+        return sock
+
+    # --- sending and receiving ---------------------------------------------------------------------------------------
+
+    def send(self, send: NetworkSend) -> None:
+        sock = self._open_socket(send.destination_id)
+        if not sock.established:
+            raise IllegalStateError(f"the connection {sock.id} of {self.party} does not stand yet")
+        buffers = send.pending()
+        if len(buffers) == 1 and len(buffers[0]) == send.remaining:
+            frame = bytes(memoryview(buffers[0])[4:])
+            send.advance(send.remaining)
+        else:
+            frame = _take_frame(send)
+        sock.send(frame)
+        self._early_sends.append(send)
+        if not send.expect_response:
+            self._news()  # nothing else would tell of it
+
+    def readable(self, sock: MemorySocket) -> None:
+        """Something has arrived at a socket."""
+        if not sock.muted:
+            self._readable[sock.id] = sock
+            self._news()
+
+    def wakeup(self) -> None:
+        self._news()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``poll`` has a reason to return at once."""
+        return self._told
+
+    def _news(self) -> None:
+        if not self._told:
+            self._told = True
+            if self.on_news is not None:
+                self.on_news()
+
+    def poll(self, timeout_ms: int) -> None:
+        if timeout_ms > 0 and not self._told and self.wait is not None:
+            self.wait(self, timeout_ms)
+        self._told = False
+        self.completed_sends, self._early_sends = self._early_sends, []
+        self.completed_receives = []
+        self.connected = []
+        self.disconnected = {}
+        if self._readable:
+            readable, self._readable = self._readable, {}
+            for sock in readable.values():
+                self._read(sock)
+
+    def _read(self, sock: MemorySocket) -> None:
+        frames = sock.frames
+        receives = self.completed_receives
+        while frames:
+            frame = frames.popleft()
+            if frame is _ESTABLISHED:
+                sock.established = True
+                self.connected.append(sock.id)
+            elif frame is _CLOSED:
+                del self._sockets[sock.id]
+                sock.close()
+                state = channel_state.READY if sock.established else channel_state.NOT_CONNECTED
+                self.disconnected[sock.id] = ChannelState(
+                    state, remote_address=sock.remote_party, cause=ConnectionError(sock.problem)
+                )
+                return
+            else:
+                assert isinstance(frame, bytes)
+                receives.append(NetworkReceive(sock.id, frame))
+                if self._one_receive:
+                    break
+        if frames:
+            self.readable(sock)
+
+
+def _take_frame(send: NetworkSend) -> bytes:
+    """All that is left of a frame, without its size, in one piece."""
+    pieces: list[bytes | bytearray | memoryview] = []
+    while not send.completed:
+        buffers = list(send.pending())
+        send.advance(sum(map(len, buffers)))
+        pieces += buffers
+    pieces[0] = memoryview(pieces[0])[4:]
+    return b"".join(pieces)
