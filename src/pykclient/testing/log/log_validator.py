@@ -51,7 +51,6 @@ class ValidationResult:
         "message_size_maybe_changed",
         "next_offset",
         "records",
-        "shallow_offset_of_max_timestamp",
     )
 
     def __init__(
@@ -60,14 +59,12 @@ class ValidationResult:
         next_offset: int,
         log_append_time_ms: int,
         max_timestamp_ms: int,
-        shallow_offset_of_max_timestamp: int,
         message_size_maybe_changed: bool,
     ) -> None:
         self.records = records
         self.next_offset = next_offset
         self.log_append_time_ms = log_append_time_ms
         self.max_timestamp_ms = max_timestamp_ms
-        self.shallow_offset_of_max_timestamp = shallow_offset_of_max_timestamp
         self.message_size_maybe_changed = message_size_maybe_changed
 
 
@@ -179,7 +176,7 @@ class LogValidator:
         batch.set_partition_leader_epoch(self._partition_leader_epoch)
         max_timestamp = self._now_ms if self._timestamp_type == LOG_APPEND_TIME else summary.max_timestamp
         batch.set_max_timestamp(self._timestamp_type, max_timestamp)
-        return ValidationResult(batch.buffer, last_offset + 1, self._now_ms, max_timestamp, last_offset, False)
+        return ValidationResult(batch.buffer, last_offset + 1, self._now_ms, max_timestamp, False)
 
     def _timestamps_allowed(self, batch: AnyRecordBatch, bounds: tuple[int, int]) -> bool:
         """Whether all records are allowed to have the timestamps that they have, between ``bounds``."""
@@ -214,10 +211,7 @@ class LogValidator:
                 builder.append_with_offset(offset, record.timestamp, record.key, record.value, headers)
                 offset += 1
         records = builder.build()
-        info = builder.info()
-        return ValidationResult(
-            records, offset, self._now_ms, info.max_timestamp, info.shallow_offset_of_max_timestamp, True
-        )
+        return ValidationResult(records, offset, self._now_ms, builder.info().max_timestamp, True)
 
     def _validate_batch_format(self, first: AnyRecordBatch, batch: AnyRecordBatch) -> None:
         if batch.magic != first.magic:
