@@ -345,6 +345,12 @@ class MemorySelector:
             self._readable.pop(id, None)
             sock.close("the connection was reset by the other side")
 
+    def reset(self) -> None:
+        """Close all connections and the selector as the death of its process does."""
+        self._closed = True
+        for id in list(self._sockets):
+            self.reset_channel(id)
+
     def close(self) -> None:
         self._closed = True
         for id in list(self._sockets):

@@ -256,3 +256,27 @@ def test_closing_ends_actors_wherever_they_are() -> None:
     world.hub.run(lambda: True, _LIMIT_MS)
     world.hub.close()
     assert ended == ["waiter"]
+
+
+def test_one_actor_ends_another(world: World) -> None:
+    ended: list[str] = []
+
+    def victim() -> None:
+        try:
+            world.clock.sleep_ms(1_000)
+        finally:
+            ended.append("victim")
+            world.clock.sleep_ms(5)
+
+    def killer() -> None:
+        world.clock.sleep_ms(10)
+        world.hub.end(actor)
+        assert world.hub.current.name == "actor 1"
+        world.clock.sleep_ms(10)
+        world.note("went on")
+
+    actor = world.actor(victim)
+    world.actor(killer)
+    world.run()
+    assert ended == ["victim"]
+    assert world.log == [(20, "went on")]

@@ -1,11 +1,32 @@
-"""Clusters and clients in one thread on virtual time, every run repeatable from its seed; needs ``greenlet``.
+"""Clusters and clients in one thread on virtual time, every run repeatable from its seed.
 
-``pip install pykclient[simulation]``; see ``Simulation``.
+Needs ``greenlet`` (``pip install pykclient[simulation]``); see ``Simulation``, and ``checks`` for what must hold.
 """
 
 from __future__ import annotations
 
-from pykclient.testing.simulation.hub import Actor, SimulationError
-from pykclient.testing.simulation.simulation import Simulation
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pykclient.testing.simulation.hub import Actor, SimulationError
+    from pykclient.testing.simulation.simulation import Simulation
+
+#: Public names and the modules that they live in.
+_HOME = {"Actor": "hub", "Simulation": "simulation", "SimulationError": "hub"}
 
 __all__ = ["Actor", "Simulation", "SimulationError"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

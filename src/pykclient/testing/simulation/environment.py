@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 class SimulatedEnvironment:
     """Implements pykclient.network.environment.Environment. Thread: owner of the simulation."""
 
-    __slots__ = ("_hub", "_network", "_rng", "clock", "host_resolver", "party")
+    __slots__ = ("_hub", "_network", "_rng", "_selectors", "_threads", "clock", "host_resolver", "party")
 
     def __init__(self, hub: Hub, network: MemoryNetwork, party: str, rng: random.Random) -> None:
         self._hub = hub
         self._network = network
         self._rng = rng
+        self._threads: list[SimulatedThread] = []
+        self._selectors: list[MemorySelector] = []
         #: The clients' name in the links between parties.
         self.party = party
         self.clock: VirtualClock = hub.clock
@@ -36,7 +38,9 @@ class SimulatedEnvironment:
         return random.Random(self._rng.getrandbits(64))
 
     def new_thread(self, run: Callable[[], object], name: str) -> Thread:
-        return SimulatedThread(self._hub, run, name)
+        thread = SimulatedThread(self._hub, run, name)
+        self._threads.append(thread)
+        return thread
 
     def new_reentrant_lock(self) -> ReentrantLock:
         return SimulatedReentrantLock(self._hub)
@@ -55,7 +59,21 @@ class SimulatedEnvironment:
         channel_builder: ChannelBuilder,  # noqa: ARG002
     ) -> MemorySelector:
         waiting = _Waiting(self._hub)
-        return MemorySelector(self._network, self.party, on_news=waiting.end, wait=waiting.begin)
+        selector = MemorySelector(self._network, self.party, on_news=waiting.end, wait=waiting.begin)
+        self._selectors.append(selector)
+        return selector
+
+    def crash(self, *applications: Actor) -> None:
+        """End what lives here as SIGKILL ends a process: connections first, then ``applications`` and clients' threads.
+
+        What an actor does in ``finally`` on its way out is still done, but reaches nobody.
+        """
+        for selector in self._selectors:
+            selector.reset()
+        for actor in applications:
+            self._hub.end(actor)
+        for thread in self._threads:
+            thread.end()
 
 
 class _Waiting:

@@ -57,7 +57,19 @@ class VirtualClock:
 class Actor:
     """What would be a thread elsewhere: runs until it waits for something. Thread: owner of the simulation."""
 
-    __slots__ = ("_greenlet", "_hub", "_run", "_timer", "_woken", "done", "failure", "ident", "name", "waiters")
+    __slots__ = (
+        "_greenlet",
+        "_hub",
+        "_run",
+        "_timer",
+        "_woken",
+        "done",
+        "ending",
+        "failure",
+        "ident",
+        "name",
+        "waiters",
+    )
 
     def __init__(self, hub: Hub, ident: int, run: Callable[[], object], name: str) -> None:
         self._hub = hub
@@ -68,6 +80,8 @@ class Actor:
         self.ident = ident
         self.name = name
         self.done = False
+        #: Whether it is not to wait any more.
+        self.ending = False
         self.failure: BaseException | None = None
         #: Actors that wait for this one's end.
         self.waiters: list[Actor] = []
@@ -93,8 +107,12 @@ class Actor:
         self._greenlet.switch()
 
     def end(self) -> None:
-        """Have it raise GreenletExit where it waits."""
+        """Have it raise GreenletExit where it waits, and wherever it would wait on its way out."""
+        self.ending = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._greenlet and not self.done:
+            self._greenlet.parent = getcurrent()  # so that whoever ends it goes on afterwards
             self._greenlet.throw(GreenletExit)
         self.done = True
 
@@ -135,7 +153,6 @@ class Hub:
         self._actors: list[Actor] = []
         self._runnable: list[Actor] = []
         self._current: Actor | None = None
-        self._closing = False
         #: Turns of actors so far.
         self.turns = 0
 
@@ -168,15 +185,21 @@ class Hub:
         """Let time pass; others run even if it is 0."""
         self.current.park(max(0, duration_ms))
 
+    def end(self, actor: Actor) -> None:
+        """End another actor where it is. What it fails with on its way out is of no interest any more."""
+        before, self._current = self._current, actor
+        try:
+            actor.end()
+        finally:
+            self._current = before
+
     def switch(self) -> None:
         """Give the turn away. By an actor that something will make runnable."""
-        if self._closing:
-            raise GreenletExit
         actor = self.current
+        if actor.ending:
+            raise GreenletExit
         self._main.switch()
         self._current = actor
-        if self._closing:
-            raise GreenletExit
 
     # --- for whoever drives ------------------------------------------------------------------------------------------
 
@@ -233,11 +256,8 @@ class Hub:
 
     def close(self) -> None:
         """End all actors where they are."""
-        self._closing = True
         for actor in self._actors:
-            self._current = actor
-            actor.end()
-        self._current = None
+            self.end(actor)
         self._runnable.clear()
 
 
@@ -263,6 +283,10 @@ class SimulatedThread:
 
     def is_alive(self) -> bool:
         return not self._actor.done
+
+    def end(self) -> None:
+        """Stop it where it is."""
+        self._hub.end(self._actor)
 
     def join(self, timeout: float | None = None) -> None:
         timeout_ms = FOREVER_MS if timeout is None else int(timeout * 1000)

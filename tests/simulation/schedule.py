@@ -1,0 +1,337 @@
+"""What happens to a cluster and its clients: settings, and steps with their times, all from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+# What applications do.
+SEND: Final = "send"  # producer, partition or -1, size, count
+FLUSH: Final = "flush"  # producer, timeout in ms
+CLOSE_PRODUCER: Final = "close producer"  # producer, timeout in ms; another one takes its place
+CRASH_PRODUCER: Final = "crash producer"  # producer
+COMMIT: Final = "commit"  # consumer; 1: and wait
+BUSY: Final = "busy"  # consumer, for how many ms it does not poll
+PAUSE_PARTITIONS: Final = "pause partitions"  # consumer, for how many ms
+SEEK: Final = "seek"  # consumer; back to what was committed
+LEAVE: Final = "leave"  # consumer; another one takes its place later
+CRASH_CONSUMER: Final = "crash consumer"  # consumer
+WAKEUP: Final = "wakeup"  # consumer
+
+# What happens to the cluster; durations are in milliseconds.
+KILL: Final = "kill"  # broker, until it is started again
+STOP: Final = "stop"  # broker, until it is started again
+PAUSE: Final = "pause"  # broker, duration
+CUT: Final = "cut"  # party, party, duration; parties are numbers, see faults
+RESET: Final = "reset"  # party, party, duration
+DELAY: Final = "delay"  # party, party, duration, delay, jitter
+NARROW: Final = "narrow"  # party, party, duration, bytes a second
+MOVE_LEADER: Final = "move leader"  # partition, broker
+DROP_REQUEST: Final = "drop request"  # api, times
+DROP_RESPONSE: Final = "drop response"  # api, times
+ERROR: Final = "error"  # api, error code, times
+STALE_METADATA: Final = "stale metadata"  # broker, duration
+SLOW_DISK: Final = "slow disk"  # broker, duration, delay
+EXPIRE_SESSION: Final = "expire session"  # broker
+
+
+class Settings(NamedTuple):
+    """The defaults are the plainest."""
+
+    brokers: int = 1
+    partitions: int = 1
+    replication_factor: int = 1
+    min_isr: int = 1
+    release: str | None = None
+    session_timeout_ms: int = 300  # of brokers
+    replica_lag_ms: int = 500
+    max_batch_bytes: int = 1 << 20
+    segment_bytes: int = 1 << 30
+    fetch_slots: int = 1000
+    link_delay_ms: int = 0
+    link_jitter_ms: int = 0
+
+    producers: int = 1
+    idempotent: bool = True
+    acks: int = -1
+    retries: int = (1 << 31) - 1
+    max_in_flight: int = 5
+    linger_ms: int = 0
+    batch_size: int = 1000
+    memory: int = 20_000
+    max_block_ms: int = 2000
+    request_timeout_ms: int = 500
+    delivery_timeout_ms: int = 3000
+    retry_backoff_ms: int = 20
+    compression: str = "none"
+
+    consumers: int = 0
+    groups: bool = True
+    auto_commit: bool = False
+    static_members: bool = False
+    assignor: str = "range"
+    isolation: str = "read_uncommitted"
+    max_poll_records: int = 500
+    fetch_bytes: int = 1 << 20
+    member_session_ms: int = 600
+    max_poll_interval_ms: int = 2000
+
+
+class Step(NamedTuple):
+    at_ms: int
+    what: str
+    arguments: tuple[int, ...] = ()
+
+
+class Schedule(NamedTuple):
+    """Steps in the order of their times. After the last one, faults end."""
+
+    seed: int
+    settings: Settings
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        changed = {
+            name: value for name, value in self.settings._asdict().items() if value != Settings._field_defaults[name]
+        }
+        lines = ["Schedule(", f"    {self.seed},"]
+        lines.append(f"    Settings({', '.join(f'{name}={value!r}' for name, value in changed.items())}),")
+        lines.append("    (")
+        lines += [f"        Step({step.at_ms}, {step.what!r}, {step.arguments!r})," for step in self.steps]
+        return "\n".join([*lines, "    ),", ")"])
+
+
+def make(seed: int) -> Schedule:
+    rng = random.Random(seed)
+    settings = _settings(rng)
+    trouble = rng.choice((0.0, 0.15, 0.3, 0.5))
+    length_ms = rng.choice((300, 1000, 2500))
+    times = sorted(rng.randrange(length_ms) for _ in range(rng.choice((8, 16, 24))))
+    steps = tuple(_step(rng, at_ms, trouble, settings) for at_ms in times)
+    return Schedule(seed, settings, steps)
+
+
+def _settings(rng: random.Random) -> Settings:
+    brokers = rng.choice((1, 2, 3, 3))
+    replication_factor = rng.randint(1, brokers)
+    kind = rng.choice(("idempotent",) * 7 + ("one in flight", "acks 1", "acks 0"))
+    idempotent = kind == "idempotent"
+    batch_size = rng.choice((150, 400, 1000))
+    request_timeout_ms = rng.choice((200, 500))
+    linger_ms = rng.choice((0, 0, 5, 40))
+    return Settings(
+        brokers=brokers,
+        partitions=rng.choice((1, 1, 2, 3)),
+        replication_factor=replication_factor,
+        min_isr=rng.randint(1, replication_factor),
+        release=rng.choice((None,) * 12 + ("2.1", "2.4", "2.8", "3.3")),
+        session_timeout_ms=rng.choice((150, 300, 600)),
+        replica_lag_ms=rng.choice((300, 800)),
+        max_batch_bytes=rng.choice((1 << 20, 1 << 20, 1 << 20, max(130, batch_size // 2))),
+        segment_bytes=rng.choice((1 << 30, 1 << 30, 600)),
+        fetch_slots=rng.choice((1000, 1000, 1, 0)),
+        link_delay_ms=rng.choice((0, 1, 1, 5, 20)),
+        link_jitter_ms=rng.choice((0, 0, 3, 15)),
+        producers=rng.choice((1, 1, 1, 2)),
+        idempotent=idempotent,
+        acks={"acks 1": 1, "acks 0": 0}.get(kind, -1),
+        retries=rng.choice((2, (1 << 31) - 1, (1 << 31) - 1)),
+        max_in_flight=1 if kind == "one in flight" else rng.choice((1, 2, 5, 5)),
+        linger_ms=linger_ms,
+        batch_size=batch_size,
+        memory=batch_size * rng.choice((4, 10, 40)),
+        max_block_ms=rng.choice((100, 2000)),
+        request_timeout_ms=request_timeout_ms,
+        delivery_timeout_ms=linger_ms + request_timeout_ms * rng.choice((1, 2, 5, 10)),
+        retry_backoff_ms=rng.choice((5, 20, 60)),
+        compression=rng.choice(("none", "none", "none", "gzip")),
+        consumers=rng.choice((0, 1, 1, 2, 3)),
+        groups=rng.random() < 0.85,
+        auto_commit=rng.random() < 0.5,
+        static_members=rng.random() < 0.15,
+        assignor=rng.choice(("range", "roundrobin")),
+        isolation=rng.choice(("read_uncommitted", "read_committed")),
+        max_poll_records=rng.choice((1, 7, 500)),
+        fetch_bytes=rng.choice((1 << 20, 1 << 20, 300)),
+        member_session_ms=rng.choice((300, 600)),
+        max_poll_interval_ms=rng.choice((500, 2000)),
+    )
+
+
+def _step(rng: random.Random, at_ms: int, trouble: float, settings: Settings) -> Step:
+    if rng.random() < trouble:
+        return _trouble(rng, at_ms, settings)
+    if settings.consumers and rng.random() < 0.35:
+        return _consumer_step(rng, at_ms, settings)
+    producer = rng.randrange(settings.producers)
+    roll = rng.random()
+    if roll < 0.88:
+        partition = -1 if rng.random() < 0.2 else rng.randrange(settings.partitions)
+        size = rng.choice((8, 20, 20, 60, settings.batch_size // 3, settings.batch_size * 2))
+        return Step(at_ms, SEND, (producer, partition, size, rng.choice((1, 2, 5, 12))))
+    if roll < 0.96:
+        return Step(at_ms, FLUSH, (producer, rng.choice((0, 10, 200, 100_000))))
+    if roll < 0.98:
+        return Step(at_ms, CLOSE_PRODUCER, (producer, rng.choice((0, 20, 400, 100_000))))
+    return Step(at_ms, CRASH_PRODUCER, (producer,))
+
+
+def _consumer_step(rng: random.Random, at_ms: int, settings: Settings) -> Step:
+    consumer = rng.randrange(settings.consumers)
+    roll = rng.random()
+    if roll < 0.45:
+        return Step(at_ms, COMMIT, (consumer, rng.randrange(2)))
+    if roll < 0.55:
+        return Step(at_ms, BUSY, (consumer, rng.choice((50, 400, 1500))))
+    if roll < 0.65:
+        return Step(at_ms, PAUSE_PARTITIONS, (consumer, rng.choice((50, 300))))
+    if roll < 0.72:
+        return Step(at_ms, SEEK, (consumer,))
+    if roll < 0.78:
+        return Step(at_ms, WAKEUP, (consumer,))
+    return Step(at_ms, LEAVE if roll < 0.9 else CRASH_CONSUMER, (consumer,))
+
+
+#: Names of APIs, the producers' and the consumers' and those among brokers, by number.
+APIS: Final = (
+    "PRODUCE",
+    "PRODUCE",
+    "FETCH",
+    "METADATA",
+    "INIT_PRODUCER_ID",
+    "FIND_COORDINATOR",
+    "JOIN_GROUP",
+    "SYNC_GROUP",
+    "HEARTBEAT",
+    "OFFSET_COMMIT",
+    "OFFSET_FETCH",
+    "LIST_OFFSETS",
+    "OFFSET_FOR_LEADER_EPOCH",
+    "LEAVE_GROUP",
+    "API_VERSIONS",
+)
+
+#: What brokers may answer at any time, and clients get over.
+ERRORS: Final[dict[str, tuple[int, ...]]] = {
+    "PRODUCE": (2, 3, 5, 6, 7, 10, 19, 20, 45, 56, 59, 74, 75, 87),
+    "FETCH": (3, 5, 6, 9, 56, 70, 71, 74, 75, 76),
+    "METADATA": (5, 3),
+    "INIT_PRODUCER_ID": (14, 15, 16),
+    "FIND_COORDINATOR": (14, 15),
+    "JOIN_GROUP": (14, 15, 16, 25, 27),
+    "SYNC_GROUP": (14, 15, 16, 22, 25, 27),
+    "HEARTBEAT": (15, 16, 22, 25, 27),
+    "OFFSET_COMMIT": (7, 14, 15, 16, 27),
+    "OFFSET_FETCH": (14, 15, 16),
+    "LIST_OFFSETS": (3, 5, 6, 56, 74, 75),
+    "OFFSET_FOR_LEADER_EPOCH": (3, 6, 56, 74, 75),
+    "LEAVE_GROUP": (15, 16, 25),
+    "API_VERSIONS": (35,),
+}
+
+#: Parties by number: brokers from 1, then these.
+CLIENTS: Final = 10
+EVERYBODY: Final = 11
+COORDINATION: Final = 12
+
+
+def _trouble(rng: random.Random, at_ms: int, settings: Settings) -> Step:
+    broker = rng.randint(1, settings.brokers)
+    duration_ms = rng.choice((20, 100, 400, 1200))
+    roll = rng.random()
+    if roll < 0.12:
+        return Step(at_ms, KILL, (broker, duration_ms))
+    if roll < 0.18:
+        return Step(at_ms, STOP, (broker, duration_ms))
+    if roll < 0.25:
+        return Step(at_ms, PAUSE, (broker, duration_ms))
+    if roll < 0.45:
+        other = rng.choice((rng.randint(1, settings.brokers), CLIENTS, CLIENTS, EVERYBODY, COORDINATION))
+        kind = rng.random()
+        if kind < 0.4:
+            return Step(at_ms, CUT, (broker, other, duration_ms))
+        if kind < 0.6:
+            return Step(at_ms, RESET, (broker, other, duration_ms))
+        if kind < 0.9:
+            delay_ms = rng.choice((5, 50, settings.request_timeout_ms))
+            return Step(at_ms, DELAY, (broker, other, duration_ms, delay_ms, rng.choice((0, 10, 50))))
+        return Step(at_ms, NARROW, (broker, other, duration_ms, rng.choice((2000, 20_000))))
+    if roll < 0.6:
+        return Step(at_ms, MOVE_LEADER, (rng.randrange(settings.partitions), broker))
+    if roll < 0.7:
+        return Step(at_ms, DROP_REQUEST, (rng.randrange(len(APIS)), rng.choice((1, 1, 3))))
+    if roll < 0.8:
+        return Step(at_ms, DROP_RESPONSE, (rng.randrange(len(APIS)), rng.choice((1, 1, 3))))
+    if roll < 0.92:
+        api = rng.randrange(len(APIS))
+        return Step(at_ms, ERROR, (api, rng.choice(ERRORS[APIS[api]]), rng.choice((1, 1, 2, 5))))
+    if roll < 0.95:
+        return Step(at_ms, STALE_METADATA, (broker, duration_ms))
+    if roll < 0.98:
+        return Step(at_ms, SLOW_DISK, (broker, duration_ms, rng.choice((5, 50, 300))))
+    return Step(at_ms, EXPIRE_SESSION, (broker,))
+
+
+# --- shrinking -------------------------------------------------------------------------------------------------------
+
+
+def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    """A smaller schedule that fails as well: fewer steps, plainer settings, smaller numbers."""
+    while True:
+        before = schedule
+        schedule = _fewer_steps(schedule, fails)
+        schedule = _plainer_settings(schedule, fails)
+        schedule = _plainer_steps(schedule, fails)
+        if schedule == before:
+            return schedule
+
+
+def _fewer_steps(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    size = len(schedule.steps)
+    while size:
+        start = 0
+        while start < len(schedule.steps):
+            tried = schedule._replace(steps=schedule.steps[:start] + schedule.steps[start + size :])
+            if fails(tried):
+                schedule = tried
+            else:
+                start += size
+        size //= 2
+    return schedule
+
+
+def _plainer_settings(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    for name, value in Settings._field_defaults.items():
+        changed: dict[str, Any] = {name: value}
+        tried = schedule._replace(settings=schedule.settings._replace(**changed))
+        if tried != schedule and _makes_sense(tried.settings) and fails(tried):
+            schedule = tried
+    return schedule
+
+
+def _makes_sense(settings: Settings) -> bool:
+    return (
+        settings.min_isr <= settings.replication_factor <= settings.brokers
+        and settings.delivery_timeout_ms >= settings.linger_ms + settings.request_timeout_ms
+        and (not settings.idempotent or (settings.acks == -1 and settings.max_in_flight <= 5))
+        and settings.memory >= settings.batch_size
+    )
+
+
+def _plainer_steps(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    for index in range(len(schedule.steps)):
+        step = schedule.steps[index]
+        earliest_ms = schedule.steps[index - 1].at_ms if index else 0
+        plainer = [step._replace(at_ms=earliest_ms)]
+        if step.what == SEND:
+            producer, partition, size, count = step.arguments
+            plainer += [step._replace(arguments=(producer, partition, 8, 1))]
+            plainer += [step._replace(arguments=(producer, partition, size, 1))]
+            plainer += [step._replace(arguments=(producer, partition, 8, count))]
+        for other in plainer:
+            tried = schedule._replace(steps=(*schedule.steps[:index], other, *schedule.steps[index + 1 :]))
+            if other != step and fails(tried):
+                schedule = tried
+                break
+    return schedule
