@@ -3,39 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
 from tests.kafka.old_kafka import OldKafka
+from tests.support.any_kafka import EMBEDDED, REAL
+from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.wait import eventually
-
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 #: The oldest that Java's client serves, the last of 2 (both with ZooKeeper), the last of 3.
 VERSIONS = ("2.1.1", "2.8.2", "3.9.1")
 AT = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def old_kafka(request: pytest.FixtureRequest) -> Iterator[OldKafka]:
-    with OldKafka(request.param) as broker:
-        yield broker
+class OldBroker(Protocol):
+    """One broker of an old release, or one that poses as such."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    def create_topic(self, name: str, partitions: int = 1, *, config: dict[str, str] | None = None) -> str: ...
 
 
-def producer(old_kafka: OldKafka, **settings: Any) -> KafkaProducer[bytes, bytes]:
+def of_versions(kind: Any, *versions: str) -> list[Any]:
+    return [
+        pytest.param((*kind.values, version), marks=kind.marks, id=f"{kind.values[0]}-{version}")
+        for version in versions
+    ]
+
+
+@pytest.fixture(scope="module", params=[*of_versions(EMBEDDED, *VERSIONS), *of_versions(REAL, *VERSIONS)])
+def old_kafka(request: pytest.FixtureRequest) -> Iterator[OldBroker]:
+    kind, version = request.param
+    if kind == "real":
+        with OldKafka(version) as broker:
+            yield broker
+    else:
+        with EmbeddedKafka(release=version.rpartition(".")[0]) as embedded:
+            yield embedded
+
+
+@pytest.fixture
+def version(request: pytest.FixtureRequest) -> str:
+    """The release that ``old_kafka`` is of, or poses as."""
+    return str(request.node.callspec.params["old_kafka"][1])
+
+
+def producer(old_kafka: OldBroker, **settings: Any) -> KafkaProducer[bytes, bytes]:
     return KafkaProducer(bootstrap_servers=old_kafka.bootstrap_servers, **settings)
 
 
-def consumer(old_kafka: OldKafka, *topics: str, **settings: Any) -> KafkaConsumer[bytes, bytes]:
+def consumer(old_kafka: OldBroker, *topics: str, **settings: Any) -> KafkaConsumer[bytes, bytes]:
     settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000, **settings}
     return KafkaConsumer(*topics, bootstrap_servers=old_kafka.bootstrap_servers, **settings)
 
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
-def test_every_codec_there_and_back(old_kafka: OldKafka, topic: str, acks: str | int) -> None:
+def test_every_codec_there_and_back(old_kafka: OldBroker, topic: str, acks: str | int) -> None:
     """With ``acks=all`` the producer is idempotent, as by default."""
     codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
     old_kafka.create_topic(topic)
@@ -52,7 +79,7 @@ def test_every_codec_there_and_back(old_kafka: OldKafka, topic: str, acks: str |
     assert [r.offset for r in records] == list(range(len(expected)))
 
 
-def test_a_group_takes_over(old_kafka: OldKafka, topic: str, group_id: str) -> None:
+def test_a_group_takes_over(old_kafka: OldBroker, topic: str, group_id: str) -> None:
     old_kafka.create_topic(topic, 2)
     with producer(old_kafka) as ours:
         for i in range(20):
@@ -68,7 +95,7 @@ def test_a_group_takes_over(old_kafka: OldKafka, topic: str, group_id: str) -> N
     assert sorted(int(value or b"") for value in seen) == list(range(20))
 
 
-def test_two_members_share(old_kafka: OldKafka, topic: str, group_id: str) -> None:
+def test_two_members_share(old_kafka: OldBroker, topic: str, group_id: str) -> None:
     old_kafka.create_topic(topic, 2)
     with (
         consumer(old_kafka, topic, group_id=group_id, heartbeat_interval_ms=100) as first,
@@ -85,11 +112,11 @@ def test_two_members_share(old_kafka: OldKafka, topic: str, group_id: str) -> No
         assert not first.assignment() & second.assignment()
 
 
-def test_static_membership(old_kafka: OldKafka, topic: str, group_id: str) -> None:
+def test_static_membership(old_kafka: OldBroker, version: str, topic: str, group_id: str) -> None:
     """KIP-345 came with 2.3: before that the setting cannot be honoured, and says so."""
     old_kafka.create_topic(topic)
     with consumer(old_kafka, topic, group_id=group_id, group_instance_id="one") as member:
-        if old_kafka.version.startswith("2.1"):
+        if version.startswith("2.1"):
             with pytest.raises(UnsupportedVersionError, match="group"):
                 member.poll(10_000)
         else:
@@ -97,7 +124,7 @@ def test_static_membership(old_kafka: OldKafka, topic: str, group_id: str) -> No
             assert member.group_metadata().group_instance_id == "one"
 
 
-def test_offsets_are_found(old_kafka: OldKafka, topic: str) -> None:
+def test_offsets_are_found(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic)
     with producer(old_kafka) as ours:
         for i in range(10):
@@ -119,7 +146,7 @@ def test_offsets_are_found(old_kafka: OldKafka, topic: str) -> None:
         assert reader.position(tp) == 10
 
 
-def test_timestamps_of_the_broker(old_kafka: OldKafka, topic: str) -> None:
+def test_timestamps_of_the_broker(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
     with producer(old_kafka, compression_type="gzip") as ours:
         metadata = ours.send(topic, b"v", timestamp_ms=AT).get(10)
@@ -130,9 +157,11 @@ def test_timestamps_of_the_broker(old_kafka: OldKafka, topic: str) -> None:
     assert (record.timestamp_type, record.timestamp) == (1, metadata.timestamp)
 
 
-@pytest.mark.parametrize("old_kafka", VERSIONS[:2], indirect=True)  # Kafka 3 stores record batches only
+@pytest.mark.parametrize(
+    "old_kafka", of_versions(REAL, *VERSIONS[:2]), indirect=True
+)  # Kafka 3 stores record batches only
 @pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
-def test_topics_in_a_format_of_the_past(old_kafka: OldKafka, topic: str, message_format: str) -> None:
+def test_topics_in_a_format_of_the_past(old_kafka: OldBroker, topic: str, message_format: str) -> None:
     """Topics from before 0.11: the broker stores, and hands out, message sets instead of record batches."""
     for codec in ("none", "gzip", "snappy", "lz4"):
         name = old_kafka.create_topic(f"{topic}-{codec}", config={"message.format.version": message_format})
@@ -149,14 +178,15 @@ def test_topics_in_a_format_of_the_past(old_kafka: OldKafka, topic: str, message
             assert [(r.timestamp_type, r.timestamp) for r in records] == [(0, AT + i) for i in range(50)]
 
 
-@pytest.mark.parametrize("old_kafka", VERSIONS[:2], indirect=True)
-def test_a_format_of_the_past_has_no_idempotence(old_kafka: OldKafka, topic: str) -> None:
+@pytest.mark.parametrize("old_kafka", of_versions(REAL, *VERSIONS[:2]), indirect=True)
+def test_a_format_of_the_past_has_no_idempotence(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic, config={"message.format.version": "0.10.0"})
     with producer(old_kafka) as ours, pytest.raises(UnsupportedForMessageFormatError):
         ours.send(topic, b"v").get(10)
 
 
-def test_transactions_of_another_client(old_kafka: OldKafka, topic: str) -> None:
+@pytest.mark.parametrize("old_kafka", of_versions(REAL, *VERSIONS), indirect=True)
+def test_transactions_of_another_client(old_kafka: OldBroker, topic: str) -> None:
     from confluent_kafka import Producer
 
     old_kafka.create_topic(topic)

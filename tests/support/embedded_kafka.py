@@ -87,10 +87,13 @@ class EmbeddedBroker:
 class EmbeddedKafka(AnyKafka):
     """An embedded cluster set up as ``KafkaCluster`` sets up a real one. Thread: any, one call at a time."""
 
-    def __init__(self, brokers: int = 1, properties: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, brokers: int = 1, properties: Mapping[str, object] | None = None, *, release: str | None = None
+    ) -> None:
         self.size = brokers
         self.brokers = {}
         self._properties = dict(properties or {})
+        self._release = release
         self._cluster: EmbeddedCluster | None = None
 
     def __enter__(self) -> Self:
@@ -106,7 +109,7 @@ class EmbeddedKafka(AnyKafka):
             **self._properties,
         }
         racks = {id: f"rack-{id}" for id in range(1, self.size + 1)}
-        self._cluster = cluster = EmbeddedCluster(self.size, racks=racks, config=settings)
+        self._cluster = cluster = EmbeddedCluster(self.size, racks=racks, release=self._release, config=settings)
         cluster.start()
         addresses = cluster.bootstrap_servers.split(",")
         self.brokers = {

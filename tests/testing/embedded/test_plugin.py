@@ -1,0 +1,175 @@
+"""The plugin for pytest: fixtures, the marker, what a failure shows. Each test runs pytest on a small project."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+    pytester.makepyfile(source)
+    return pytester.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider", "-p", "no:xdist")
+
+
+def test_a_cluster_for_each_test(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        import pytest
+        from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+
+        seen = []
+
+        def test_one(pykclient_cluster):
+            seen.append(pykclient_cluster)
+            with KafkaProducer(bootstrap_servers=pykclient_cluster.bootstrap_servers) as producer:
+                assert producer.send("orders", b"first").get(20).offset == 0
+            assert [record.value for record in pykclient_cluster.log(TopicPartition("orders", 0))] == [b"first"]
+
+        def test_another(pykclient_cluster):
+            assert pykclient_cluster not in seen
+            assert pykclient_cluster.broker_ids == [1]
+            with KafkaConsumer(bootstrap_servers=pykclient_cluster.bootstrap_servers) as consumer:
+                assert consumer.topics() == set()
+
+        @pytest.mark.pykclient_cluster(3, num_partitions=5)
+        class TestMarked:
+            def test_class(self, pykclient_cluster):
+                assert pykclient_cluster.broker_ids == [1, 2, 3]
+                assert self.partitions(pykclient_cluster) == 5
+
+            @pytest.mark.pykclient_cluster(2)
+            def test_closest_wins(self, pykclient_cluster):
+                assert pykclient_cluster.broker_ids == [1, 2]
+                assert self.partitions(pykclient_cluster) == 5
+
+            def partitions(self, cluster):
+                with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                    return len(producer.partitions_for("new"))
+        """,
+    )
+    done.assert_outcomes(passed=4)
+
+
+def test_a_cluster_for_the_session(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def pykclient_shared_cluster_settings():
+            return {"brokers": 2}
+        """
+    )
+    done = run(
+        pytester,
+        """
+        import pytest
+
+        seen = []
+
+        @pytest.fixture(scope="module")
+        def orders(pykclient_shared_cluster):
+            pykclient_shared_cluster.create_topic("orders")
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_it(pykclient_shared_cluster, pykclient_cluster, orders, turn):
+            seen.append(pykclient_shared_cluster)
+            assert set(map(id, seen)) == {id(pykclient_shared_cluster)}
+            assert pykclient_shared_cluster.broker_ids == [1, 2]
+            assert pykclient_cluster is not pykclient_shared_cluster
+        """,
+    )
+    done.assert_outcomes(passed=2)
+
+
+def test_a_failure_shows_the_cluster(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        from pykclient import KafkaProducer
+
+        def test_it(pykclient_cluster):
+            with KafkaProducer(bootstrap_servers=pykclient_cluster.bootstrap_servers, client_id="app") as producer:
+                producer.send("orders", b"x").get(20)
+            assert False
+        """,
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.re_match_lines_random(
+        [
+            r"-+ <EmbeddedCluster 127\.0\.0\.1:\d+> at the failure -+",
+            r"broker 1: running, controller",
+            r"orders-0: leader 1, in sync 1 of 1, offsets 0 to 1",
+            r"requests of clients, the last \d+ of \d+, .*",
+            r" +\d+ app -> broker 1: PRODUCE v\d+, answered after \d+ ms",
+        ]
+    )
+
+
+def test_a_failure_shows_the_shared_clusters_requests_of_that_test(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        from pykclient import KafkaProducer
+
+        def produce(cluster, client_id):
+            with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id=client_id) as producer:
+                producer.send("orders", b"x").get(20)
+
+        def test_before(pykclient_shared_cluster):
+            produce(pykclient_shared_cluster, "before")
+
+        def test_it(pykclient_shared_cluster):
+            produce(pykclient_shared_cluster, "mine")
+            assert False
+
+        def test_without():
+            assert False
+        """,
+    )
+    done.assert_outcomes(passed=1, failed=2)
+    done.stdout.no_re_match_line(".* before -> broker 1: .*")
+    done.stdout.re_match_lines([r".* mine -> broker 1: PRODUCE .*"])
+    assert done.stdout.str().count("at the failure") == 1
+
+
+def test_a_failure_after_the_cluster_was_closed(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        def test_it(pykclient_cluster):
+            pykclient_cluster.close()
+            assert False
+        """,
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["nothing is known of it: *the cluster does not run*"])
+
+
+def test_brokers_that_are_named_twice(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.pykclient_cluster(3, brokers=3)
+        def test_it(pykclient_cluster):
+            pass
+        """,
+    )
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*names the brokers twice*"])
+
+
+def test_the_plugin_alone_loads_no_cluster() -> None:
+    program = (
+        "import pytest, sys; before = set(sys.modules); import pykclient.testing.plugin;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["pykclient", "pykclient.testing", "pykclient.testing.plugin", "pykclient.version"]
