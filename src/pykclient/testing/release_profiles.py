@@ -11,11 +11,11 @@ from pykclient.errors import ConfigError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.record.record_batch import MAGIC_VALUE_V1, MAGIC_VALUE_V2
 
-_RELEASES: Final = tuple(
-    (
-        "0.10.0 0.10.1 0.10.2 0.11 1.0 1.1 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 "
-        "3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.3"
-    ).split()
+_RELEASES: Final = (
+    *("0.10.0", "0.10.1", "0.10.2", "0.11", "1.0", "1.1"),
+    *("2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8"),
+    *("3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9"),
+    "4.3",
 )
 
 #: By API: from which release on which version was the newest that is stable.
