@@ -1,0 +1,122 @@
+"""What of a broker outlives it (Java: a log directory with its files)."""
+
+from __future__ import annotations
+
+import uuid
+
+from pykclient.errors import KafkaStorageError
+from pykclient.testing.log.leader_epoch_file_cache import LeaderEpochFileCache
+from pykclient.testing.log.log_segment import LogSegment
+from pykclient.testing.log.memory_budget import MemoryBudget
+from pykclient.testing.log.producer_state_manager import Snapshots
+from pykclient.types import TopicPartition
+
+
+class PartitionDirectory:
+    """The files of one partition: segments with their indexes, leader epochs, producer snapshots, the topic's id.
+
+    Thread: loop.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_owner",
+        "cleaner_checkpoint",
+        "leader_epochs",
+        "producer_snapshots",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, disk: BrokerDisk, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> None:
+        self._disk = disk
+        self._owner = f"{topic_partition} on {disk.name}"
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.segments: list[LogSegment] = []
+        self.leader_epochs = LeaderEpochFileCache()
+        self.producer_snapshots: Snapshots = {}
+        #: Up to where the log was compacted.
+        self.cleaner_checkpoint = 0
+
+    def check_readable(self) -> None:
+        """Raises KafkaStorageError if the disk is offline."""
+        self._disk.check_readable()
+
+    def acquire(self, size: int) -> None:
+        """Take up ``size`` bytes.
+
+        Raises:
+            KafkaStorageError: the disk is offline or full.
+            PolicyViolationError: the cluster's memory limit would be passed.
+        """
+        self._disk.check_writable()
+        self._disk.budget.acquire(self._owner, size)
+
+    def release(self, size: int) -> None:
+        """Give them back."""
+        if size:
+            self._disk.budget.release(self._owner, size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+
+class BrokerDisk:
+    """Logs and checkpoints of a broker, from one start to the next; and what can be wrong with it.
+
+    ``offline``: it can neither be read nor written. ``full``: it can only be read. ``write_delay_ms``: how long an
+    append takes, for whoever appends to wait. Thread: loop.
+    """
+
+    __slots__ = (
+        "budget",
+        "directories",
+        "full",
+        "high_watermarks",
+        "log_start_offsets",
+        "name",
+        "offline",
+        "write_delay_ms",
+    )
+
+    def __init__(self, budget: MemoryBudget, name: str = "the broker") -> None:
+        self.budget = budget
+        self.name = name
+        self.directories: dict[TopicPartition, PartitionDirectory] = {}
+        #: The checkpoints: what was last written, which lags behind.
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.write_delay_ms = 0
+        self.full = False
+        self.offline = False
+
+    def directory(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> PartitionDirectory:
+        """The partition's directory, made if it is not there."""
+        directory = self.directories.get(topic_partition)
+        if directory is None:
+            self.check_writable()
+            directory = self.directories[topic_partition] = PartitionDirectory(self, topic_partition, topic_id)
+        return directory
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Remove all that there is of a partition; harmless if there is nothing."""
+        directory = self.directories.pop(topic_partition, None)
+        if directory is not None:
+            directory.release(directory.size)
+            directory.segments.clear()
+        self.high_watermarks.pop(topic_partition, None)
+        self.log_start_offsets.pop(topic_partition, None)
+
+    def check_readable(self) -> None:
+        """Raises KafkaStorageError if it is offline."""
+        if self.offline:
+            raise KafkaStorageError(f"the disk of {self.name} is offline")
+
+    def check_writable(self) -> None:
+        """Raises KafkaStorageError if it is offline or full."""
+        if self.offline or self.full:
+            raise KafkaStorageError(f"the disk of {self.name} is {'offline' if self.offline else 'full'}")

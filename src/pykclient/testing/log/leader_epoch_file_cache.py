@@ -1,0 +1,112 @@
+"""Which leader wrote which part of a log (Java: LeaderEpochFileCache; KIP-101, KIP-279)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.testing.log.log_types import OffsetAndEpoch
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_EPOCH_OFFSET: Final = -1
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochFileCache:
+    """Leader epochs and the offsets at which they began; both only grow from one to the next.
+
+    It is written to the disk with every change, so it outlives its broker. Thread: loop.
+    """
+
+    __slots__ = ("_epochs", "_start_offsets")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Let ``epoch`` begin at ``start_offset``; whether that was new.
+
+        Entries that contradict it, having a later epoch or a later offset, belong to a history that was given up, and
+        go. Raises IllegalArgumentError for negative numbers.
+        """
+        epochs, offsets = self._epochs, self._start_offsets
+        if epochs and epochs[-1] == epoch and offsets[-1] <= start_offset:
+            return False
+        if epoch < 0 or start_offset < 0:
+            raise IllegalArgumentError(f"leader epoch {epoch} cannot begin at offset {start_offset}")
+        keep = min(bisect_left(epochs, epoch), bisect_left(offsets, start_offset))
+        self._cut(keep)
+        epochs.append(epoch)
+        offsets.append(start_offset)
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that began at ``end_offset`` or after it."""
+        if end_offset >= 0:
+            self._cut(bisect_left(self._start_offsets, end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended before ``start_offset``; the one that has it begins there."""
+        gone = bisect_right(self._start_offsets, start_offset)
+        if gone:
+            del self._epochs[: gone - 1]
+            del self._start_offsets[: gone - 1]
+            self._start_offsets[0] = start_offset
+
+    def clear(self) -> None:
+        self._cut(0)
+
+    def _cut(self, count: int) -> None:
+        del self._epochs[count:]
+        del self._start_offsets[count:]
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._epochs[-1] if self._epochs else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        return EpochEntry(self._epochs[0], self._start_offsets[0]) if self._epochs else None
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        return EpochEntry(self._epochs[-1], self._start_offsets[-1]) if self._epochs else None
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        return [EpochEntry(*entry) for entry in zip(self._epochs, self._start_offsets, strict=True)]
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that wrote ``offset``, None if it lies before all that is known."""
+        index = bisect_right(self._start_offsets, offset) - 1
+        return self._epochs[index] if index >= 0 else None
+
+    def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> OffsetAndEpoch:
+        """The largest known epoch not above the requested one, and the offset at which it ended.
+
+        That is the end of the log for the latest epoch. For an epoch before all that is known: the epoch as requested,
+        and where the first known one begins. Both -1 if the epoch is undefined, or later than all.
+        """
+        epochs = self._epochs
+        if requested_epoch == UNDEFINED_EPOCH or not epochs or requested_epoch > epochs[-1]:
+            return OffsetAndEpoch(UNDEFINED_EPOCH_OFFSET, UNDEFINED_EPOCH)
+        if requested_epoch == epochs[-1]:
+            return OffsetAndEpoch(log_end_offset, requested_epoch)
+        higher = bisect_right(epochs, requested_epoch)
+        epoch = epochs[higher - 1] if higher else requested_epoch
+        return OffsetAndEpoch(self._start_offsets[higher], epoch)
+
+    def __repr__(self) -> str:
+        return f"LeaderEpochFileCache({[tuple(entry) for entry in self.entries]})"

@@ -1,0 +1,291 @@
+"""Compaction: the last record of each key stays (Java: LogCleaner, LogCleanerManager, MemoryRecords.filterTo)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.record.compression import Compression
+from pykclient.record.control_record import ControlRecordType
+from pykclient.record.default_record_batch import write_empty_header
+from pykclient.record.memory_records import AnyRecordBatch
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, NO_TIMESTAMP, Buffer, Record
+from pykclient.testing.log.log_segment import LogSegment
+from pykclient.testing.log.log_types import AbortedTxn
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
+
+if TYPE_CHECKING:
+    from pykclient.testing.log.unified_log import UnifiedLog
+
+
+class LogToClean(NamedTuple):
+    """What compaction could do for a log: from ``first_dirty_offset`` on it has not been compacted yet.
+
+    ``needs_compaction_now``: a record has waited for ``max.compaction.lag.ms``, however few there are.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    needs_compaction_now: bool
+
+    @property
+    def cleanable_ratio(self) -> float:
+        """The share of what is not compacted yet."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+def log_to_clean(log: UnifiedLog, now_ms: int) -> LogToClean:
+    """What there is to compact. Not the active segment, nothing unstable or unreplicated, nothing that is too new."""
+    config = log.config
+    inactive = log.segments[:-1]
+    first_dirty = max(log.cleaner_checkpoint, log.log_start_offset)
+    dirty = [segment for segment in inactive if segment.next_offset > first_dirty]
+    bound = min(log.last_stable_offset, log.segments[-1].base_offset)
+    if config.compaction_lag_ms > 0:
+        for segment in dirty:
+            if segment.largest_timestamp > now_ms - config.compaction_lag_ms:
+                bound = min(bound, segment.base_offset)
+                break
+    # Only whole segments are compacted.
+    cleanable = [segment for segment in inactive if _end_of(segment, log) <= bound]
+    first_uncleanable = _end_of(cleanable[-1], log) if cleanable else log.segments[0].base_offset
+    firsts = [segment.first_batch_timestamp for segment in dirty if segment.first_batch_timestamp > 0]
+    overdue = bool(firsts) and min(firsts) < now_ms - config.max_compaction_lag_ms
+    return LogToClean(
+        min(first_dirty, first_uncleanable),
+        first_uncleanable,
+        sum(segment.size for segment in cleanable if segment.next_offset <= first_dirty),
+        sum(segment.size for segment in cleanable if segment.next_offset > first_dirty),
+        overdue and bool(cleanable),
+    )
+
+
+def _end_of(segment: LogSegment, log: UnifiedLog) -> int:
+    """Where the next segment begins."""
+    return log.segments[log.segments.index(segment) + 1].base_offset
+
+
+class Cleaner:
+    """One compaction of one log. Tombstones and the markers of transactions without records stay for
+    ``delete.retention.ms`` from the compaction that saw them first (KIP-534). Thread: loop.
+    """
+
+    __slots__ = ("_bound", "_config", "_last_offsets", "_log", "_now_ms", "_offset_map")
+
+    def __init__(self, log: UnifiedLog, now_ms: int) -> None:
+        self._log = log
+        self._config = log.config
+        self._now_ms = now_ms
+        self._bound = 0
+        self._offset_map: dict[bytes, int] = {}
+        # Of each producer the last batch stays, if only as a header, so that its sequence is known after a restart.
+        self._last_offsets = {
+            producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+            for producer_id, entry in log.producer_state.producers.items()
+        }
+
+    def clean(self, to_clean: LogToClean) -> int:
+        """Compact all segments below ``first_uncleanable_offset``; up to where the log is compacted now."""
+        self._bound = to_clean.first_uncleanable_offset
+        self._build_offset_map(to_clean.first_dirty_offset)
+        segments = [segment for segment in self._log.segments if segment.base_offset < self._bound]
+        transactions = CleanedTransactionMetadata(self._log.collect_aborted_txns(0, self._bound))
+        for first, group in enumerate(self._group_by_size(segments)):
+            cleaned = LogSegment(group[0].base_offset, self._now_ms)
+            for segment in group:
+                self._clean_into(segment, cleaned, transactions)
+            cleaned.last_modified_ms = group[-1].last_modified_ms
+            cleaned.txn_index = transactions.take_cleaned()
+            self._log.replace_segments(first, len(group), [cleaned])
+        return self._bound
+
+    def _build_offset_map(self, first_dirty_offset: int) -> None:
+        transactions = CleanedTransactionMetadata(self._log.collect_aborted_txns(first_dirty_offset, self._bound))
+        offsets = self._offset_map
+        for batch in self._log.batches(first_dirty_offset, self._bound):
+            if batch.is_control_batch:
+                transactions.on_control_batch(batch)
+            elif not transactions.on_batch(batch):
+                for record in batch:
+                    if record.key is not None and record.offset >= first_dirty_offset:
+                        offsets[record.key] = record.offset
+
+    def _group_by_size(self, segments: Sequence[LogSegment]) -> list[list[LogSegment]]:
+        """Segments that together are not larger than one may be become one."""
+        groups: list[list[LogSegment]] = []
+        size = 0
+        for segment in segments:
+            size += segment.size
+            fits = groups and size <= self._config.segment_size
+            if fits and segment.next_offset - 1 - groups[-1][0].base_offset <= MAX_INT32:
+                groups[-1].append(segment)
+            else:
+                groups.append([segment])
+                size = segment.size
+        return groups
+
+    def _clean_into(self, source: LogSegment, target: LogSegment, transactions: CleanedTransactionMetadata) -> None:
+        legacy_horizon_ms = source.last_modified_ms + self._config.delete_retention_ms
+        for batch in source.batches():
+            if batch.is_control_batch:
+                obsolete = transactions.on_control_batch(batch)
+                horizon_ms = batch.delete_horizon_ms
+                discard = obsolete and horizon_ms is not None and horizon_ms <= self._now_ms
+            else:
+                obsolete = discard = transactions.on_batch(batch)
+            retain_empty = batch.next_offset == self._bound or (batch.has_producer_id and self._is_last_of(batch))
+            if discard and not retain_empty:
+                continue
+            retained, all_retained = self._filter(batch, discard, legacy_horizon_ms)
+            data: Buffer
+            if retained:
+                has_tombstones = not batch.is_control_batch and any(record.value is None for record in retained)
+                needs_horizon = has_tombstones or (obsolete and batch.is_control_batch)
+                if all_retained and not (needs_horizon and batch.delete_horizon_ms is None):
+                    data = batch.buffer
+                else:
+                    data = self._rebuild(batch, retained, needs_horizon)
+                last_offset = batch.last_offset if batch.magic >= MAGIC_VALUE_V2 else retained[-1].offset
+            elif retain_empty and batch.magic >= MAGIC_VALUE_V2:
+                data = _empty(batch)
+                last_offset = batch.last_offset
+            else:
+                continue
+            target.append(data, last_offset, batch.max_timestamp)
+
+    def _is_last_of(self, batch: AnyRecordBatch) -> bool:
+        """Whether it is the last batch of its producer, or the marker that is all that is known of it."""
+        if batch.producer_id not in self._last_offsets:
+            return False
+        last_offset, epoch = self._last_offsets[batch.producer_id]
+        if last_offset is not None:
+            return batch.last_offset == last_offset
+        return batch.is_control_batch and batch.producer_epoch == epoch
+
+    def _filter(self, batch: AnyRecordBatch, discard: bool, legacy_horizon_ms: int) -> tuple[list[Record], bool]:
+        """The records that stay, and whether the batch can stay as it is."""
+        if discard:
+            return [], False
+        records = list(batch)
+        if batch.is_control_batch:
+            return records, True
+        horizon_ms = batch.delete_horizon_ms
+        if batch.magic < MAGIC_VALUE_V2:
+            horizon_ms = legacy_horizon_ms
+        keep_tombstones = horizon_ms is None or self._now_ms < horizon_ms
+        latest, bound = self._offset_map, self._bound
+        retained = [
+            record
+            for record in records
+            if record.offset >= bound
+            or (
+                record.key is not None
+                and record.offset >= latest.get(record.key, -1)
+                and (record.value is not None or keep_tombstones)
+            )
+        ]
+        return retained, len(retained) == len(records) and batch.magic >= MAGIC_VALUE_V2
+
+    def _rebuild(self, batch: AnyRecordBatch, retained: list[Record], needs_horizon: bool) -> memoryview:
+        """The batch with the records that stay, at their offsets; first and last offset of the batch stay too."""
+        horizon_ms = batch.delete_horizon_ms
+        if horizon_ms is None:
+            horizon_ms = self._now_ms + self._config.delete_retention_ms if needs_horizon else NO_TIMESTAMP
+        is_current = batch.magic >= MAGIC_VALUE_V2
+        is_append_time = batch.timestamp_type == LOG_APPEND_TIME
+        builder = MemoryRecordsBuilder(
+            compression=Compression.of(batch.compression_type),
+            timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
+            base_offset=batch.base_offset if is_current else retained[0].offset,
+            log_append_time=batch.max_timestamp if is_append_time else NO_TIMESTAMP,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            is_transactional=batch.is_transactional,
+            is_control_batch=batch.is_control_batch,
+            partition_leader_epoch=batch.partition_leader_epoch,
+            delete_horizon_ms=horizon_ms,
+        )
+        for record in retained:
+            if batch.is_control_batch:
+                assert record.value is not None
+                builder.append_control_record(record.timestamp, ControlRecordType.parse(record.key), record.value)
+            else:
+                builder.append_with_offset(record.offset, record.timestamp, record.key, record.value, record.headers)
+        if is_current:
+            builder.override_last_offset(batch.last_offset)
+        return builder.build()
+
+
+def _empty(batch: AnyRecordBatch) -> bytearray:
+    """The batch without its records."""
+    return write_empty_header(
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.base_offset,
+        batch.last_offset,
+        batch.partition_leader_epoch,
+        batch.timestamp_type,
+        batch.max_timestamp,
+        batch.is_transactional,
+        batch.is_control_batch,
+    )
+
+
+class CleanedTransactionMetadata:
+    """Which batches belong to aborted transactions, found while reading on from batch to batch. Thread: loop."""
+
+    __slots__ = ("_aborted", "_cleaned", "_committed", "_ongoing_aborted")
+
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
+        # The next one to begin comes last.
+        self._aborted = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+        self._ongoing_aborted: dict[int, tuple[AbortedTxn, bool]] = {}
+        self._committed: set[int] = set()
+        self._cleaned: list[AbortedTxn] = []
+
+    def take_cleaned(self) -> list[AbortedTxn]:
+        """The aborted transactions of which batches are left, since the last call."""
+        cleaned, self._cleaned = self._cleaned, []
+        return cleaned
+
+    def on_batch(self, batch: AnyRecordBatch) -> bool:
+        """Whether it belongs to an aborted transaction."""
+        self._begin_up_to(batch.last_offset)
+        if not batch.is_transactional:
+            return False
+        found = self._ongoing_aborted.get(batch.producer_id)
+        if found is None:
+            self._committed.add(batch.producer_id)
+            return False
+        self._ongoing_aborted[batch.producer_id] = (found[0], True)
+        return True
+
+    def on_control_batch(self, batch: AnyRecordBatch) -> bool:
+        """Whether the marker is of no use any more, as no batch of its transaction is left."""
+        self._begin_up_to(batch.last_offset)
+        record = batch.first_record()
+        if record is None:
+            return True
+        control_type = ControlRecordType.parse(record.key)
+        if control_type is ControlRecordType.COMMIT:
+            has_batches = batch.producer_id in self._committed
+            self._committed.discard(batch.producer_id)
+            return not has_batches
+        if control_type is ControlRecordType.ABORT:
+            txn, has_batches = self._ongoing_aborted.pop(batch.producer_id, (None, False))
+            if txn is not None and has_batches:
+                self._cleaned.append(txn)
+                return False
+            return True
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._aborted and self._aborted[-1].first_offset <= offset:
+            txn = self._aborted.pop()
+            self._ongoing_aborted.setdefault(txn.producer_id, (txn, False))

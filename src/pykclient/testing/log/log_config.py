@@ -1,0 +1,241 @@
+"""The settings of a topic (Java: LogConfig, TopicConfig, ServerTopicConfigSynonyms)."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
+from pykclient.config.validators import Lambda, Validator, ValidString, at_least, between
+from pykclient.errors import ConfigError, InvalidConfigurationError
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
+
+_LONG_MAX = (1 << 63) - 1
+_DAY_MS = 86_400_000
+_MIN_SEGMENT_BYTES = 1 << 20
+
+COMPACT: Final = "compact"
+DELETE: Final = "delete"
+
+_THROTTLED_REPLICAS = re.compile(r"\d+:\d+|\*")
+
+
+def _cleanup_policy(value: Any) -> str | None:
+    unknown = [] if value is None else [policy for policy in value if policy not in (COMPACT, DELETE)]
+    return None if value is not None and not unknown else "must be compact, delete, or both"
+
+
+def _gzip_level(value: Any) -> str | None:
+    return None if value == -1 or 1 <= value <= 9 else "must be between 1 and 9, or -1"
+
+
+def _throttled_replicas(value: Any) -> str | None:
+    if value == ["*"] or all(_THROTTLED_REPLICAS.fullmatch(entry) and entry != "*" for entry in value):
+        return None
+    return "must be * or a list of [partitionId]:[brokerId]"
+
+
+_REPLICAS = Lambda(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+
+
+def _key(name: str, type: str, default: Any, doc: str, validator: Validator | None = None) -> ConfigKey:
+    return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc)
+
+
+_KEYS = (
+    _key("segment.bytes", Type.INT, 1 << 30, "Bytes at which a new segment is begun.", at_least(_MIN_SEGMENT_BYTES)),
+    _key("internal.segment.bytes", Type.INT, None, "The same without a smallest value, for tests."),
+    _key("segment.ms", Type.LONG, 7 * _DAY_MS, "Age at which a new segment is begun.", at_least(1)),
+    _key("segment.jitter.ms", Type.LONG, 0, "How much earlier, at most and by chance.", at_least(0)),
+    _key("segment.index.bytes", Type.INT, 10 << 20, "Size of the indexes; they have no bound here.", at_least(4)),
+    _key("flush.messages", Type.LONG, _LONG_MAX, "Records between two flushes; memory needs none.", at_least(1)),
+    _key("flush.ms", Type.LONG, _LONG_MAX, "Time between two flushes; memory needs none.", at_least(0)),
+    _key("retention.bytes", Type.LONG, -1, "Bytes of a partition to keep; -1: all."),
+    _key("retention.ms", Type.LONG, 7 * _DAY_MS, "How long records are kept; -1: for ever.", at_least(-1)),
+    _key("max.message.bytes", Type.INT, 1_048_588, "The largest batch that is taken.", at_least(0)),
+    _key("index.interval.bytes", Type.INT, 4096, "Bytes between index entries; here every batch has one.", at_least(0)),
+    _key("delete.retention.ms", Type.LONG, _DAY_MS, "How long compaction keeps tombstones.", at_least(0)),
+    _key("min.compaction.lag.ms", Type.LONG, 0, "How long a record is safe from compaction.", at_least(0)),
+    _key("max.compaction.lag.ms", Type.LONG, _LONG_MAX, "After which time it is compacted at the latest.", at_least(1)),
+    _key(
+        "file.delete.delay.ms", Type.LONG, 60_000, "How long deleted files stay; memory is freed at once.", at_least(0)
+    ),
+    _key("min.cleanable.dirty.ratio", Type.DOUBLE, 0.5, "Share of new bytes that compaction waits for.", between(0, 1)),
+    _key(
+        "cleanup.policy",
+        Type.LIST,
+        [DELETE],
+        "What is done about old records: delete, compact, both or nothing.",
+        Lambda(_cleanup_policy, "[compact, delete]"),
+    ),
+    _key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica that lags may become leader."),
+    _key("min.insync.replicas", Type.INT, 1, "In-sync replicas that acks=all needs.", at_least(1)),
+    _key(
+        "compression.type",
+        Type.STRING,
+        "producer",
+        "The codec of stored batches; producer: as they come.",
+        ValidString("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    _key("compression.gzip.level", Type.INT, -1, "gzip's level.", Lambda(_gzip_level, "[1,...,9] or -1")),
+    _key("compression.lz4.level", Type.INT, 9, "lz4's level.", between(1, 17)),
+    _key("compression.zstd.level", Type.INT, 3, "zstd's level.", between(-131_072, 22)),
+    _key("preallocate", Type.BOOLEAN, False, "Whether files are made large at once; memory never is."),
+    _key(
+        "message.timestamp.type",
+        Type.STRING,
+        "CreateTime",
+        "Whether records keep their producer's time or get the broker's.",
+        ValidString("CreateTime", "LogAppendTime"),
+    ),
+    _key("message.timestamp.before.max.ms", Type.LONG, _LONG_MAX, "How old a record may be.", at_least(0)),
+    _key("message.timestamp.after.max.ms", Type.LONG, 3_600_000, "How far in the future it may be.", at_least(0)),
+    _key("leader.replication.throttled.replicas", Type.LIST, [], "Not heeded.", _REPLICAS),
+    _key("follower.replication.throttled.replicas", Type.LIST, [], "Not heeded.", _REPLICAS),
+    _key("remote.storage.enable", Type.BOOLEAN, False, "There is no remote storage."),
+    _key("local.retention.ms", Type.LONG, -2, "There is no remote storage.", at_least(-2)),
+    _key("local.retention.bytes", Type.LONG, -2, "There is no remote storage.", at_least(-2)),
+    _key("remote.log.copy.disable", Type.BOOLEAN, False, "There is no remote storage."),
+    _key("remote.log.delete.on.disable", Type.BOOLEAN, False, "There is no remote storage."),
+)
+
+DEFINITION: Final = ConfigDef(_KEYS)
+
+#: Which keys of a broker are the defaults of a topic's, the first that is set wins.
+SERVER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "max.message.bytes": ("message.max.bytes",),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "cleanup.policy": ("log.cleanup.policy",),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "compression.type": ("compression.type",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "preallocate": ("log.preallocate",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+}
+
+
+def validate(overrides: Mapping[str, str | None]) -> None:
+    """Check what is to be set on a topic, keys and values, as a request has them.
+
+    Raises:
+        InvalidConfigurationError: an unknown key, or a value of another type or out of range.
+    """
+    for name, value in overrides.items():
+        key = DEFINITION.keys.get(name)
+        if key is None:
+            raise InvalidConfigurationError(f"Unknown topic config name: {name}")
+        try:
+            key.parse(value)
+        except ConfigError as error:
+            raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
+        if value is None and key.default is not None:
+            raise InvalidConfigurationError(f"Invalid value null for configuration {name}: it must have a value")
+    remote = overrides.get("remote.storage.enable")
+    if remote is not None and remote.strip().lower() == "true":
+        raise InvalidConfigurationError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+
+
+def server_defaults(broker_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The topic settings that a broker's own settings stand for, as far as it has them."""
+    defaults: dict[str, Any] = {}
+    for name, synonyms in SERVER_SYNONYMS.items():
+        for synonym in synonyms:
+            if synonym in broker_config:
+                defaults[name] = broker_config[synonym]
+                break
+    # Topics cannot have segments so small, but brokers in tests may.
+    if defaults.get("segment.bytes", _MIN_SEGMENT_BYTES) < _MIN_SEGMENT_BYTES:
+        defaults["internal.segment.bytes"] = defaults.pop("segment.bytes")
+    return defaults
+
+
+class LogConfig:
+    """A topic's settings, ready for use: its own over those of the broker over Kafka's. Thread: loop."""
+
+    __slots__ = (
+        "compact",
+        "compaction_lag_ms",
+        "compression_level",
+        "compression_type",
+        "delete",
+        "delete_retention_ms",
+        "max_compaction_lag_ms",
+        "max_message_size",
+        "message_timestamp_after_max_ms",
+        "message_timestamp_before_max_ms",
+        "message_timestamp_type",
+        "min_cleanable_ratio",
+        "min_in_sync_replicas",
+        "overridden_configs",
+        "retention_ms",
+        "retention_size",
+        "segment_jitter_ms",
+        "segment_ms",
+        "segment_size",
+        "unclean_leader_election_enable",
+        "values",
+    )
+
+    def __init__(self, defaults: Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None) -> None:
+        """
+        Raises:
+            ConfigError: a key or a value is wrong.
+        """
+        given = {**(defaults or {}), **(overrides or {})}
+        if overrides and "segment.bytes" in overrides:
+            given["internal.segment.bytes"] = overrides.get("internal.segment.bytes")
+        self.values: dict[str, Any] = DEFINITION.parse(given)
+        self.overridden_configs = frozenset(overrides or ())
+        values = self.values
+        internal = values["internal.segment.bytes"]
+        self.segment_size: int = values["segment.bytes"] if internal is None else internal
+        self.segment_ms: int = values["segment.ms"]
+        self.segment_jitter_ms: int = min(values["segment.jitter.ms"], self.segment_ms)
+        self.retention_size: int = values["retention.bytes"]
+        self.retention_ms: int = values["retention.ms"]
+        self.max_message_size: int = values["max.message.bytes"]
+        self.delete_retention_ms: int = values["delete.retention.ms"]
+        self.compaction_lag_ms: int = values["min.compaction.lag.ms"]
+        self.max_compaction_lag_ms: int = values["max.compaction.lag.ms"]
+        self.min_cleanable_ratio: float = values["min.cleanable.dirty.ratio"]
+        self.compact = COMPACT in values["cleanup.policy"]
+        self.delete = DELETE in values["cleanup.policy"]
+        self.unclean_leader_election_enable: bool = values["unclean.leader.election.enable"]
+        self.min_in_sync_replicas: int = values["min.insync.replicas"]
+        #: A codec's name, or "uncompressed", or "producer".
+        self.compression_type: str = values["compression.type"]
+        self.compression_level: int | None = values.get(f"compression.{self.compression_type}.level")
+        self.message_timestamp_type = (
+            LOG_APPEND_TIME if values["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
+        )
+        self.message_timestamp_before_max_ms: int = values["message.timestamp.before.max.ms"]
+        self.message_timestamp_after_max_ms: int = values["message.timestamp.after.max.ms"]
+
+    def random_segment_jitter(self, rng: random.Random) -> int:
+        """By how many milliseconds a segment is to be younger when it is rolled."""
+        return rng.randrange(self.segment_jitter_ms) if self.segment_jitter_ms else 0

@@ -1,0 +1,170 @@
+"""All logs of a broker, and what has to be done for them from time to time (Java: LogManager)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pykclient.errors import BrokerError
+from pykclient.testing import broker_state
+from pykclient.testing.coordination.coordination_errors import ConnectionLossError
+from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.testing.log.broker_disk import PartitionDirectory
+from pykclient.testing.log.log_cleaner import log_to_clean
+from pykclient.testing.log.log_config import LogConfig, server_defaults
+from pykclient.testing.log.unified_log import UnifiedLog
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+
+#: Kafka's defaults of keys that a broker here does not have.
+_START_OFFSET_CHECKPOINT_INTERVAL_MS = 60_000
+_PRODUCER_EXPIRATION_CHECK_INTERVAL_MS = 600_000
+
+
+class LogManager:
+    """Opens the logs that the broker's disk has, makes new ones, deletes old segments, compacts. Thread: loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._disk = broker.disk
+        self._clock = broker.loop.clock
+        self._log = broker.log_context.logger(__name__)
+        self._configs = KafkaCoordinationClient(broker.coordination)
+        self._defaults = server_defaults(broker.config)
+        self._producer_id_expiration_ms = broker.config.get_int("producer.id.expiration.ms")
+        self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self._timers: dict[Callable[[], None], TimerHandle] = {}
+
+    # --- start and stop ----------------------------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """Open all logs of the disk. Their topics' settings are read when a partition first needs its log."""
+        config = self._broker.config
+        for directory in self._disk.directories.values():
+            self._logs[directory.topic_partition] = self._open(directory, LogConfig(self._defaults))
+        self._every(config.get_int("log.retention.check.interval.ms"), self.cleanup_logs)
+        self._every(max(1, config.get_int("log.cleaner.backoff.ms")), self.clean_logs)
+        self._every(_START_OFFSET_CHECKPOINT_INTERVAL_MS, self.checkpoint_log_start_offsets)
+        self._every(_PRODUCER_EXPIRATION_CHECK_INTERVAL_MS, self._remove_expired_producers)
+
+    def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
+        self._timers[work] = self._broker.call_later(interval_ms, self._run, interval_ms, work)
+
+    def _run(self, interval_ms: int, work: Callable[[], None]) -> None:
+        self._every(interval_ms, work)
+        if not self._disk.offline:
+            work()
+
+    def shutdown(self) -> None:
+        """Close the logs. Of a broker that was killed only what was written to the disk before remains."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._broker.state == broker_state.SHUTTING_DOWN and not self._disk.offline:
+            self.checkpoint_log_start_offsets()
+            for log in self._logs.values():
+                log.close()
+        self._logs.clear()
+
+    # --- logs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def all_logs(self) -> list[UnifiedLog]:
+        return list(self._logs.values())
+
+    def get_log(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        """The partition's log, None if this broker has none."""
+        return self._logs.get(topic_partition)
+
+    def get_or_create_log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
+        """The partition's log, with its topic's settings as they are now; made if there is none.
+
+        Raises:
+            KafkaStorageError: the disk is offline, or full where there is no log yet.
+        """
+        self._disk.check_readable()
+        log = self._logs.get(topic_partition)
+        config = self.fetch_log_config(topic_partition.topic)
+        if log is None:
+            log = self._open(self._disk.directory(topic_partition), config)
+            self._logs[topic_partition] = log
+            self._log.info("Created a log for %s", topic_partition)
+        log.config = config
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        return log
+
+    def _open(self, directory: PartitionDirectory, config: LogConfig) -> UnifiedLog:
+        return UnifiedLog(
+            directory,
+            config,
+            self._clock,
+            log_start_offset=self._disk.log_start_offsets.get(directory.topic_partition, 0),
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            segment_jitter_ms=config.random_segment_jitter(self._broker.rng),
+        )
+
+    def async_delete(self, topic_partition: TopicPartition) -> None:
+        """Delete a log and all that is kept of it; harmless if there is none."""
+        self._logs.pop(topic_partition, None)
+        self._disk.delete(topic_partition)
+
+    # --- settings ----------------------------------------------------------------------------------------------------
+
+    def fetch_log_config(self, topic: str) -> LogConfig:
+        """A topic's settings over the broker's; the broker's alone while the coordination service is out of reach."""
+        try:
+            overrides = self._configs.topic_config(topic)
+        except ConnectionLossError:
+            overrides = {}
+        return LogConfig(self._defaults, overrides)
+
+    def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """The settings of a topic have changed: these are its own now."""
+        config = LogConfig(self._defaults, overrides)
+        for log in self._logs.values():
+            if log.topic_partition.topic == topic:
+                log.config = config
+
+    # --- from time to time -------------------------------------------------------------------------------------------
+
+    def cleanup_logs(self) -> None:
+        """Delete segments that are too old or too many."""
+        for log in self.all_logs:
+            deleted = log.delete_old_segments()
+            if deleted:
+                self._log.info("Deleted %d segments of %s", deleted, log.topic_partition)
+
+    def clean_logs(self) -> None:
+        """Compact the logs that have enough new in them, or have waited for too long."""
+        now_ms = self._clock.wall_ms()
+        for log in self.all_logs:
+            if not log.config.compact:
+                continue
+            to_clean = log_to_clean(log, now_ms)
+            if to_clean.needs_compaction_now or (
+                to_clean.cleanable_bytes and to_clean.cleanable_ratio > log.config.min_cleanable_ratio
+            ):
+                try:
+                    freed = log.clean()
+                except BrokerError as error:
+                    self._log.warning("Cannot compact %s: %s", log.topic_partition, error)
+                else:
+                    self._log.info("Compacted %s, which freed %d bytes", log.topic_partition, freed)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write down where the logs begin, as far as their segments do not tell."""
+        checkpoint = self._disk.log_start_offsets
+        for topic_partition, log in self._logs.items():
+            if log.log_start_offset > log.segments[0].base_offset:
+                checkpoint[topic_partition] = log.log_start_offset
+            else:
+                checkpoint.pop(topic_partition, None)
+
+    def _remove_expired_producers(self) -> None:
+        for log in self._logs.values():
+            log.remove_expired_producers()

@@ -1,0 +1,182 @@
+"""What a log is asked and what it answers.
+
+Java: AppendOrigin, FetchIsolation, LogAppendInfo, FetchDataInfo, AbortedTxn, LogOffsetSnapshot and others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pykclient.errors import KafkaError
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.record_batch import MAX_INT32, NO_TIMESTAMP, Buffer
+
+UNKNOWN_OFFSET: Final = -1
+
+# What may be asked for instead of a timestamp (Java: ListOffsetsRequest).
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+
+
+class AppendOrigin:
+    """Who appends. Only a client's batches are checked for their sequence, only a follower's keep their offsets."""
+
+    CLIENT: Final = "client"
+    COORDINATOR: Final = "coordinator"
+    REPLICATION: Final = "replication"
+
+
+class FetchIsolation:
+    """How far a reader sees: followers to the end, consumers to the high watermark or the last stable offset."""
+
+    LOG_END: Final = "log end"
+    HIGH_WATERMARK: Final = "high watermark"
+    TXN_COMMITTED: Final = "last stable offset"
+
+
+class UnexpectedAppendOffsetError(KafkaError):
+    """A leader sent records that end before the follower's log does: ``first_offset`` to ``last_offset``."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class OffsetsOutOfOrderError(KafkaError):
+    """A leader sent batches whose offsets do not grow."""
+
+
+class AbortedTxn(NamedTuple):
+    """A transaction whose records nobody with read_committed may see.
+
+    ``last_stable_offset`` is what it was after the marker at ``last_offset``: a reader that stays below it has no need
+    of later entries.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record's time (ms), its offset, and the leader epoch that wrote it; None if that is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None
+
+
+class OffsetAndEpoch(NamedTuple):
+    """An offset, and the leader epoch that it belongs to."""
+
+    offset: int
+    leader_epoch: int
+
+
+class LogOffsetSnapshot(NamedTuple):
+    """All offsets of a log at one moment."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+class LogAppendInfo:
+    """What became of an append. ``log_append_time`` is -1 unless the broker's time is what the records now have.
+
+    For a batch that the log has already, offsets and time are those of the first append, and ``duplicate`` is set.
+    Thread: loop.
+    """
+
+    __slots__ = (
+        "duplicate",
+        "first_offset",
+        "last_leader_epoch",
+        "last_offset",
+        "last_offset_of_first_batch",
+        "log_append_time",
+        "log_start_offset",
+        "max_timestamp",
+        "source_compression",
+        "valid_bytes",
+    )
+
+    def __init__(self, log_start_offset: int) -> None:
+        self.first_offset = UNKNOWN_OFFSET
+        self.last_offset = -1
+        self.last_offset_of_first_batch = -1
+        self.last_leader_epoch: int | None = None
+        self.max_timestamp = NO_TIMESTAMP
+        self.log_append_time = NO_TIMESTAMP
+        self.log_start_offset = log_start_offset
+        self.source_compression = CompressionType.NONE
+        self.valid_bytes = 0
+        self.duplicate = False
+
+    @property
+    def first_or_last_offset_of_first_batch(self) -> int:
+        """The first offset, or what comes nearest: old formats tell a batch's last one only."""
+        return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset_of_first_batch
+
+    @property
+    def num_messages(self) -> int:
+        """How many records were appended."""
+        if self.first_offset >= 0 and self.last_offset >= 0:
+            return self.last_offset - self.first_offset + 1
+        return 0
+
+    def roll_offset(self) -> int:
+        """The base of a segment that begins with these records."""
+        return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset - MAX_INT32
+
+    def __repr__(self) -> str:
+        return (
+            f"LogAppendInfo(offsets={self.first_offset}..{self.last_offset}, max_timestamp={self.max_timestamp}, "
+            f"log_append_time={self.log_append_time}, bytes={self.valid_bytes}, duplicate={self.duplicate})"
+        )
+
+
+class FetchDataInfo:
+    """What was read: whole batches as views of the log, in order.
+
+    ``first_entry_incomplete``: the first batch was larger than asked for, and ``records`` has only its beginning.
+    ``aborted_transactions`` is None unless the last stable offset was the bound. ``next_offset`` is the offset after
+    the last batch read. Thread: loop; the views stay as they are, whatever happens to the log.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "fetch_offset",
+        "first_entry_incomplete",
+        "next_offset",
+        "records",
+        "size_in_bytes",
+    )
+
+    def __init__(
+        self,
+        fetch_offset: int,
+        records: Sequence[Buffer] = (),
+        size_in_bytes: int = 0,
+        *,
+        next_offset: int | None = None,
+        first_entry_incomplete: bool = False,
+        aborted_transactions: list[AbortedTxn] | None = None,
+    ) -> None:
+        self.fetch_offset = fetch_offset
+        self.records = records
+        self.size_in_bytes = size_in_bytes
+        self.next_offset = fetch_offset if next_offset is None else next_offset
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions
+
+    def __repr__(self) -> str:
+        return f"FetchDataInfo(from={self.fetch_offset}, to={self.next_offset}, size={self.size_in_bytes})"

@@ -1,0 +1,195 @@
+"""Which producers a partition knows, and which transactions are open in it (Java: ProducerStateManager)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+from pykclient.errors import IllegalStateError
+from pykclient.record.memory_records import AnyRecordBatch
+from pykclient.testing.log.log_types import AppendOrigin
+from pykclient.testing.log.producer_state_entry import (
+    BatchMetadata,
+    CompletedTxn,
+    ProducerAppendInfo,
+    ProducerStateEntry,
+)
+
+#: What producers were like at an offset: the form that survives on the disk.
+Snapshots = dict[int, list[ProducerStateEntry]]
+
+
+class ProducerUpdates:
+    """What an append brings for all its producers, before it is done. Thread: loop."""
+
+    __slots__ = ("by_producer", "completed_txns", "duplicate")
+
+    def __init__(self) -> None:
+        self.by_producer: dict[int, ProducerAppendInfo] = {}
+        self.completed_txns: list[CompletedTxn] = []
+        #: Where the append lies already, if it was done before.
+        self.duplicate: BatchMetadata | None = None
+
+
+class ProducerStateManager:
+    """The producers of a partition by id, up to the log's end.
+
+    ``snapshots`` live on the disk, by offset; what comes after the last of them is replayed from the log. The last
+    stable offset is the first offset of the oldest transaction that is open, or whose marker is not yet below the
+    high watermark. Thread: loop.
+    """
+
+    __slots__ = (
+        "_last_snapshot_offset",
+        "_ongoing",
+        "_partition",
+        "_producer_id_expiration_ms",
+        "_snapshots",
+        "_unreplicated",
+        "map_end_offset",
+        "producers",
+    )
+
+    def __init__(self, partition: str, snapshots: Snapshots, producer_id_expiration_ms: int) -> None:
+        self._partition = partition
+        self._snapshots = snapshots
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producers: dict[int, ProducerStateEntry] = {}
+        # Transactions by their first offsets: the open ones, sorted, and the ends of those above the high watermark.
+        self._ongoing: list[tuple[int, int]] = []
+        self._unreplicated: dict[int, int] = {}
+        self.map_end_offset = 0
+        self._last_snapshot_offset = 0
+
+    # --- appends -----------------------------------------------------------------------------------------------------
+
+    def prepare_update(self, batches: Iterable[AnyRecordBatch], origin: str) -> ProducerUpdates:
+        """Check an append's batches, which have their offsets. A batch that was appended before ends the check.
+
+        Raises:
+            BrokerError: as ``ProducerAppendInfo.append``.
+        """
+        updates = ProducerUpdates()
+        by_producer = updates.by_producer
+        for batch in batches:
+            if not batch.has_producer_id:
+                continue
+            producer_id = batch.producer_id
+            current = self.producers.get(producer_id)
+            if origin == AppendOrigin.CLIENT and current is not None:
+                updates.duplicate = current.find_duplicate_batch(batch)
+                if updates.duplicate is not None:
+                    return updates
+            info = by_producer.get(producer_id)
+            if info is None:
+                info = ProducerAppendInfo(self._partition, current or ProducerStateEntry(producer_id), origin)
+                by_producer[producer_id] = info
+            completed = info.append(batch)
+            if completed is not None:
+                updates.completed_txns.append(completed)
+        return updates
+
+    def update(self, updates: ProducerUpdates) -> None:
+        """Take over what was prepared, now that it is in the log; ``complete_txn`` has yet to be called."""
+        for producer_id, info in updates.by_producer.items():
+            known = self.producers.get(producer_id)
+            if known is None:
+                self.producers[producer_id] = info.updated_entry
+            else:
+                known.update(info.updated_entry)
+            for first_offset in info.started_transactions:
+                insort(self._ongoing, (first_offset, producer_id))
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """A transaction has ended, but counts as open until its marker is replicated."""
+        key = (completed.first_offset, completed.producer_id)
+        index = bisect_left(self._ongoing, key)
+        if index == len(self._ongoing) or self._ongoing[index] != key:
+            raise IllegalStateError(f"{completed} has ended in {self._partition} without having begun")
+        del self._ongoing[index]
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """What the last stable offset will be when ``completed`` is."""
+        for first_offset, producer_id in self._ongoing:
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget producers that have not written for ``producer.id.expiration.ms`` and have no transaction open."""
+        for producer_id in [id for id, entry in self.producers.items() if self._is_expired(entry, now_ms)]:
+            del self.producers[producer_id]
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        idle_ms = now_ms - entry.last_timestamp
+        return entry.current_txn_first_offset is None and idle_ms >= self._producer_id_expiration_ms
+
+    # --- stability ---------------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction begins that is open or not replicated yet."""
+        ongoing = self._ongoing[0][0] if self._ongoing else None
+        if not self._unreplicated:
+            return ongoing
+        unreplicated = min(self._unreplicated)
+        return unreplicated if ongoing is None else min(ongoing, unreplicated)
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        self._remove_unreplicated(high_watermark)
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        self._remove_unreplicated(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+
+    def _remove_unreplicated(self, offset: int) -> None:
+        if self._unreplicated:
+            self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= offset}
+
+    # --- the disk ----------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> None:
+        """Keep the producers as they are now, unless there is nothing new."""
+        if self.map_end_offset > self._last_snapshot_offset:
+            self._snapshots[self.map_end_offset] = [entry.snapshot() for entry in self.producers.values()]
+            self._last_snapshot_offset = self.map_end_offset
+
+    def delete_snapshot(self, offset: int) -> None:
+        """The segment that begins at ``offset`` is gone."""
+        self._snapshots.pop(offset, None)
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Go back to the last snapshot inside the log; ``map_end_offset`` tells from where on to replay."""
+        for offset in [o for o in self._snapshots if o > log_end_offset or o <= log_start_offset]:
+            del self._snapshots[offset]
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        self._clear()
+        latest = max(self._snapshots, default=None)
+        if latest is not None:
+            for kept in self._snapshots[latest]:
+                if not self._is_expired(kept, now_ms):
+                    self._load(kept.snapshot())
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset if latest is None else latest
+
+    def _load(self, entry: ProducerStateEntry) -> None:
+        self.producers[entry.producer_id] = entry
+        if entry.current_txn_first_offset is not None:
+            insort(self._ongoing, (entry.current_txn_first_offset, entry.producer_id))
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        self._clear()
+        self._snapshots.clear()
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def _clear(self) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.producers and not self._unreplicated

@@ -1,0 +1,601 @@
+"""The log of a partition (Java: UnifiedLog)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from pykclient.clock import Clock
+from pykclient.errors import (
+    CorruptRecordError,
+    IllegalArgumentError,
+    InconsistentTopicIdError,
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+)
+from pykclient.record.compression import NO_COMPRESSION, Compression
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
+from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, Buffer
+from pykclient.testing.log.broker_disk import PartitionDirectory
+from pykclient.testing.log.local_log import LocalLog
+from pykclient.testing.log.log_cleaner import Cleaner, log_to_clean
+from pykclient.testing.log.log_config import LogConfig
+from pykclient.testing.log.log_segment import LogSegment, RollParams
+from pykclient.testing.log.log_types import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    AbortedTxn,
+    AppendOrigin,
+    FetchDataInfo,
+    FetchIsolation,
+    LogAppendInfo,
+    LogOffsetSnapshot,
+    OffsetAndEpoch,
+    OffsetsOutOfOrderError,
+    TimestampAndOffset,
+    UnexpectedAppendOffsetError,
+)
+from pykclient.testing.log.log_validator import LogValidator
+from pykclient.testing.log.producer_state_entry import CompletedTxn, ProducerStateEntry
+from pykclient.testing.log.producer_state_manager import ProducerStateManager
+from pykclient.types import LOG_APPEND_TIME, TopicPartition
+
+_DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
+
+
+class UnifiedLog:
+    """All records of a partition that one broker has, from ``log_start_offset`` to ``log_end_offset``.
+
+    Consumers see those below ``high_watermark``, with read_committed those below ``last_stable_offset``. What is stored
+    is what Kafka would store, byte for byte. Leader epochs, segments and producer snapshots are the directory's, so a
+    log that is opened again goes on where it was. Thread: loop.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_first_unstable_offset",
+        "_last_append_time_ms",
+        "_local",
+        "config",
+        "high_watermark",
+        "leader_epoch_cache",
+        "log_start_offset",
+        "producer_state",
+        "segment_jitter_ms",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        log_start_offset: int = 0,
+        producer_id_expiration_ms: int = _DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+        segment_jitter_ms: int = 0,
+    ) -> None:
+        """Open what the directory has, from ``log_start_offset`` on, or begin there."""
+        self.topic_partition: TopicPartition = directory.topic_partition
+        self.config = config
+        self.segment_jitter_ms = segment_jitter_ms
+        self._directory = directory
+        self._clock = clock
+        self._local = LocalLog(directory, clock, log_start_offset)
+        self._last_append_time_ms = 0
+        self.log_start_offset = max(log_start_offset, self._local.segments[0].base_offset)
+        self.high_watermark = self.log_start_offset
+        self._first_unstable_offset: int | None = None
+        self.leader_epoch_cache = directory.leader_epochs
+        self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
+        self.leader_epoch_cache.truncate_from_start(self.log_start_offset)
+        self.producer_state = ProducerStateManager(
+            str(self.topic_partition), directory.producer_snapshots, producer_id_expiration_ms
+        )
+        self._rebuild_producer_state(self.log_end_offset, reload=True)
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        return self._directory.topic_id
+
+    def assign_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Write down which topic the log belongs to.
+
+        Raises:
+            InconsistentTopicIdError: it belongs to another one, which had the same name.
+        """
+        if self._directory.topic_id is None:
+            self._directory.topic_id = topic_id
+        elif self._directory.topic_id != topic_id:
+            raise InconsistentTopicIdError(
+                f"the log of {self.topic_partition} belongs to topic {self._directory.topic_id}, not to {topic_id}"
+            )
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._local.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return self._local.size
+
+    @property
+    def segments(self) -> list[LogSegment]:
+        """The segments, the active one last; not to be changed."""
+        return self._local.segments
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset that a transaction makes uncertain; the high watermark if none does."""
+        unstable = self._first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
+        return LogOffsetSnapshot(
+            self.log_start_offset, self.log_end_offset, self.high_watermark, self.last_stable_offset
+        )
+
+    def update_high_watermark(self, high_watermark: int) -> int:
+        """Set it, but not outside of the log; what it is now."""
+        self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
+        self.producer_state.on_high_watermark_updated(self.high_watermark)
+        self._update_first_unstable_offset()
+        return self.high_watermark
+
+    def maybe_increment_high_watermark(self, high_watermark: int) -> int | None:
+        """Raise it, as a leader does; what it was, None if it is not lower.
+
+        Raises:
+            IllegalArgumentError: the log does not reach so far.
+        """
+        if high_watermark > self.log_end_offset:
+            raise IllegalArgumentError(
+                f"the high watermark of {self.topic_partition} cannot be {high_watermark}, the log ends with "
+                f"{self.log_end_offset}"
+            )
+        before = self.high_watermark
+        if high_watermark <= before:
+            return None
+        self.update_high_watermark(high_watermark)
+        return before
+
+    def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
+        """Follow the leader's; what it is now, None if nothing has changed."""
+        before = self.high_watermark
+        now = self.update_high_watermark(high_watermark)
+        return None if now == before else now
+
+    def _update_first_unstable_offset(self) -> None:
+        unstable = self.producer_state.first_unstable_offset
+        self._first_unstable_offset = None if unstable is None else max(unstable, self.log_start_offset)
+
+    # --- leader epochs -----------------------------------------------------------------------------------------------
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self.leader_epoch_cache.latest_epoch
+
+    def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins, before it has written anything."""
+        self.leader_epoch_cache.assign(leader_epoch, start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
+        """Where the epoch, or the largest one before it, ends; None if nothing is known of it."""
+        found = self.leader_epoch_cache.end_offset_for(leader_epoch, self.log_end_offset)
+        return None if found.offset < 0 else found
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append_as_leader(self, records: Buffer, leader_epoch: int, origin: str = AppendOrigin.CLIENT) -> LogAppendInfo:
+        """Append what a producer or a coordinator sent, with new offsets. ``records`` is copied, and not changed.
+
+        Raises:
+            RecordValidationError: single records are refused.
+            BrokerError: the append is refused: corrupt, too large, out of sequence, fenced, no room ...
+        """
+        info, _ = self._analyze_and_validate_records(records, origin)
+        if not info.valid_bytes:
+            return info
+        # What follows the last whole batch does not count.
+        records = memoryview(records)[: info.valid_bytes]
+        config = self.config
+        result = LogValidator(
+            records,
+            self.topic_partition,
+            self._append_time_ms(),
+            source_compression=info.source_compression,
+            target_compression=self._target_compression(info.source_compression),
+            compacted_topic=config.compact,
+            timestamp_type=config.message_timestamp_type,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            partition_leader_epoch=leader_epoch,
+            origin=origin,
+        ).validate_messages_and_assign_offsets(self.log_end_offset)
+        info.first_offset = self.log_end_offset
+        info.last_offset = result.next_offset - 1
+        info.max_timestamp = result.max_timestamp_ms
+        info.last_leader_epoch = leader_epoch
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            info.log_append_time = result.log_append_time_ms
+        batches = list(MemoryRecords(result.records).batches())
+        if result.message_size_maybe_changed:
+            for batch in batches:
+                self._check_size(batch.size_in_bytes)
+        self._append(info, batches, len(result.records), origin)
+        return info
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int = MAX_INT32) -> LogAppendInfo:
+        """Append what the leader has stored, as it is, up to the first batch of a later epoch than ``leader_epoch``.
+
+        Raises:
+            UnexpectedAppendOffsetError: the log has these offsets already.
+            OffsetsOutOfOrderError: the offsets do not grow.
+            BrokerError: the records are corrupt, or there is no room.
+        """
+        info, batches = self._analyze_and_validate_records(records, AppendOrigin.REPLICATION, leader_epoch)
+        if not batches:
+            return info
+        if info.first_or_last_offset_of_first_batch < self.log_end_offset:
+            first_offset = batches[0].base_offset
+            raise UnexpectedAppendOffsetError(
+                f"the leader of {self.topic_partition} sent offsets {first_offset} to {info.last_offset}, but the log "
+                f"has {self.log_start_offset} to {self.log_end_offset} already",
+                first_offset,
+                info.last_offset,
+            )
+        self._append(info, batches, info.valid_bytes, AppendOrigin.REPLICATION)
+        return info
+
+    def _append_time_ms(self) -> int:
+        """The broker's time for an append, which never goes back."""
+        self._last_append_time_ms = max(self._last_append_time_ms, self._clock.wall_ms())
+        return self._last_append_time_ms
+
+    def _target_compression(self, source: CompressionType) -> Compression:
+        config = self.config
+        if config.compression_type == "producer":
+            return NO_COMPRESSION if source is CompressionType.NONE else Compression.of(source)
+        if config.compression_type == "uncompressed":
+            return NO_COMPRESSION
+        return Compression.of(config.compression_type, config.compression_level)
+
+    def _analyze_and_validate_records(
+        self, records: Buffer, origin: str, leader_epoch: int = MAX_INT32
+    ) -> tuple[LogAppendInfo, list[AnyRecordBatch]]:
+        """What can be told of the batches without decoding them, and the batches; one that is cut off is none."""
+        info = LogAppendInfo(self.log_start_offset)
+        batches: list[AnyRecordBatch] = []
+        is_replication = origin == AppendOrigin.REPLICATION
+        for batch in MemoryRecords(records).batches():
+            last_offset = batch.last_offset
+            if batch.magic >= MAGIC_VALUE_V2:
+                if is_replication and batch.partition_leader_epoch > leader_epoch:
+                    break
+                if origin == AppendOrigin.CLIENT and batch.base_offset != 0:
+                    raise InvalidRecordError(
+                        f"the offsets of a batch for {self.topic_partition} must begin with 0, not {batch.base_offset}"
+                    )
+                if not batches:
+                    info.first_offset = batch.base_offset
+            if not batches:
+                info.last_offset_of_first_batch = last_offset
+            elif is_replication and last_offset <= info.last_offset:
+                raise OffsetsOutOfOrderError(
+                    f"offset {last_offset} of {self.topic_partition} follows {info.last_offset}"
+                )
+            size = batch.size_in_bytes
+            if not is_replication:
+                self._check_size(size)
+            if not batch.is_valid:
+                raise CorruptRecordError(f"a batch for {self.topic_partition} is corrupt (stored CRC {batch.checksum})")
+            if batch.is_compressed:
+                info.source_compression = batch.compression_type
+            info.last_offset = last_offset
+            info.last_leader_epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
+            info.max_timestamp = max(info.max_timestamp, batch.max_timestamp)
+            info.valid_bytes += size
+            batches.append(batch)
+        return info, batches
+
+    def _check_size(self, size: int) -> None:
+        limit = self.config.max_message_size
+        if size > limit:
+            raise RecordTooLargeError(
+                f"a batch of {size} bytes for {self.topic_partition} is larger than max.message.bytes, {limit}"
+            )
+
+    def _append(self, info: LogAppendInfo, batches: list[AnyRecordBatch], size: int, origin: str) -> None:
+        """Append batches that have their offsets, unless the producer sent them before."""
+        for batch in batches:
+            if batch.magic >= MAGIC_VALUE_V2:
+                self.leader_epoch_cache.assign(batch.partition_leader_epoch, batch.base_offset)
+            else:
+                # Without epochs in the records nothing can be said about them.
+                self.leader_epoch_cache.clear()
+        config = self.config
+        if size > config.segment_size:
+            raise RecordBatchTooLargeError(
+                f"{size} bytes for {self.topic_partition} are more than a segment may have, {config.segment_size}"
+            )
+        self._maybe_roll(info, size)
+        state = self.producer_state
+        updates = state.prepare_update(batches, origin)
+        if updates.duplicate is not None:
+            info.duplicate = True
+            info.first_offset = updates.duplicate.first_offset
+            info.last_offset = updates.duplicate.last_offset
+            info.log_append_time = updates.duplicate.timestamp
+            info.log_start_offset = self.log_start_offset
+            return
+        self._local.append(batches, size)
+        state.update(updates)
+        for completed in updates.completed_txns:
+            self._index_aborted(completed)
+            state.complete_txn(completed)
+        state.map_end_offset = self.log_end_offset
+        self._update_first_unstable_offset()
+
+    def _index_aborted(self, completed: CompletedTxn) -> None:
+        if completed.is_aborted:
+            stable = self.producer_state.last_stable_offset(completed)
+            self._local.active_segment.txn_index.append(
+                AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+            )
+
+    def _maybe_roll(self, info: LogAppendInfo, size: int) -> None:
+        config = self.config
+        params = RollParams(size, info.last_offset, info.max_timestamp, self._clock.wall_ms())
+        max_segment_ms = config.segment_ms - self.segment_jitter_ms
+        if self._local.active_segment.should_roll(config.segment_size, max_segment_ms, params):
+            self.roll(info.roll_offset())
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a new segment at the end of the log, or at ``expected_next_offset`` if that is later."""
+        segment = self._local.roll(expected_next_offset)
+        self.producer_state.map_end_offset = segment.base_offset
+        self.producer_state.take_snapshot()
+        return segment
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        isolation: str = FetchIsolation.HIGH_WATERMARK,
+        min_one_message: bool = True,
+    ) -> FetchDataInfo:
+        """Whole batches from the one with ``start_offset`` on, to at most ``max_length`` bytes, as far as may be seen.
+
+        With ``min_one_message`` the first batch comes even if it is larger; else, if it is, only its beginning.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not have the offset.
+            KafkaStorageError: the disk is offline.
+        """
+        if start_offset < self.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {start_offset} of {self.topic_partition} is not in the log, which begins with "
+                f"{self.log_start_offset}"
+            )
+        if isolation == FetchIsolation.LOG_END:
+            bound = self._local.log_end_offset
+        else:
+            bound = self.high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else self.last_stable_offset
+        with_aborted = isolation == FetchIsolation.TXN_COMMITTED
+        return self._local.read(start_offset, max_length, min_one_message, bound, with_aborted)
+
+    def collect_aborted_txns(self, start_offset: int, bound_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that have records from ``start_offset`` on, below ``bound_offset``."""
+        return self._local.collect_aborted_txns(start_offset, bound_offset)
+
+    def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record with this time (ms since the epoch) or a later one; None if there is none.
+
+        Negative ones stand for the earliest (-2) and the latest offset (-1), or the record with the largest timestamp
+        (-3). There is no remote storage, so the earliest local offset (-4) is the earliest, and none is tiered (-5).
+        """
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            entry = self.leader_epoch_cache.earliest_entry
+            epoch = entry.epoch if entry is not None and entry.start_offset <= self.log_start_offset else None
+            return TimestampAndOffset(-1, self.log_start_offset, epoch)
+        if timestamp == LATEST_TIMESTAMP:
+            return TimestampAndOffset(-1, self.log_end_offset, self.latest_epoch)
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return TimestampAndOffset(-1, -1, -1)
+        segments = self._local.segments
+        if timestamp == MAX_TIMESTAMP:
+            return max(segments, key=lambda segment: segment.max_timestamp).offset_of_max_timestamp()
+        for segment in segments:
+            if segment.size and segment.largest_timestamp >= timestamp:
+                return segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
+        return None
+
+    def legacy_fetch_offsets_before(self, timestamp: int, max_num_offsets: int) -> list[int]:
+        """Offsets at which segments begin that are older than ``timestamp``, latest first: ListOffsets v0."""
+        segments = self._local.segments
+        times = [(max(segment.base_offset, self.log_start_offset), segment.last_modified_ms) for segment in segments]
+        if segments[-1].size:
+            times.append((self.log_end_offset, self._clock.wall_ms()))
+        if timestamp == EARLIEST_TIMESTAMP:
+            times = times[:1]
+        elif timestamp != LATEST_TIMESTAMP:
+            while times and times[-1][1] > timestamp:
+                times.pop()
+        return sorted((offset for offset, _ in times[::-1][:max_num_offsets]), reverse=True)
+
+    # --- what goes ---------------------------------------------------------------------------------------------------
+
+    def maybe_increment_log_start_offset(self, log_start_offset: int) -> bool:
+        """Let the log begin later; whether it does.
+
+        Raises:
+            OffsetOutOfRangeError: that would be above the high watermark.
+        """
+        if log_start_offset > self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} cannot begin with {log_start_offset}, its high watermark is "
+                f"{self.high_watermark}"
+            )
+        if log_start_offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = log_start_offset
+        self.leader_epoch_cache.truncate_from_start(log_start_offset)
+        self.producer_state.on_log_start_offset_incremented(log_start_offset)
+        self._update_first_unstable_offset()
+        return True
+
+    def delete_old_segments(self) -> int:
+        """Delete segments below the log's start, and with cleanup.policy=delete those too old or too many; how many."""
+        deleted = self._delete_old_segments(self._begins_after)
+        config = self.config
+        if config.delete:
+            if config.retention_size >= 0:
+                surplus = [self.size - config.retention_size]
+                deleted += self._delete_old_segments(partial(_is_surplus, surplus))
+            if config.retention_ms >= 0:
+                oldest = self._clock.wall_ms() - config.retention_ms
+                deleted += self._delete_old_segments(lambda segment, _: segment.largest_timestamp < oldest)
+        return deleted
+
+    def _begins_after(self, _: LogSegment, following: LogSegment | None) -> bool:
+        return following is not None and following.base_offset <= self.log_start_offset
+
+    def _delete_old_segments(self, is_old: Callable[[LogSegment, LogSegment | None], bool]) -> int:
+        """Delete the segments from the first on for as long as they are old and below the high watermark."""
+        segments = self._local.segments
+        count = 0
+        for index, segment in enumerate(segments):
+            following = segments[index + 1] if index + 1 < len(segments) else None
+            bound = self.log_end_offset if following is None else following.base_offset
+            if self.high_watermark < bound or (following is None and not segment.size):
+                break
+            if not is_old(segment, following):
+                break
+            count += 1
+        if not count:
+            return 0
+        if count == len(segments):
+            self.roll()
+        self.maybe_increment_log_start_offset(segments[count].base_offset)
+        for segment in segments[:count]:
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self._local.remove_first_segments(count)
+        return count
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop all records from ``offset`` on; whether there were any.
+
+        Raises:
+            IllegalArgumentError: it is negative.
+        """
+        if offset < 0:
+            raise IllegalArgumentError(f"{self.topic_partition} cannot be truncated to offset {offset}")
+        if offset >= self.log_end_offset:
+            # There may be an epoch that began at the end, and in which nothing was written.
+            self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self._local.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        for segment in self._local.truncate_to(offset):
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self._directory.cleaner_checkpoint = self.cleaner_checkpoint
+        self.leader_epoch_cache.truncate_from_end(offset)
+        self.log_start_offset = min(offset, self.log_start_offset)
+        self._rebuild_producer_state(offset)
+        if self.high_watermark >= offset:
+            self.update_high_watermark(offset)
+        else:
+            self._update_first_unstable_offset()
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop all records, and go on with ``offset``."""
+        self._local.truncate_fully_and_start_at(offset)
+        self._directory.cleaner_checkpoint = 0
+        self.leader_epoch_cache.clear()
+        self.producer_state.truncate_fully_and_start_at(offset)
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.update_high_watermark(offset)
+
+    def clean(self) -> int:
+        """Compact the log now, all but its active segment (``roll`` begins another one); how many bytes that freed."""
+        now_ms = self._clock.wall_ms()
+        to_clean = log_to_clean(self, now_ms)
+        before = self.size
+        if to_clean.first_uncleanable_offset > self._local.segments[0].base_offset:
+            self._directory.cleaner_checkpoint = Cleaner(self, now_ms).clean(to_clean)
+        return before - self.size
+
+    @property
+    def cleaner_checkpoint(self) -> int:
+        """Up to where the log was compacted; less if it was truncated since."""
+        return min(self._directory.cleaner_checkpoint, self.log_end_offset)
+
+    def batches(self, from_offset: int, to_offset: int) -> Iterator[AnyRecordBatch]:
+        """The batches that hold offsets from ``from_offset`` on, below ``to_offset``, whoever may see them."""
+        return self._local.batches(from_offset, to_offset)
+
+    def replace_segments(self, first: int, count: int, replacement: Sequence[LogSegment]) -> None:
+        """Put compacted segments in the place of ``count`` from the ``first`` on."""
+        for segment in self._local.segments[first + 1 : first + count]:
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self._local.replace_segments(first, count, replacement)
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    @property
+    def active_producers(self) -> list[ProducerStateEntry]:
+        return list(self.producer_state.producers.values())
+
+    def remove_expired_producers(self) -> None:
+        self.producer_state.remove_expired_producers(self._clock.wall_ms())
+
+    def _rebuild_producer_state(self, end_offset: int, *, reload: bool = False) -> None:
+        """Bring the producers to where they were at ``end_offset``: from the last snapshot, then by replay."""
+        state = self.producer_state
+        was_empty = not reload and state.is_empty and state.map_end_offset >= end_offset
+        state.truncate_and_reload(self.log_start_offset, end_offset, self._clock.wall_ms())
+        if end_offset > state.map_end_offset and not was_empty:
+            start = max(state.map_end_offset, self.log_start_offset)
+            for batch in self._local.batches(start, end_offset):
+                if batch.has_producer_id:
+                    updates = state.prepare_update((batch,), AppendOrigin.REPLICATION)
+                    state.update(updates)
+                    for completed in updates.completed_txns:
+                        state.complete_txn(completed)
+        state.map_end_offset = end_offset
+        state.take_snapshot()
+        self._update_first_unstable_offset()
+
+    def close(self) -> None:
+        """The broker stops in order: nothing has to be replayed when the log is opened again."""
+        self.producer_state.take_snapshot()
+
+    def __repr__(self) -> str:
+        return (
+            f"UnifiedLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset}, "
+            f"high_watermark={self.high_watermark}, {len(self._local.segments)} segments, {self.size} bytes)"
+        )
+
+
+def _is_surplus(surplus: list[int], segment: LogSegment, _: LogSegment | None) -> bool:
+    """Whether the log is large enough without the segment; ``surplus`` holds by how many bytes it is too large."""
+    if surplus[0] - segment.size < 0:
+        return False
+    surplus[0] -= segment.size
+    return True
