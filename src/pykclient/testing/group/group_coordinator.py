@@ -1,0 +1,327 @@
+"""What a broker does for the groups that it coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pykclient.errors import (
+    BrokerError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
+from pykclient.protocol.messages.sync_group import SyncGroupRequest
+from pykclient.testing.group.group_join import GroupJoin, JoinAttempt
+from pykclient.testing.group.group_metadata import UNKNOWN_MEMBER_ID, GroupMetadata
+from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_rebalance import GroupRebalance
+from pykclient.testing.group.group_state import DEAD, EMPTY, PREPARING_REBALANCE
+from pykclient.testing.group.member_metadata import SyncCallback
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+
+#: From this version of OffsetCommit on, a group that is not there is named as such (KIP-848).
+_COMMIT_TELLS_MISSING_GROUP = 9
+
+#: Told the error code for each partition.
+CommitCallback = Callable[[Mapping[TopicPartition, int]], None]
+#: Told an error code and, if that is 0, the offset of each partition; None where there is none.
+FetchCallback = Callable[[int, Mapping[TopicPartition, CommittedOffset | None]], None]
+
+
+class GroupCoordinator:
+    """The classic group protocol and committed offsets (Java: GroupCoordinator; KIP-62, KIP-345, KIP-394, KIP-814).
+
+    Methods raise the BrokerError that a request is to be answered with, or answer through the callback that they were
+    given, now or later, exactly once.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._active = False
+        self._manager = GroupMetadataManager(broker)
+        self._rebalance = GroupRebalance(broker, self._manager)
+        self._join = GroupJoin(broker, self._manager, self._rebalance)
+        self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
+        self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]
+        self._max_size: int = config["group.max.size"]
+        self._max_metadata_size: int = config["offset.metadata.max.bytes"]
+        self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
+        self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
+        self._cleanup_timer: TimerHandle | None = None
+
+    def startup(self) -> None:
+        """Be there for requests; groups come with the partitions that this broker is elected for."""
+        self._active = True
+        self._broker.metadata_cache.add_listener(self._on_metadata)
+        self._schedule_cleanup()
+
+    def shutdown(self) -> None:
+        """Nothing happens any more. Who waits for an answer notices by the connection."""
+        self._active = False
+        if self._cleanup_timer is not None:
+            self._cleanup_timer.cancel()
+        for group in self._manager.groups.values():
+            group.cancel_timers()
+
+    @property
+    def groups(self) -> Mapping[str, GroupMetadata]:
+        """The groups that this broker coordinates, by id."""
+        return self._manager.groups
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of __consumer_offsets whose leader coordinates the group."""
+        return self._manager.partition_for(group_id)
+
+    # --- leadership
+
+    def on_election(self, partition: int, epoch: int) -> None:
+        """This broker has become the leader of a partition of __consumer_offsets."""
+        self._manager.load(partition, epoch, self._on_group_loaded)
+
+    def on_resignation(self, partition: int, epoch: int | None) -> None:
+        """It is not any more."""
+        self._manager.unload(partition, epoch, self._on_group_unloaded)
+
+    def _on_group_loaded(self, group: GroupMetadata) -> None:
+        if len(group.members) > self._max_size:
+            self._rebalance.prepare_rebalance(group, f"it has more than {self._max_size} members (group.max.size)")
+        for member in list(group.members.values()):
+            self._rebalance.reschedule_session(group, member)
+
+    def _on_group_unloaded(self, group: GroupMetadata) -> None:
+        self._rebalance.unload(group, NotCoordinatorError.code)
+
+    def _on_metadata(self, topics: Collection[str]) -> None:
+        if not self._manager.groups:
+            return
+        cache = self._broker.metadata_cache
+        gone = [topic for topic in topics if not cache.contains(topic)]
+        if gone:
+            self._manager.on_topics_deleted(gone)
+
+    def _schedule_cleanup(self) -> None:
+        self._cleanup_timer = self._broker.call_later(self._check_interval_ms, self._clean_up)
+
+    def _clean_up(self) -> None:
+        self._manager.cleanup(self._retention_ms)
+        self._schedule_cleanup()
+
+    def validate_group_status(self, group_id: str | None, *, may_be_empty: bool = False) -> str:
+        """The group's id, if this broker coordinates it and has loaded it.
+
+        Offsets could once be stored for a group without a name: ``may_be_empty`` lets that one pass.
+
+        Raises InvalidGroupIdError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError.
+        """
+        if group_id is None or not (group_id or may_be_empty):
+            raise InvalidGroupIdError(f"{group_id!r} cannot be the id of a group")
+        if not self._active:
+            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
+        if self._manager.is_group_loading(group_id):
+            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading group {group_id}")
+        if not self._manager.is_group_local(group_id):
+            raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate group {group_id}")
+        return group_id
+
+    def _group_or_raise(self, group_id: str, error: type[BrokerError] = GroupIdNotFoundError) -> GroupMetadata:
+        group = self._manager.groups.get(group_id)
+        if group is None:
+            raise error(f"Group {group_id} not found.")
+        return group
+
+    # --- members
+
+    def join_group(self, attempt: JoinAttempt) -> None:
+        """JoinGroup. It waits until all members have joined; always answered through the attempt."""
+        body = attempt.body
+        try:
+            group_id = self.validate_group_status(body.group_id)
+            timeout_ms = body.session_timeout_ms
+            if not self._min_session_timeout_ms <= timeout_ms <= self._max_session_timeout_ms:
+                raise InvalidSessionTimeoutError(
+                    f"a session of {timeout_ms} ms is not allowed here: {self._min_session_timeout_ms} "
+                    f"(group.min.session.timeout.ms) to {self._max_session_timeout_ms} (group.max.session.timeout.ms)"
+                )
+            if body.member_id == UNKNOWN_MEMBER_ID:
+                group = self._manager.get_or_create_group(group_id)
+            else:
+                group = self._group_or_raise(group_id, UnknownMemberIdError)
+        except BrokerError as error:
+            attempt.refuse(error, body.member_id)
+            return
+        self._join.join(group, attempt)
+
+    def sync_group(self, body: SyncGroupRequest, respond: SyncCallback) -> None:
+        """SyncGroup. It waits for the leader's assignment."""
+        try:
+            group_id = self.validate_group_status(body.group_id)
+        except CoordinatorLoadInProgressError as error:
+            # The rebalance that this belongs to has ended with the coordinator that knew of it.
+            raise RebalanceInProgressError(str(error)) from error
+        self._rebalance.sync(self._group_or_raise(group_id, UnknownMemberIdError), body, respond)
+
+    def heartbeat(self, body: HeartbeatRequest) -> None:
+        """Heartbeat: the member's session begins again. Raises RebalanceInProgressError if it should join."""
+        try:
+            group_id = self.validate_group_status(body.group_id)
+        except CoordinatorLoadInProgressError:
+            return  # sessions begin when the group is loaded
+        group = self._group_or_raise(group_id, UnknownMemberIdError)
+        group.validate_alive()
+        member = group.validate_member(body.member_id, body.group_instance_id)
+        group.validate_generation(body.generation_id)
+        self._rebalance.reschedule_session(group, member)
+        if group.state is PREPARING_REBALANCE:
+            raise RebalanceInProgressError(f"group {group_id} is rebalancing: join again")
+
+    def leave_group(
+        self, group_id: str, leaving: Iterable[LeaveGroupRequest.MemberIdentity]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
+        """LeaveGroup, of one member or, by an administrator, of several."""
+        group_id = self.validate_group_status(group_id)
+        group = self._manager.groups.get(group_id)
+        if group is not None:
+            group.validate_alive()
+        responses = []
+        left = []
+        for identity in leaving:
+            error_code = 0
+            try:
+                if group is None:
+                    raise UnknownMemberIdError(f"there is no group {group_id}")
+                left.append(self._remove_leaving_member(group, identity))
+            except BrokerError as error:
+                error_code = error.code
+            responses.append(
+                LeaveGroupResponse.MemberResponse(
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error_code
+                )
+            )
+        if group is not None and left:
+            self._rebalance.update_after_removal(group, f"members {', '.join(left)} left")
+        return responses
+
+    def _remove_leaving_member(self, group: GroupMetadata, identity: LeaveGroupRequest.MemberIdentity) -> str:
+        member_id = identity.member_id
+        instance_id = identity.group_instance_id
+        if group.remove_pending_member(member_id):
+            return member_id
+        if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+            # An administrator knows the instance, not its present id.
+            member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+        member_id = group.validate_member(member_id, instance_id).member_id
+        self._log.info("%r: member %s leaves: %s", group, member_id, identity.reason or "not provided")
+        group.remove(member_id)
+        return member_id
+
+    # --- offsets
+
+    def commit_offsets(
+        self,
+        body: OffsetCommitRequest,
+        api_version: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: CommitCallback,
+    ) -> None:
+        """OffsetCommit, of a member or of somebody who only stores offsets here."""
+        group_id = self.validate_group_status(body.group_id, may_be_empty=True)
+        generation_id = body.generation_id_or_member_epoch
+        group = self._manager.groups.get(group_id)
+        if group is None:
+            if generation_id >= 0:
+                missing = api_version >= _COMMIT_TELLS_MISSING_GROUP
+                raise (GroupIdNotFoundError if missing else IllegalGenerationError)(f"Group {group_id} not found.")
+            group = self._manager.get_or_create_group(group_id)
+        member = group.validate_offset_commit(body.member_id, body.group_instance_id, generation_id)
+        if member is not None:
+            self._rebalance.reschedule_session(group, member)
+        limit = self._max_metadata_size
+        accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
+
+        def stored(error_code: int) -> None:
+            too_large = OffsetMetadataTooLargeError.code
+            respond({tp: error_code if tp in accepted else too_large for tp in offsets})
+
+        if accepted:
+            self._manager.store_offsets(group, accepted, stored)
+        else:
+            stored(0)
+
+    def fetch_offsets(
+        self,
+        group_id: str | None,
+        partitions: Collection[TopicPartition] | None,
+        require_stable: bool,
+        respond: FetchCallback,
+    ) -> None:
+        """OffsetFetch; all offsets of the group if ``partitions`` is None.
+
+        With ``require_stable`` commits that are on their way are waited for (KIP-447).
+        """
+        group_id = self.validate_group_status(group_id, may_be_empty=True)
+        group = self._manager.groups.get(group_id)
+
+        def answer() -> None:
+            if group is not None and group.state is DEAD:
+                respond(NotCoordinatorError.code, {})
+                return
+            committed = {} if group is None else group.offsets.committed
+            respond(0, {tp: committed.get(tp) for tp in (committed if partitions is None else partitions)})
+
+        if group is not None and require_stable:
+            group.offsets.when_stable(answer)
+        else:
+            answer()
+
+    def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition], respond: CommitCallback) -> None:
+        """OffsetDelete (KIP-496); not of topics that the group reads."""
+        group = self._group_or_raise(self.validate_group_status(group_id))
+        group.validate_offset_delete()
+        in_use = group.state is not EMPTY
+        subscribed = GroupSubscribedToTopicError.code
+        refused = {tp: subscribed for tp in partitions if in_use and group.is_subscribed_to_topic(tp.topic)}
+        deleted = [tp for tp in partitions if tp not in refused]
+        self._manager.delete_offsets(
+            group, deleted, lambda error_code: respond({**refused, **dict.fromkeys(deleted, error_code)})
+        )
+
+    # --- administration
+
+    def list_groups(self) -> list[GroupMetadata]:
+        """All groups of this broker. Raises CoordinatorNotAvailableError, CoordinatorLoadInProgressError."""
+        if not self._active:
+            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
+        if self._manager.is_loading:
+            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading groups")
+        return list(self._manager.groups.values())
+
+    def describe_group(self, group_id: str) -> GroupMetadata:
+        """Raises GroupIdNotFoundError if there is no such group."""
+        return self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
+
+    def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
+        """DeleteGroups (KIP-229), for one group: with all its offsets, and only if it has no members."""
+        group = self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
+        group.validate_delete()
+        self._manager.delete_group(group, respond)

@@ -1,0 +1,431 @@
+"""One consumer group, as its coordinator has it in memory."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pykclient.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    GroupNotEmptyError,
+    IllegalGenerationError,
+    IllegalStateError,
+    RebalanceInProgressError,
+    RemoteProtocolError,
+    UnknownMemberIdError,
+)
+from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from pykclient.protocol.messages.join_group import JoinGroupResponse
+from pykclient.protocol.messages.sync_group import SyncGroupResponse
+from pykclient.protocol.wire import Reader
+from pykclient.testing.group import group_state
+from pykclient.testing.group.group_offsets import GroupOffsets
+from pykclient.testing.group.group_state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    GroupState,
+)
+from pykclient.testing.group.member_metadata import JoinCallback, MemberMetadata, Protocols
+
+if TYPE_CHECKING:
+    from pykclient.testing.event_loop import TimerHandle
+
+#: Members that speak this protocol type say which topics they read, in bytes that the coordinator can look into.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+UNKNOWN_MEMBER_ID = ""
+
+
+class GroupMetadata:
+    """Members, generation and offsets of one group (Java: ClassicGroup).
+
+    It keeps the members consistent with what is counted of them, says who may do what, and raises the error that the
+    request is answered with. When things happen is others' business: see ``GroupRebalance``.
+
+    All collections keep their order, so that a simulated schedule happens the same way each time. ``generation_id``
+    counts rebalances, 0 as long as there was none. ``state_timestamp_ms`` is the wall clock's at the last change of the
+    state. ``pending_members`` were given an id and are to join with it (KIP-394), each with the timer that forgets it.
+
+    Thread: loop
+    """
+
+    __slots__ = (
+        "_awaiting_join",
+        "_protocol_counts",
+        "generation_id",
+        "group_id",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "offsets",
+        "pending_members",
+        "pending_sync_members",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "rebalance_timer",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "sync_timer",
+    )
+
+    def __init__(self, group_id: str, now_wall_ms: int) -> None:
+        self.group_id = group_id
+        self.state: GroupState = EMPTY
+        self.previous_state: GroupState = EMPTY
+        self.state_timestamp_ms = now_wall_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, MemberMetadata] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, TimerHandle] = {}
+        self.pending_sync_members: dict[str, None] = {}
+        self.subscribed_topics: frozenset[str] | None = None
+        self.new_member_added = False
+        self.offsets = GroupOffsets()
+        self.rebalance_timer: TimerHandle | None = None
+        self.sync_timer: TimerHandle | None = None
+        self._awaiting_join = 0
+        self._protocol_counts: dict[str, int] = {}
+
+    @classmethod
+    def loaded(
+        cls,
+        group_id: str,
+        generation_id: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        leader_id: str | None,
+        state_timestamp_ms: int,
+        members: Sequence[MemberMetadata],
+    ) -> GroupMetadata:
+        """As the log has it: stable if it has members."""
+        group = cls(group_id, state_timestamp_ms)
+        group.generation_id = generation_id
+        group.protocol_type = protocol_type
+        group.protocol_name = protocol_name
+        for member in members:
+            group.add(member)
+        group.leader_id = leader_id
+        group.subscribed_topics = group._compute_subscribed_topics()
+        if members:
+            group.state = STABLE
+        return group
+
+    # --- the state
+
+    def transition_to(self, state: GroupState, now_wall_ms: int) -> None:
+        """Raises IllegalStateError for a move that the table does not have."""
+        self.previous_state, self.state = self.state, group_state.move(self.state, state)
+        self.state_timestamp_ms = now_wall_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return PREPARING_REBALANCE in group_state.TRANSITIONS[self.state]
+
+    @property
+    def is_initial_rebalance(self) -> bool:
+        """Whether those who join are the first ones, and others are given time to join as well."""
+        return self.state is PREPARING_REBALANCE and self.previous_state is EMPTY
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def init_next_generation(self, now_wall_ms: int) -> None:
+        """All who are to be there have joined: choose the protocol, count up."""
+        self.generation_id += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self._compute_subscribed_topics()
+        self.transition_to(COMPLETING_REBALANCE if self.members else EMPTY, now_wall_ms)
+        self.pending_sync_members.clear()
+
+    # --- members
+
+    def add(self, member: MemberMetadata, callback: JoinCallback | None = None) -> None:
+        """A new member, whose JoinGroup waits if there is a callback. The first one leads, and says the type."""
+        instance_id = member.group_instance_id
+        if instance_id is not None:
+            if instance_id in self.static_members:
+                raise IllegalStateError(f"group {self.group_id} already has a static member {instance_id!r}")
+            self.static_members[instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member, 1)
+        member.awaiting_join = callback
+        self._awaiting_join += callback is not None
+        self.remove_pending_member(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """It is a member no more: another one leads if it did, its timers end, its requests that wait are answered.
+
+        Kafka answers the JoinGroup alone, so that the SyncGroup of a member that an administrator removes times out.
+        """
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member, -1)
+            if member.session_timer is not None:
+                member.session_timer.cancel()
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+        if member_id == self.leader_id:
+            self.leader_id = next(iter(self.members), None)
+        self.remove_pending_member(member_id)
+        self.pending_sync_members.pop(member_id, None)
+        if member is not None:
+            self.answer_join(member, _refused_join(UnknownMemberIdError.code))
+            member.answer_sync(SyncGroupResponse(error_code=UnknownMemberIdError.code))
+
+    def update_member(
+        self,
+        member: MemberMetadata,
+        protocols: Protocols,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        callback: JoinCallback | None,
+    ) -> None:
+        """It joins again. A JoinGroup of it that still waits is outdated, and told so."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+        self.answer_join(
+            member, JoinGroupResponse(member_id=member.member_id, error_code=RebalanceInProgressError.code)
+        )
+        member.awaiting_join = callback
+        self._awaiting_join += callback is not None
+
+    def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
+        """The instance came back under a new id; whoever still uses the old one is fenced (KIP-345)."""
+        member = self.members[old_member_id]
+        self.answer_join(member, JoinGroupResponse(member_id=old_member_id, error_code=FencedInstanceIdError.code))
+        member.answer_sync(SyncGroupResponse(error_code=FencedInstanceIdError.code))
+        # In its old place: the order of members is that of joining.
+        self.members = {
+            (new_member_id if member_id == old_member_id else member_id): each
+            for member_id, each in self.members.items()
+        }
+        member.member_id = new_member_id
+        if old_member_id in self.pending_sync_members:
+            del self.pending_sync_members[old_member_id]
+            self.pending_sync_members[new_member_id] = None
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        self.static_members[group_instance_id] = new_member_id
+        return member
+
+    def answer_join(self, member: MemberMetadata, response: JoinGroupResponse) -> None:
+        """Answer the member's JoinGroup, if one waits."""
+        if member.is_awaiting_join:
+            self._awaiting_join -= 1
+            member.answer_join(response)
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def maybe_elect_new_joined_leader(self) -> bool:
+        """Whether the leader has joined, or one who has was made leader; False if nobody has."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].is_awaiting_join:
+            return True
+        for member in self.members.values():
+            if member.is_awaiting_join:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def add_pending_member(self, member_id: str, timer: TimerHandle) -> None:
+        """It was given an id, and is to join with that before the timer goes off."""
+        self.pending_members[member_id] = timer
+
+    def remove_pending_member(self, member_id: str) -> bool:
+        """Whether it was one."""
+        timer = self.pending_members.pop(member_id, None)
+        if timer is None:
+            return False
+        timer.cancel()
+        return True
+
+    @property
+    def num_awaiting_join(self) -> int:
+        return self._awaiting_join
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        return self._awaiting_join == len(self.members) and not self.pending_members
+
+    def not_yet_rejoined(self) -> list[MemberMetadata]:
+        return [member for member in self.members.values() if not member.is_awaiting_join]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """As long as the most patient member wants."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @staticmethod
+    def generate_member_id(client_id: str, group_instance_id: str | None, rng: random.Random) -> str:
+        """An id that tells a human whose it is."""
+        prefix = client_id if group_instance_id is None else group_instance_id
+        return f"{prefix}-{uuid.UUID(int=rng.getrandbits(128), version=4)}"
+
+    def cancel_timers(self) -> None:
+        """Nothing happens to it by itself any more."""
+        timers = [self.rebalance_timer, self.sync_timer, *self.pending_members.values()]
+        timers += [member.session_timer for member in self.members.values()]
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
+
+    # --- protocols
+
+    def supports_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """Whether one who speaks these could join: an empty group takes any, others want one that all have."""
+        if self.state is EMPTY:
+            return bool(protocol_type) and any(True for _ in protocols)
+        counts, size = self._protocol_counts, len(self.members)
+        return self.protocol_type == protocol_type and any(counts.get(name, 0) == size for name in protocols)
+
+    def select_protocol(self) -> str:
+        """Of the protocols that all have, the one that most prefer; with as many votes, the first voter's."""
+        size = len(self.members)
+        candidates = {name for name, count in self._protocol_counts.items() if count == size}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _count_protocols(self, member: MemberMetadata, by: int) -> None:
+        counts = self._protocol_counts
+        for name, _ in member.protocols:
+            counts[name] = counts.get(name, 0) + by
+            if not counts[name]:
+                del counts[name]
+
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        """Whether its members read it; if they are consumers whose subscription could not be read, yes."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def _compute_subscribed_topics(self) -> frozenset[str] | None:
+        """None if these are not consumers, or say it in words that cannot be understood."""
+        if not self.uses_consumer_protocol:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                reader = Reader(member.metadata(self.protocol_name))
+                reader.int16()
+                # Version 0 is how all versions begin.
+                topics.update(ConsumerProtocolSubscription.read(reader, 0).topics)
+        except RemoteProtocolError:
+            return None
+        return frozenset(topics)
+
+    def current_members(self) -> list[JoinGroupResponse.JoinGroupResponseMember]:
+        """What the leader is told of the members."""
+        protocol = self.protocol_name
+        if protocol is None:
+            raise IllegalStateError(f"group {self.group_id} has no protocol in state {self.state}")
+        return [
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(protocol),
+            )
+            for member in self.members.values()
+        ]
+
+    # --- who may do what
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> MemberMetadata:
+        """The member, or raises UnknownMemberIdError, or FencedInstanceIdError if its instance has a new id."""
+        if group_instance_id is not None:
+            current_id = self.static_members.get(group_instance_id)
+            if current_id is None:
+                raise UnknownMemberIdError(f"group {self.group_id} has no static member {group_instance_id!r}")
+            if current_id != member_id:
+                raise FencedInstanceIdError(
+                    f"static member {group_instance_id!r} of group {self.group_id} is {current_id} now, not {member_id}"
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberIdError(f"group {self.group_id} has no member {member_id!r}")
+        return member
+
+    def validate_generation(self, generation_id: int) -> None:
+        """Raises IllegalGenerationError."""
+        if generation_id != self.generation_id:
+            raise IllegalGenerationError(
+                f"group {self.group_id} is in generation {self.generation_id}, not {generation_id}"
+            )
+
+    def validate_alive(self) -> None:
+        """Raises CoordinatorNotAvailableError if it was unloaded or deleted at this very moment: look again."""
+        if self.state is DEAD:
+            raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
+
+    def validate_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> MemberMetadata | None:
+        """The member that commits; None for somebody who only stores offsets here.
+
+        Raises UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError, or RebalanceInProgressError for a
+        member of the new generation that has no assignment yet.
+        """
+        self.validate_alive()
+        if generation_id < 0 and self.state is EMPTY:
+            return None
+        if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
+            raise UnknownMemberIdError(f"group {self.group_id} has members: only they can commit")
+        member = self.validate_member(member_id, group_instance_id)
+        self.validate_generation(generation_id)
+        if self.state is COMPLETING_REBALANCE:
+            raise RebalanceInProgressError(f"generation {generation_id} of group {self.group_id} has no assignment yet")
+        return member
+
+    def validate_delete(self) -> None:
+        """Raises GroupNotEmptyError, or GroupIdNotFoundError if it is dead already."""
+        self._validate_exists()
+        if self.state is not EMPTY:
+            raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
+
+    def validate_offset_delete(self) -> None:
+        """Raises GroupIdNotFoundError, or GroupNotEmptyError if it is not known what its members read."""
+        self._validate_exists()
+        if self.state is not EMPTY and not self.uses_consumer_protocol:
+            raise GroupNotEmptyError(
+                f"group {self.group_id} has members of type {self.protocol_type!r}; its offsets may be in use"
+            )
+
+    def _validate_exists(self) -> None:
+        if self.state is DEAD:
+            raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
+
+    def __repr__(self) -> str:
+        return f"<group {self.group_id}, {self.state}, generation {self.generation_id}, {len(self.members)} members>"
+
+
+def _refused_join(error_code: int) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code)

@@ -1,0 +1,350 @@
+"""Where groups and offsets are kept: in memory, and behind that in __consumer_offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptRecordError,
+    InvalidFetchSizeError,
+    KafkaStorageError,
+    NetworkError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import Record
+from pykclient.testing.group import group_records
+from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
+from pykclient.testing.group.group_state import DEAD, EMPTY, STABLE
+from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.produce import ProduceResponse
+    from pykclient.testing.broker import Broker
+
+#: What a client is told when the log did not take what its request was to store.
+_RESPONSE_ERRORS: Final = {
+    UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
+    NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
+    NotEnoughReplicasAfterAppendError.code: CoordinatorNotAvailableError.code,
+    RequestTimedOutError.code: CoordinatorNotAvailableError.code,
+    NotLeaderOrFollowerError.code: NotCoordinatorError.code,
+    KafkaStorageError.code: NotCoordinatorError.code,
+    NetworkError.code: CoordinatorLoadInProgressError.code,
+    RecordTooLargeError.code: UnknownServerError.code,
+    RecordBatchTooLargeError.code: UnknownServerError.code,
+    InvalidFetchSizeError.code: UnknownServerError.code,
+}
+
+#: Bytes of the log that are read in one step while groups are loaded; other events have their turn in between.
+_LOAD_STEP_BYTES: Final = 1 << 20
+
+#: Told an error code and, if that is 0, the offset of the first record.
+AppendCallback = Callable[[int, int], None]
+GroupCallback = Callable[[GroupMetadata], None]
+
+
+class GroupMetadataManager:
+    """The groups whose partition of __consumer_offsets this broker leads (Java: GroupMetadataManager).
+
+    Memory is what requests are answered from; whatever must not be lost is appended first, and takes effect when all
+    in-sync replicas have it. A broker that becomes leader reads the partition from its start; until it is through, its
+    groups are *loading*.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.groups: dict[str, GroupMetadata] = {}
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._partition_count: int = broker.config["offsets.topic.num.partitions"]
+        self._commit_timeout_ms: int = broker.config["offsets.commit.timeout.ms"]
+        self._owned: set[int] = set()
+        self._loading: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+
+    # --- which groups
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of __consumer_offsets that has the group."""
+        count = self._broker.metadata_cache.num_partitions(GROUP_METADATA_TOPIC) or self._partition_count
+        return abs(_java_hash(group_id)) % count
+
+    def is_group_loading(self, group_id: str) -> bool:
+        return self.partition_for(group_id) in self._loading
+
+    def is_group_local(self, group_id: str) -> bool:
+        """Whether this broker coordinates the group, and knows it."""
+        return self.partition_for(group_id) in self._owned
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def get_or_create_group(self, group_id: str) -> GroupMetadata:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = GroupMetadata(group_id, self._broker.loop.wall_ms)
+        return group
+
+    # --- writing
+
+    def store_group(self, group: GroupMetadata, assignments: Mapping[str, bytes], then: Callable[[int], None]) -> None:
+        """Write the group with its members and their assignments; ``then`` is told the error code, 0 for none."""
+        key = group_records.group_metadata_key(group.group_id)
+        value = group_records.group_metadata_value(group, assignments)
+        self._append(group.group_id, [(key, value)], lambda error_code, _: then(error_code))
+
+    def store_offsets(
+        self, group: GroupMetadata, offsets: Mapping[TopicPartition, CommittedOffset], then: Callable[[int], None]
+    ) -> None:
+        """Write the offsets; they can be read when ``then`` is called with 0."""
+        write = group.offsets.prepare(offsets)
+
+        def stored(error_code: int, base_offset: int) -> None:
+            if error_code:
+                group.offsets.fail(write)
+            else:
+                group.offsets.complete(write, base_offset)
+            then(error_code)
+
+        group_id = group.group_id
+        records = [
+            (group_records.offset_commit_key(group_id, tp), group_records.offset_commit_value(offset))
+            for tp, offset in offsets.items()
+        ]
+        self._append(group_id, records, stored)
+
+    def delete_offsets(
+        self, group: GroupMetadata, partitions: Iterable[TopicPartition], then: Callable[[int], None]
+    ) -> None:
+        """Write tombstones for the offsets of these partitions, and forget them when that is done."""
+        known = set(group.offsets.partitions())
+        removed = [tp for tp in partitions if tp in known]
+
+        def deleted(error_code: int, base_offset: int) -> None:
+            if not error_code:
+                group.offsets.remove(removed, base_offset)
+            then(error_code)
+
+        if removed:
+            self._append(group.group_id, self._offset_tombstones(group, removed), deleted)
+        else:
+            then(0)
+
+    def delete_group(self, group: GroupMetadata, then: Callable[[int], None]) -> None:
+        """Write tombstones for an empty group and all its offsets, and forget it when that is done."""
+        removed = group.offsets.partitions()
+        generation_id = group.generation_id
+        records = self._offset_tombstones(group, removed)
+        if generation_id:
+            # One that only ever stored offsets has no other record.
+            records.append((group_records.group_metadata_key(group.group_id), None))
+
+        def deleted(error_code: int, base_offset: int) -> None:
+            if not error_code:
+                group.offsets.remove(removed, base_offset)
+                # Somebody may have joined meanwhile, or committed.
+                if group.state is EMPTY and group.generation_id == generation_id and not group.offsets:
+                    self._forget(group)
+            then(error_code)
+
+        if records:
+            self._append(group.group_id, records, deleted)
+        else:
+            self._forget(group)
+            then(0)
+
+    def _forget(self, group: GroupMetadata) -> None:
+        group.transition_to(DEAD, self._broker.loop.wall_ms)
+        group.cancel_timers()
+        if self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+
+    @staticmethod
+    def _offset_tombstones(
+        group: GroupMetadata, partitions: Iterable[TopicPartition]
+    ) -> list[tuple[bytes, bytes | None]]:
+        return [(group_records.offset_commit_key(group.group_id, tp), None) for tp in partitions]
+
+    def _append(self, group_id: str, records: Iterable[tuple[bytes, bytes | None]], then: AppendCallback) -> None:
+        now_ms = self._broker.loop.wall_ms
+        builder = MemoryRecordsBuilder()
+        for key, value in records:
+            builder.append(now_ms, key, value)
+        tp = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
+
+        def appended(responses: dict[TopicPartition, ProduceResponse.PartitionProduceResponse]) -> None:
+            response = responses[tp]
+            error_code = response.error_code
+            if error_code:
+                self._log.info("Group %s: nothing was written to %s, error code %d", group_id, tp, error_code)
+            then(_RESPONSE_ERRORS.get(error_code, error_code), response.base_offset)
+
+        self._broker.replica_manager.append_records(
+            self._commit_timeout_ms, -1, {tp: builder.build()}, appended, origin=AppendOrigin.COORDINATOR
+        )
+
+    # --- expiry
+
+    def cleanup(self, retention_ms: int) -> None:
+        """Remove offsets whose retention is over, and groups that have neither members nor offsets (KIP-211)."""
+        for group in list(self.groups.values()):
+            expired = self._expired(group, retention_ms)
+            # Who was given an id and has not joined with it yet does so in a moment.
+            if group.state is EMPTY and len(expired) == len(group.offsets.partitions()) and not group.pending_members:
+                self.delete_group(group, _ignore)
+            elif expired:
+                self.delete_offsets(group, expired, _ignore)
+
+    def _expired(self, group: GroupMetadata, retention_ms: int) -> list[TopicPartition]:
+        now_ms = self._broker.loop.wall_ms
+        offsets = group.offsets
+        if group.protocol_type is not None and group.state is EMPTY and group.state_timestamp_ms >= 0:
+            # Its offsets count from when the last member left.
+            return offsets.expired(lambda _: group.state_timestamp_ms, now_ms, retention_ms)
+        if group.protocol_type is None or group.state is EMPTY:
+            return offsets.expired(lambda offset: offset.commit_timestamp_ms, now_ms, retention_ms)
+        if group.uses_consumer_protocol and group.subscribed_topics is not None and group.state is STABLE:
+            expired = offsets.expired(lambda offset: offset.commit_timestamp_ms, now_ms, retention_ms)
+            return [tp for tp in expired if tp.topic not in group.subscribed_topics]
+        return []
+
+    def on_topics_deleted(self, topics: Iterable[str]) -> None:
+        """Nobody needs offsets of these any more."""
+        gone = frozenset(topics)
+        for group in list(self.groups.values()):
+            self.delete_offsets(group, [tp for tp in group.offsets.partitions() if tp.topic in gone], _ignore)
+
+    # --- loading
+
+    def load(self, partition: int, epoch: int, on_loaded: GroupCallback) -> None:
+        """This broker leads the partition now, in leader epoch ``epoch``: read its groups, and call for each."""
+        if not self._update_epoch(partition, epoch) or partition in self._owned or partition in self._loading:
+            return
+        self._loading[partition] = epoch
+        self._broker.call_soon(self._load_step, partition, epoch, None, _LoadedGroups(), on_loaded)
+
+    def unload(self, partition: int, epoch: int | None, on_unloaded: GroupCallback) -> None:
+        """Another broker leads the partition now (in ``epoch``, if that is known): forget its groups."""
+        if epoch is not None and not self._update_epoch(partition, epoch):
+            return
+        self._loading.pop(partition, None)
+        self._owned.discard(partition)
+        for group in list(self.groups.values()):
+            if self.partition_for(group.group_id) == partition:
+                del self.groups[group.group_id]
+                on_unloaded(group)
+
+    def _update_epoch(self, partition: int, epoch: int) -> bool:
+        """False for an epoch that is over: a request that was overtaken by a later one."""
+        if epoch < self._epochs.get(partition, -1):
+            return False
+        self._epochs[partition] = epoch
+        return True
+
+    def _load_step(
+        self, partition: int, epoch: int, offset: int | None, loaded: _LoadedGroups, on_loaded: GroupCallback
+    ) -> None:
+        if self._loading.get(partition) != epoch:
+            return  # resigned meanwhile
+        tp = TopicPartition(GROUP_METADATA_TOPIC, partition)
+        replica = self._broker.replica_manager.partition(tp)
+        log = None if replica is None else replica.log
+        if log is None:
+            self._log.warning("There is no log of %s to load groups from", tp)
+        else:
+            start = log.log_start_offset if offset is None else offset
+            try:
+                data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
+                for view in data.records:
+                    for batch in MemoryRecords(view).batches():
+                        if not batch.is_control_batch:
+                            loaded.add(batch.base_offset, batch.records())
+            except (OffsetOutOfRangeError, KafkaStorageError, CorruptRecordError) as error:
+                self._log.error("Loading groups from %s failed at offset %d: %s", tp, start, error)
+            else:
+                if data.next_offset > start:
+                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, loaded, on_loaded)
+                    return
+        self._finish_loading(partition, loaded, on_loaded)
+
+    def _finish_loading(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
+        del self._loading[partition]
+        self._owned.add(partition)
+        for group_id in {**loaded.groups, **loaded.offsets}:
+            group = loaded.groups.get(group_id)
+            if group is None:
+                group = GroupMetadata(group_id, self._broker.loop.wall_ms)
+            group.offsets.load(loaded.offsets.get(group_id, {}))
+            self.groups[group_id] = group
+            on_loaded(group)
+        self._log.info("Loaded %d groups from partition %d", len(loaded.groups | loaded.offsets.keys()), partition)
+
+
+class _LoadedGroups:
+    """What the records of one partition come to, the later ones overriding the earlier. Thread: loop."""
+
+    __slots__ = ("groups", "offsets")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupMetadata] = {}
+        self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def add(self, base_offset: int, records: Iterable[Record]) -> None:
+        for record in records:
+            try:
+                self._add(base_offset, record)
+            except (RemoteProtocolError, UnsupportedVersionError):
+                # Left by another release, or by somebody who should not write here: no reason to lose all groups.
+                continue
+
+    def _add(self, base_offset: int, record: Record) -> None:
+        key = None if record.key is None else group_records.read_key(record.key)
+        if key is None:
+            return
+        group_id, tp = key
+        if tp is None:
+            if record.value is None:
+                self.groups.pop(group_id, None)
+            else:
+                self.groups[group_id] = group_records.read_group(group_id, record.value)
+        elif record.value is not None:
+            self.offsets.setdefault(group_id, {})[tp] = group_records.read_offset(record.value, base_offset)
+        elif group_id in self.offsets:
+            self.offsets[group_id].pop(tp, None)
+            if not self.offsets[group_id]:
+                del self.offsets[group_id]
+
+
+def _java_hash(text: str) -> int:
+    """``String.hashCode``, of the UTF-16 that Java's strings are made of."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    hash = 0
+    for index in range(0, len(data), 2):
+        hash = (31 * hash + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    # Java's Utils.abs makes 0 of the one number that has no positive counterpart.
+    return 0 if hash == 1 << 31 else hash - (1 << 32) if hash > 1 << 31 else hash
+
+
+def _ignore(_: int) -> None:
+    pass

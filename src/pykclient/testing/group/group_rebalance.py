@@ -1,0 +1,288 @@
+"""How a group gets from one generation to the next, and who is dropped on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.errors import (
+    InconsistentGroupProtocolError,
+    RebalanceInProgressError,
+)
+from pykclient.protocol.messages.join_group import JoinGroupResponse
+from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.group.group_state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from pykclient.testing.group.member_metadata import MemberMetadata, SyncCallback
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+
+
+class GroupRebalance:
+    """The two barriers of a rebalance, and the sessions of members (Java: in GroupMetadataManager).
+
+    Joining: all known members are to join before the longest of their rebalance timeouts; the first members of an empty
+    group are given ``group.initial.rebalance.delay.ms`` instead, and again as often as somebody new comes. Who does not
+    is dropped, except for static members. Syncing: all who joined are to ask for their assignment, which is handed out
+    as soon as the leader's is in the log.
+
+    A timer that was cancelled may still go off when the broker had been paused: what timers call looks for itself
+    whether there is anything left to do.
+
+    Thread: loop
+    """
+
+    __slots__ = ("_broker", "_initial_delay_ms", "_log", "_manager")
+
+    def __init__(self, broker: Broker, manager: GroupMetadataManager) -> None:
+        self._broker = broker
+        self._manager = manager
+        self._initial_delay_ms: int = broker.config["group.initial.rebalance.delay.ms"]
+        self._log = broker.log_context.logger(__name__)
+
+    # --- sessions
+
+    def reschedule_session(self, group: GroupMetadata, member: MemberMetadata, timeout_ms: int | None = None) -> None:
+        """The member has given a sign of life: its session begins again."""
+        if timeout_ms is None:
+            timeout_ms = member.session_timeout_ms
+        member.deadline_ms = self._broker.loop.now_ms + timeout_ms
+        timer = member.session_timer
+        # Heartbeats are many, expired sessions few: a timer that goes off too early is set again then.
+        if timer is not None and timer.active:
+            if member.timer_due_ms <= member.deadline_ms:
+                return
+            timer.cancel()
+        self._arm(group, member)
+
+    def _arm(self, group: GroupMetadata, member: MemberMetadata) -> None:
+        member.timer_due_ms = member.deadline_ms
+        delay_ms = member.deadline_ms - self._broker.loop.now_ms
+        member.session_timer = self._broker.call_later(delay_ms, self._expire_session, group, member)
+
+    def _expire_session(self, group: GroupMetadata, member: MemberMetadata) -> None:
+        if group.members.get(member.member_id) is not member or group.state is DEAD:
+            return
+        if member.deadline_ms > self._broker.loop.now_ms:
+            if member.session_timer is None or not member.session_timer.active:
+                self._arm(group, member)
+        elif not member.has_satisfied_heartbeat:
+            self._log.info("%r was not heard of for %d ms, removing %r", group, member.session_timeout_ms, member)
+            group.remove(member.member_id)
+            self.update_after_removal(group, f"session of member {member.member_id} expired")
+
+    def expect_pending_member(self, group: GroupMetadata, member_id: str, session_timeout_ms: int) -> None:
+        """The member was given its id, and is to join with it within its session timeout."""
+        timer = self._broker.call_later(session_timeout_ms, self._expire_pending_member, group, member_id)
+        group.add_pending_member(member_id, timer)
+
+    def _expire_pending_member(self, group: GroupMetadata, member_id: str) -> None:
+        if group.remove_pending_member(member_id):
+            self._log.info("%r: member %s got its id and did not join with it", group, member_id)
+            self.maybe_complete_join_phase(group)
+
+    def update_after_removal(self, group: GroupMetadata, reason: str) -> None:
+        """Members are gone: the others share their work, or wait for one less."""
+        if group.state is STABLE or group.state is COMPLETING_REBALANCE:
+            self.prepare_rebalance(group, reason)
+        else:
+            self.maybe_complete_join_phase(group)
+
+    # --- joining
+
+    def maybe_prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
+        """Begin a rebalance, or see whether this completes the one that has begun."""
+        if group.can_rebalance:
+            self.prepare_rebalance(group, reason)
+        else:
+            self.maybe_complete_join_phase(group)
+
+    def prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
+        """All members are to join (again)."""
+        if group.state is COMPLETING_REBALANCE:
+            self._refuse_assignment(group, RebalanceInProgressError.code)
+        _cancel_sync_timer(group)
+        group.transition_to(PREPARING_REBALANCE, self._broker.loop.wall_ms)
+        self._log.info("Preparing to rebalance %r: %s", group, reason)
+        if group.is_initial_rebalance:
+            delay_ms = self._initial_delay_ms
+            self._schedule_initial_join(group, delay_ms, max(0, group.rebalance_timeout_ms - delay_ms))
+        elif group.has_all_members_joined:
+            self._complete_join(group)
+        else:
+            self._schedule_join(group)
+
+    def _schedule_join(self, group: GroupMetadata) -> None:
+        group.rebalance_timer = self._broker.call_later(
+            group.rebalance_timeout_ms, self._expire_join, group, group.generation_id
+        )
+
+    def _expire_join(self, group: GroupMetadata, generation_id: int) -> None:
+        if group.state is PREPARING_REBALANCE and group.generation_id == generation_id:
+            self._complete_join(group)
+
+    def _schedule_initial_join(self, group: GroupMetadata, delay_ms: int, remaining_ms: int) -> None:
+        group.new_member_added = False
+        group.rebalance_timer = self._broker.call_later(
+            delay_ms, self._expire_initial_join, group, group.generation_id, delay_ms, remaining_ms
+        )
+
+    def _expire_initial_join(self, group: GroupMetadata, generation_id: int, delay_ms: int, remaining_ms: int) -> None:
+        if not group.is_initial_rebalance or group.generation_id != generation_id:
+            return
+        if group.new_member_added and remaining_ms:
+            next_delay_ms = min(self._initial_delay_ms, remaining_ms)
+            self._schedule_initial_join(group, next_delay_ms, max(0, remaining_ms - delay_ms))
+        else:
+            self._complete_join(group)
+
+    def maybe_complete_join_phase(self, group: GroupMetadata) -> None:
+        """Go on if all are there, but not before the time that the first members of a group are given."""
+        if group.state is PREPARING_REBALANCE and not group.is_initial_rebalance and group.has_all_members_joined:
+            self._complete_join(group)
+
+    def _complete_join(self, group: GroupMetadata) -> None:
+        if group.rebalance_timer is not None:
+            group.rebalance_timer.cancel()
+        late = [member for member in group.not_yet_rejoined() if not member.is_static_member]
+        for member in late:
+            group.remove(member.member_id)
+        if late:
+            self._log.info("%r goes on without %r, who did not join in time", group, late)
+        if group.members and not group.maybe_elect_new_joined_leader():
+            # Static members that are all away: they have the rest of their sessions to come back.
+            self._schedule_join(group)
+            return
+        group.init_next_generation(self._broker.loop.wall_ms)
+        if group.state is EMPTY:
+            self._log.info("%r has no members any more", group)
+            # If that fails, a new coordinator gives the last members the time of their sessions, no more.
+            self._manager.store_group(group, {}, _ignore)
+            return
+        self._log.info("%r: all have joined", group)
+        for member in list(group.members.values()):
+            group.answer_join(member, self.join_response(group, member))
+            self.reschedule_session(group, member)
+            member.is_new = False
+            group.pending_sync_members[member.member_id] = None
+        group.sync_timer = self._broker.call_later(
+            group.rebalance_timeout_ms, self._expire_sync, group, group.generation_id
+        )
+
+    @staticmethod
+    def join_response(
+        group: GroupMetadata, member: MemberMetadata, *, with_members: bool = True, skip_assignment: bool = False
+    ) -> JoinGroupResponse:
+        """The current generation, as ``member`` is told of it: the leader is told who else there is."""
+        return JoinGroupResponse(
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader_id or "",
+            skip_assignment=skip_assignment,
+            member_id=member.member_id,
+            members=group.current_members() if with_members and group.is_leader(member.member_id) else (),
+        )
+
+    # --- syncing
+
+    def sync(self, group: GroupMetadata, body: SyncGroupRequest, respond: SyncCallback) -> None:
+        """A member asks for its assignment, the leader bringing those of all.
+
+        Raises UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError, InconsistentGroupProtocolError,
+        RebalanceInProgressError, or CoordinatorNotAvailableError.
+        """
+        member = self._validate_sync(group, body)
+        if group.state is PREPARING_REBALANCE:
+            raise RebalanceInProgressError(f"group {group.group_id} is rebalancing: join again")
+        self._remove_pending_sync_member(group, member)
+        if group.state is STABLE:
+            self.reschedule_session(group, member)
+            respond(_assignment_of(group, member))
+            return
+        # One that still waits was sent before this one, and nobody will read its answer.
+        member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
+        member.awaiting_sync = respond
+        if group.is_leader(member.member_id):
+            self._store_assignment(group, {one.member_id: one.assignment for one in body.assignments})
+
+    @staticmethod
+    def _validate_sync(group: GroupMetadata, body: SyncGroupRequest) -> MemberMetadata:
+        group.validate_alive()
+        member = group.validate_member(body.member_id, body.group_instance_id)
+        group.validate_generation(body.generation_id)
+        for theirs, ours in ((body.protocol_type, group.protocol_type), (body.protocol_name, group.protocol_name)):
+            if theirs is not None and theirs != ours:
+                raise InconsistentGroupProtocolError(f"group {group.group_id} has agreed on {ours!r}, not {theirs!r}")
+        return member
+
+    def _store_assignment(self, group: GroupMetadata, theirs: dict[str, bytes]) -> None:
+        generation_id = group.generation_id
+        assignments = {member_id: theirs.get(member_id, b"") for member_id in group.members}
+        if len(theirs.keys() & assignments.keys()) < len(assignments):
+            self._log.info("The leader of %r left members without an assignment", group)
+
+        def stored(error_code: int) -> None:
+            # Somebody may have joined meanwhile, and then this assignment is nobody's any more.
+            if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
+                return
+            if error_code:
+                self._refuse_assignment(group, error_code)
+                self.prepare_rebalance(group, f"the assignment could not be stored, error code {error_code}")
+                return
+            group.transition_to(STABLE, self._broker.loop.wall_ms)
+            for member in list(group.members.values()):
+                member.assignment = assignments[member.member_id]
+                if member.answer_sync(_assignment_of(group, member)):
+                    # Its session ended unnoticed if that was while it waited.
+                    self.reschedule_session(group, member)
+
+        self._manager.store_group(group, assignments, stored)
+
+    def _refuse_assignment(self, group: GroupMetadata, error_code: int) -> None:
+        for member in list(group.members.values()):
+            member.assignment = b""
+            if member.answer_sync(SyncGroupResponse(error_code=error_code)):
+                self.reschedule_session(group, member)
+
+    def _remove_pending_sync_member(self, group: GroupMetadata, member: MemberMetadata) -> None:
+        group.pending_sync_members.pop(member.member_id, None)
+        if not group.pending_sync_members:
+            _cancel_sync_timer(group)
+
+    def _expire_sync(self, group: GroupMetadata, generation_id: int) -> None:
+        if group.generation_id != generation_id or group.state not in (COMPLETING_REBALANCE, STABLE):
+            return
+        late = list(group.pending_sync_members)
+        for member_id in late:
+            group.remove(member_id)
+        if late:
+            self.prepare_rebalance(group, f"members {', '.join(late)} did not ask for their assignment in time")
+
+    # --- the end
+
+    def unload(self, group: GroupMetadata, error_code: int) -> None:
+        """The group is not here any more: everybody who waits is told so, and nothing happens to it by itself."""
+        group.transition_to(DEAD, self._broker.loop.wall_ms)
+        group.cancel_timers()
+        for member in list(group.members.values()):
+            group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error_code))
+            member.answer_sync(SyncGroupResponse(error_code=error_code))
+        group.offsets.abandon()
+
+
+def _assignment_of(group: GroupMetadata, member: MemberMetadata) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+    )
+
+
+def _cancel_sync_timer(group: GroupMetadata) -> None:
+    group.pending_sync_members.clear()
+    if group.sync_timer is not None:
+        group.sync_timer.cancel()
+
+
+def _ignore(_: int) -> None:
+    pass
