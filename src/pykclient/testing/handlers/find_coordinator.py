@@ -1,0 +1,83 @@
+"""FindCoordinator: which broker leads the partition that a group is kept in (KIP-98, KIP-699)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError, CoordinatorNotAvailableError, InvalidGroupIdError, InvalidRequestError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.FIND_COORDINATOR
+VERSIONS = (0, 6)
+
+#: From this version on, several keys can be asked for at once.
+_BATCHED = 4
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+
+Coordinator = FindCoordinatorResponse.Coordinator
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answer at once; the topic is created when it is first asked for, and clients try again meanwhile."""
+    body = cast(FindCoordinatorRequest, request.body)
+    if request.api_version >= _BATCHED:
+        answers = [_coordinator(broker, body.key_type, key) for key in body.coordinator_keys]
+        request.respond(FindCoordinatorResponse(coordinators=answers))
+        return
+    found = _coordinator(broker, body.key_type, body.key)
+    request.respond(
+        FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message or "NONE",
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    )
+
+
+def _coordinator(broker: Broker, key_type: int, key: str) -> Coordinator:
+    try:
+        node = _find(broker, key_type, key)
+    except BrokerError as error:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))
+    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message=None)
+
+
+def _find(broker: Broker, key_type: int, key: str) -> Node:
+    if key_type == _TRANSACTION:
+        raise InvalidRequestError(f"transactional.id={key!r} has no coordinator: this cluster has no transactions yet")
+    if key_type == _SHARE:
+        raise InvalidRequestError(f"share group {key!r} has no coordinator: this cluster has no share groups")
+    if key_type != _GROUP:
+        raise InvalidRequestError(f"there are no coordinators of type {key_type}")
+    if not key:
+        raise InvalidGroupIdError("a group without a name has no coordinator")
+    cache = broker.metadata_cache
+    if not cache.contains(GROUP_METADATA_TOPIC):
+        broker.auto_topic_creation.create_topics([GROUP_METADATA_TOPIC])
+        raise CoordinatorNotAvailableError(f"{GROUP_METADATA_TOPIC} is being created")
+    tp = TopicPartition(GROUP_METADATA_TOPIC, broker.group_coordinator.partition_for(key))
+    node = cache.snapshot.leader(tp)
+    if node is None:
+        raise CoordinatorNotAvailableError(f"{tp} has no leader")
+    return node
+
+
+def error_response(body: FindCoordinatorRequest, code: int, message: str | None = None) -> FindCoordinatorResponse:
+    """For each key, or at the top, whichever the request's version has."""
+    if body.coordinator_keys:
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+                for key in body.coordinator_keys
+            ]
+        )
+    return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)

@@ -1,0 +1,25 @@
+"""Heartbeat: still there; and is there a rebalance?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.HEARTBEAT
+VERSIONS = (0, 4)
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answer at once."""
+    broker.group_coordinator.heartbeat(cast(HeartbeatRequest, request.body))
+    request.respond(HeartbeatResponse())
+
+
+def error_response(body: HeartbeatRequest, code: int, message: str | None = None) -> HeartbeatResponse:  # noqa: ARG001
+    return HeartbeatResponse(error_code=code)

@@ -1,0 +1,39 @@
+"""ListGroups: the groups that this broker coordinates (KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.LIST_GROUPS
+VERSIONS = (0, 5)
+
+_GROUP_TYPE: Final = "classic"
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answer at once. Filters that are empty let everything pass; case does not matter."""
+    body = cast(ListGroupsRequest, request.body)
+    states = {state.lower() for state in body.states_filter}
+    types = {type.lower() for type in body.types_filter}
+    groups = [
+        ListGroupsResponse.ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.name,
+            group_type=_GROUP_TYPE,
+        )
+        for group in broker.group_coordinator.list_groups()
+        if (not states or group.state.name.lower() in states) and (not types or _GROUP_TYPE in types)
+    ]
+    request.respond(ListGroupsResponse(groups=groups))
+
+
+def error_response(body: ListGroupsRequest, code: int, message: str | None = None) -> ListGroupsResponse:  # noqa: ARG001
+    return ListGroupsResponse(error_code=code)

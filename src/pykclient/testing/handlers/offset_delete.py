@@ -1,0 +1,56 @@
+"""OffsetDelete: a group forgets where it was in some topics (KIP-496)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import UnknownTopicOrPartitionError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.OFFSET_DELETE
+VERSIONS = (0, 0)
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered when the tombstones are on all in-sync replicas."""
+    body = cast(OffsetDeleteRequest, request.body)
+    cache = broker.metadata_cache
+    known = [
+        TopicPartition(topic.name, one.partition_index)
+        for topic in body.topics
+        if cache.contains(topic.name)
+        for one in topic.partitions
+    ]
+
+    def respond(error_codes: Mapping[TopicPartition, int]) -> None:
+        unknown = UnknownTopicOrPartitionError.code
+        request.respond(
+            OffsetDeleteResponse(
+                topics=[
+                    OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                                partition_index=one.partition_index,
+                                error_code=error_codes.get(TopicPartition(topic.name, one.partition_index), unknown),
+                            )
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in body.topics
+                ]
+            )
+        )
+
+    broker.group_coordinator.delete_offsets(body.group_id, known, respond)
+
+
+def error_response(body: OffsetDeleteRequest, code: int, message: str | None = None) -> OffsetDeleteResponse:  # noqa: ARG001
+    return OffsetDeleteResponse(error_code=code)

@@ -1,0 +1,188 @@
+"""OffsetFetch: where a group is (KIP-447, KIP-709, KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError, UnknownTopicIdError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.OFFSET_FETCH
+VERSIONS = OffsetFetchRequest.VERSIONS
+
+#: From these versions on: an error for the group as a whole, several groups, topics by their ids.
+_GROUP_ERROR = 2
+_BATCHED = 8
+_TOPIC_IDS = 10
+
+_NO_OFFSET = -1
+
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+Topics = OffsetFetchResponse.OffsetFetchResponseTopics
+Partitions = OffsetFetchResponse.OffsetFetchResponsePartitions
+RequestGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+RequestTopics = OffsetFetchRequest.OffsetFetchRequestTopics
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered at once, unless stable offsets are wanted and commits are on their way."""
+    body = cast(OffsetFetchRequest, request.body)
+    version = request.api_version
+    if version < _BATCHED:
+        _fetch(broker, version, _as_group(body), body.require_stable, lambda group: _respond_one(request, group))
+        return
+    answers: dict[int, Group] = {}
+
+    def answered(index: int, group: Group) -> None:
+        answers[index] = group
+        if len(answers) == len(body.groups):
+            request.respond(OffsetFetchResponse(groups=[answers[i] for i in range(len(answers))]))
+
+    if not body.groups:
+        request.respond(OffsetFetchResponse())
+    for index, group in enumerate(body.groups):
+        _fetch(broker, version, group, body.require_stable, partial(answered, index))
+
+
+def _as_group(body: OffsetFetchRequest) -> RequestGroup:
+    topics = body.topics
+    return RequestGroup(
+        group_id=body.group_id,
+        topics=None
+        if topics is None
+        else [RequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+    )
+
+
+def _respond_one(request: Request, group: Group) -> None:
+    topics = group.topics
+    if group.error_code and request.api_version < _GROUP_ERROR:
+        asked = cast(OffsetFetchRequest, request.body).topics or ()
+        topics = [
+            Topics(name=topic.name, partitions=[_no_offset(i, group.error_code) for i in topic.partition_indexes])
+            for topic in asked
+        ]
+    request.respond(
+        OffsetFetchResponse(
+            error_code=group.error_code,
+            topics=[
+                OffsetFetchResponse.OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponse.OffsetFetchResponsePartition(
+                            partition_index=one.partition_index,
+                            committed_offset=one.committed_offset,
+                            committed_leader_epoch=one.committed_leader_epoch,
+                            metadata=one.metadata,
+                            error_code=one.error_code,
+                        )
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+    )
+
+
+def _fetch(
+    broker: Broker, version: int, asked: RequestGroup, require_stable: bool, respond: Callable[[Group], None]
+) -> None:
+    cache = broker.metadata_cache
+    use_topic_ids = version >= _TOPIC_IDS
+    partitions: Collection[TopicPartition] | None = None
+    names: list[str | None] = []
+    if asked.topics is not None:
+        names = [cache.topic_name(topic.topic_id) if use_topic_ids else topic.name for topic in asked.topics]
+        partitions = [
+            TopicPartition(name, index)
+            for topic, name in zip(asked.topics, names, strict=True)
+            if name is not None
+            for index in topic.partition_indexes
+        ]
+
+    def fetched(error_code: int, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
+        group = Group(group_id=asked.group_id, error_code=error_code)
+        if error_code:
+            pass
+        elif asked.topics is None:
+            group.topics = _all_topics(offsets, cache.topic_id, use_topic_ids)
+        else:
+            group.topics = [_topic(topic, name, offsets) for topic, name in zip(asked.topics, names, strict=True)]
+        respond(group)
+
+    try:
+        broker.group_coordinator.fetch_offsets(asked.group_id, partitions, require_stable, fetched)
+    except BrokerError as error:
+        fetched(error.code, {})
+
+
+def _topic(asked: RequestTopics, name: str | None, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Topics:
+    topic = Topics(name=asked.name, topic_id=asked.topic_id)
+    for index in asked.partition_indexes:
+        if name is None:
+            topic.partitions.append(_no_offset(index, UnknownTopicIdError.code))
+        else:
+            topic.partitions.append(_partition(index, offsets[TopicPartition(name, index)], asked.topic_id))
+    return topic
+
+
+def _all_topics(
+    offsets: Mapping[TopicPartition, CommittedOffset | None], topic_id: Callable[[str], UUID], use_topic_ids: bool
+) -> list[Topics]:
+    by_name: dict[str, Topics] = {}
+    for tp, offset in offsets.items():
+        topic = by_name.get(tp.topic)
+        if topic is None:
+            topic = by_name[tp.topic] = Topics(name=tp.topic, topic_id=topic_id(tp.topic))
+        topic.partitions.append(_partition(tp.partition, offset, topic.topic_id))
+    # Who asks by ids cannot be told of a topic that has none, as it was deleted.
+    return [topic for topic in by_name.values() if not (use_topic_ids and topic.topic_id == ZERO_UUID)]
+
+
+def _partition(index: int, offset: CommittedOffset | None, topic_id: UUID) -> Partitions:
+    if offset is None or (ZERO_UUID not in (topic_id, offset.topic_id) and topic_id != offset.topic_id):
+        return _no_offset(index)
+    return Partitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _no_offset(index: int, error_code: int = 0) -> Partitions:
+    return Partitions(partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=error_code)
+
+
+def error_response(body: OffsetFetchRequest, code: int, message: str | None = None) -> OffsetFetchResponse:  # noqa: ARG001
+    """For each group, or for the one that versions before 8 have, there also for each partition."""
+    if body.groups:
+        return OffsetFetchResponse(groups=[Group(group_id=group.group_id, error_code=code) for group in body.groups])
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in body.topics or ()
+        ],
+    )

@@ -1,0 +1,81 @@
+"""Ids for idempotent producers, unique in the cluster (Java: RPCProducerIdManager; KIP-730)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import CoordinatorLoadInProgressError
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+
+_RETRY_BACKOFF_MS: Final = 50
+
+#: Told an error code and, if that is 0, the id.
+ProducerIdCallback = Callable[[int, int], None]
+
+
+class ProducerIdManager:
+    """Hands out the ids of the block that the controller gave to this broker, and asks for the next one in time.
+
+    Whoever wants an id while there is none waits for the block. Ids of a block that was not used up when the broker
+    ends are lost, which does no harm.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._next_id = 0
+        self._end = 0
+        self._asking = False
+        self._retry_timer: TimerHandle | None = None
+        self._waiting: deque[tuple[int, ProducerIdCallback]] = deque()
+
+    def generate_producer_id(self, respond: ProducerIdCallback) -> None:
+        """``respond`` gets an id, or COORDINATOR_LOAD_IN_PROGRESS after ``request.timeout.ms`` without a controller."""
+        if self._next_id < self._end:
+            self._next_id += 1
+            respond(0, self._next_id - 1)
+        else:
+            deadline_ms = self._broker.loop.now_ms + self._broker.config["request.timeout.ms"]
+            self._waiting.append((deadline_ms, respond))
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._asking:
+            return
+        self._asking = True
+        request = AllocateProducerIdsRequest(broker_id=self._broker.id, broker_epoch=self._broker.epoch)
+        self._broker.node_to_controller.send_request(RequestBuilder(request), self._on_response, self._on_failure)
+
+    def _on_response(self, response: ClientResponse) -> None:
+        body = response.response_body
+        if not isinstance(body, AllocateProducerIdsResponse) or body.error_code:
+            self._log.info("The controller gave no block of producer ids: %r", body)
+            self._on_failure()
+            return
+        self._asking = False
+        self._next_id = body.producer_id_start
+        self._end = body.producer_id_start + body.producer_id_len
+        waiting, self._waiting = self._waiting, deque()
+        for _, respond in waiting:
+            self.generate_producer_id(respond)
+
+    def _on_failure(self) -> None:
+        """Try again, as long as somebody waits."""
+        now_ms = self._broker.loop.now_ms
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            self._waiting.popleft()[1](CoordinatorLoadInProgressError.code, -1)
+        self._retry_timer = self._broker.call_later(_RETRY_BACKOFF_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._asking = False
+        if self._waiting:
+            self._ask()
