@@ -1,0 +1,61 @@
+"""ApiVersions: what this broker serves (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.errors import InvalidRequestError, UnsupportedVersionError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.api_version_manager import ApiVersionManager
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY: Final = ApiKeys.API_VERSIONS
+VERSIONS: Final = (0, 4)
+
+_FIRST_WITH_SOFTWARE_NAME: Final = 3
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: Broker, request: Request) -> None:
+    body = cast(ApiVersionsRequest, request.body)
+    if request.api_version >= _FIRST_WITH_SOFTWARE_NAME:
+        for given in (body.client_software_name, body.client_software_version):
+            if not _SOFTWARE_NAME.fullmatch(given):
+                raise InvalidRequestError(f"a client's software cannot be called {given!r}")
+    versions = broker.apis.api_version_manager.all_versions()
+    # Some releases of librdkafka do without codecs, or worse, if they do not see version 0. It is not served.
+    # Kafka 4 does the same (KAFKA-18659).
+    versions[ApiKeys.PRODUCE] = (0, versions[ApiKeys.PRODUCE][1])
+    request.respond(
+        ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+                for key, (oldest, newest) in versions.items()
+            ]
+        )
+    )
+
+
+def unsupported_version_response(versions: ApiVersionManager) -> ApiVersionsResponse:
+    """The answer, always in version 0, to a request of a version that is not served."""
+    served = versions.versions(API_KEY)
+    response = ApiVersionsResponse(error_code=UnsupportedVersionError.code)
+    # Releases before 2.4 do not say what they would understand; clients then try version 0.
+    if served is not None and served[1] >= _FIRST_WITH_SOFTWARE_NAME:
+        response.api_keys.append(
+            ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=served[0], max_version=served[1])
+        )
+    return response
+
+
+def error_response(
+    body: ApiVersionsRequest,  # noqa: ARG001 - as all handlers
+    code: int,
+    message: str | None = None,  # noqa: ARG001
+) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=code)
