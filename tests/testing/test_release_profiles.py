@@ -1,0 +1,86 @@
+"""What brokers of older releases say that they serve; real ones are asked."""
+
+from __future__ import annotations
+
+import socket
+from typing import cast
+
+import pytest
+
+from pykclient.errors import ConfigError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import encode_request, parse_response
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.testing.release_profiles import ReleaseProfile
+from tests.kafka import artifacts
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.old_kafka import OldKafka
+
+#: Served by brokers with a plugin that wants it.
+TELEMETRY = {"GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY"}
+
+
+def test_a_release_with_or_without_its_patch_level() -> None:
+    for text, release in (("2.1", "2.1"), ("2.1.1", "2.1"), ("0.10.2", "0.10.2"), ("0.10.2.1", "0.10.2")):
+        assert ReleaseProfile.of(text).release == release
+    assert ReleaseProfile.of("0.11.0.3").release == "0.11"
+    for text in ("4.0", "0.9", "2", "", "new"):
+        with pytest.raises(ConfigError, match="no profile of release"):
+            ReleaseProfile.of(text)
+
+
+def test_versions_only_grow() -> None:
+    profiles = [ReleaseProfile.of(release) for release in ReleaseProfile.releases()]
+    for api_key in ApiKeys.client_apis():
+        versions = [profile.max_version(api_key) for profile in profiles]
+        known = [version for version in versions if version is not None]
+        assert known == sorted(known)
+        assert versions[-len(known) :] == known, "an API that is there once stays"
+        assert known[-1] == ApiKeys.latest_version(api_key)
+
+
+def test_a_handlers_versions_are_cut_to_the_release() -> None:
+    assert ReleaseProfile.of("2.1").cut(ApiKeys.FETCH, (0, 18)) == (0, 10)
+    assert ReleaseProfile.of("2.1").cut(ApiKeys.FETCH, (4, 8)) == (4, 8)
+    assert ReleaseProfile.of("4.3").cut(ApiKeys.FETCH, (0, 18)) == (4, 18)
+    assert ReleaseProfile.of("0.10.0").cut(ApiKeys.CREATE_TOPICS, (0, 7)) is None
+    assert ReleaseProfile.of("0.10.0").cut(ApiKeys.LIST_OFFSETS, (1, 3)) is None
+
+
+def test_the_format_of_records() -> None:
+    assert [ReleaseProfile.of(release).magic for release in ("0.10.0", "0.10.2", "0.11", "4.3")] == [1, 1, 2, 2]
+
+
+def versions_of_broker(address: str) -> dict[int, tuple[int, int]]:
+    """What a broker answers to ApiVersions v0."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 10.0) as connection, connection.makefile("rb") as stream:
+        connection.sendall(encode_request(ApiVersionsRequest(), 0, 1, "me").getvalue())
+        _, response = parse_response(stream.read(int.from_bytes(stream.read(4), "big")), ApiKeys.API_VERSIONS, 0)
+    return {api.api_key: (api.min_version, api.max_version) for api in cast(ApiVersionsResponse, response).api_keys}
+
+
+def expect_profile(release: str, served: dict[int, tuple[int, int]], left_out: set[str]) -> None:
+    """The profile is what a real broker said, but for APIs of the other way to run it (ZooKeeper or KRaft)."""
+    profile = ReleaseProfile.of(release)
+    ours = {
+        key: (0 if key == ApiKeys.PRODUCE else profile.min_version(key), version)
+        for key in ApiKeys.client_apis()
+        if (version := profile.max_version(key)) is not None and ApiKeys.name_of(key) not in left_out
+    }
+    assert ours == {key: versions for key, versions in served.items() if key in ApiKeys.client_apis()}
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("version", "left_out"),
+    [("2.1.1", set()), ("2.8.2", {"DESCRIBE_QUORUM", "UNREGISTER_BROKER"}), ("3.9.1", TELEMETRY)],
+)
+def test_real_brokers_of_old_releases_say_the_same(version: str, left_out: set[str]) -> None:
+    with OldKafka(version) as broker:
+        expect_profile(version, versions_of_broker(broker.bootstrap_servers), left_out)
+
+
+def test_a_real_broker_of_today_says_the_same(kafka: KafkaCluster) -> None:
+    expect_profile(artifacts.KAFKA_VERSION, versions_of_broker(kafka.bootstrap_servers), TELEMETRY)
