@@ -8,6 +8,7 @@ import os
 import random
 import selectors
 import socket
+import struct
 from collections.abc import Mapping
 from typing import Final
 
@@ -30,6 +31,9 @@ _WRITE: Final = selectors.EVENT_WRITE
 
 #: The longest single wait; polls without a bound begin anew after it.
 _MAX_WAIT_MS: Final = 3_600_000
+
+#: Makes a closed socket send a reset.
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 
@@ -465,6 +469,13 @@ class Selector:
             channel.state = channel.state.move_to(channel_state.LOCAL_CLOSE)
             self._close(channel, notify=False)
 
+    def reset_channel(self, id: str) -> None:
+        """As ``close_channel``, but as if the process had died: what is not sent is lost, and the peer gets a reset."""
+        channel = self._channels.get(id)
+        if channel is not None:
+            channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            self.close_channel(id)
+
     def _close(self, channel: KafkaChannel, *, notify: bool) -> None:
         """Stop watching a channel and close it.
 
@@ -485,7 +496,7 @@ class Selector:
         if self._idle_expiry is not None:
             self._idle_expiry.remove(id)
         channel.close()
-        self.metrics.connection_closed.record()
+        self.metrics.closed(id)
         if notify:
             self.disconnected[id] = channel.state
 

@@ -158,6 +158,14 @@ class SelectorMetrics:
                 self._register_connection(connection_id, traffic)
         return traffic
 
+    def closed(self, connection_id: str) -> None:
+        """Note that a connection is closed. Its counters go on, unless connections have no metrics of their own."""
+        self.connection_closed.record()
+        if not self._per_connection:
+            traffic = self._traffic.pop(connection_id, None)
+            if traffic is not None:
+                self._total.add(traffic)
+
     def polled(self, wait_ms: int, io_ms: int) -> None:
         """Count a poll and what it spent its time on."""
         self._polls += 1
@@ -174,7 +182,6 @@ class SelectorMetrics:
         self._next_flush_ms = now_ms + FLUSH_INTERVAL_MS
         self.dirty = False
         total = self._total
-        total.reset()
         for connection_id, traffic in self._traffic.items():
             if traffic.io_count or traffic.requests or traffic.responses:
                 total.add(traffic)
@@ -183,6 +190,7 @@ class SelectorMetrics:
                     sensors.publish(traffic, now_ms)
                 traffic.reset()
         self._total_sensors.publish(total, now_ms)
+        total.reset()
         if self._polls:
             self._select.record(self._polls, now_ms)
             self._io_wait.record(self._wait_ms * 1e6 / self._polls, now_ms)

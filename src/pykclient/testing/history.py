@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final
 
+from pykclient.errors import IllegalArgumentError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import Node
 
@@ -35,9 +36,9 @@ class RequestRecord:
     """
 
     __slots__ = (
+        "answered_ms",
         "api_key",
         "api_version",
-        "answered_ms",
         "body",
         "broker_id",
         "client_id",
@@ -85,8 +86,8 @@ class RequestRecord:
     def __repr__(self) -> str:
         errors = f", errors {sorted(self.error_codes)}" if self.error_codes else ""
         return (
-            f"RequestRecord({self.time_ms} ms: {self.api} v{self.api_version} from {self.party} to broker-{self.broker_id}"
-            f", {self.fate}{errors})"
+            f"RequestRecord({self.time_ms} ms: {self.api} v{self.api_version} from {self.party} "
+            f"to broker-{self.broker_id}, {self.fate}{errors})"
         )
 
 
@@ -200,7 +201,10 @@ class _Records:
 
 
 def api_key_of(api: int | str) -> int:
-    """The key of an API given by key or by name, in capitals or not (``"PRODUCE"``, ``"Produce"``, ``"init_producer_id"``)."""
+    """The key of an API given by key or by name, such as ``PRODUCE``, ``Produce`` or ``init_producer_id``.
+
+    Raises IllegalArgumentError for a name that there is not.
+    """
     if isinstance(api, int):
         return api
     wanted = api.replace("_", "").lower()
@@ -208,7 +212,7 @@ def api_key_of(api: int | str) -> int:
         if ApiKeys.name_of(key).replace("_", "").lower() == wanted:
             return key
     names = ", ".join(ApiKeys.name_of(key) for key in ApiKeys.all())
-    raise ValueError(f"there is no API {api!r}; there are {names}")
+    raise IllegalArgumentError(f"there is no API {api!r}; there are {names}")
 
 
 def _error_codes(message: Message) -> Iterator[int]:

@@ -100,22 +100,26 @@ class LinkPolicy:
         destination: str,
         *,
         one_way: bool = False,
-        cut: bool = False,
-        reset: bool = False,
-        delay_ms: int = 0,
-        jitter_ms: int = 0,
+        cut: bool | None = None,
+        reset: bool | None = None,
+        delay_ms: int | None = None,
+        jitter_ms: int | None = None,
         bytes_per_second: float | None = None,
     ) -> None:
-        """Make the link between two parties so, in both directions unless ``one_way``, whatever it was before."""
-        if delay_ms < 0 or jitter_ms < 0 or (bytes_per_second is not None and bytes_per_second <= 0):
+        """Make the link between two parties so, in both directions unless ``one_way``; None leaves a trait as it is."""
+        if (delay_ms or 0) < 0 or (jitter_ms or 0) < 0 or (bytes_per_second is not None and bytes_per_second <= 0):
             raise IllegalArgumentError(
                 "a link's delay_ms and jitter_ms cannot be negative, and its bytes_per_second must be above 0, "
                 f"not {delay_ms}, {jitter_ms} and {bytes_per_second}"
             )
-        ends = [(source, destination)] if one_way else [(source, destination), (destination, source)]
-        for pair in ends:
+        for pair in ((source, destination),) if one_way else ((source, destination), (destination, source)):
+            old = self._rules.get(pair, PERFECT)
             self._rules[pair] = Link(
-                cut=cut, reset=reset, delay_ms=delay_ms, jitter_ms=jitter_ms, bytes_per_second=bytes_per_second
+                cut=old.cut if cut is None else cut,
+                reset=old.reset if reset is None else reset,
+                delay_ms=old.delay_ms if delay_ms is None else delay_ms,
+                jitter_ms=old.jitter_ms if jitter_ms is None else jitter_ms,
+                bytes_per_second=old.bytes_per_second if bytes_per_second is None else bytes_per_second,
             )
         self._changed()
 
@@ -140,7 +144,7 @@ class LinkPolicy:
             subscriber()
 
     def _resolve(self, source: str, destination: str) -> Link:
-        rules = [rule for (a, b), rule in self._rules.items() if _matches(a, source) and _matches(b, destination)]
+        rules = [rule for (a, b), rule in self._rules.items() if matches(a, source) and matches(b, destination)]
         apart = any(_apart(groups, source, destination) for groups in self._partitions)
         if not rules and not apart:
             return PERFECT
@@ -154,7 +158,8 @@ class LinkPolicy:
         )
 
 
-def _matches(pattern: str, party: str) -> bool:
+def matches(pattern: str, party: str) -> bool:
+    """Whether a pattern names the party."""
     return party.startswith(pattern[:-1]) if pattern.endswith("*") else party == pattern
 
 
@@ -165,7 +170,7 @@ def _apart(groups: Sequence[tuple[str, ...]], source: str, destination: str) -> 
         exact = next((index for index, group in enumerate(groups) if party in group), None)
         if exact is not None:
             return exact
-        return next((i for i, group in enumerate(groups) if any(_matches(pattern, party) for pattern in group)), None)
+        return next((i for i, group in enumerate(groups) if any(matches(pattern, party) for pattern in group)), None)
 
     first, second = group_of(source), group_of(destination)
     return first is not None and second is not None and first != second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykclient.errors import UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing.handlers import handler, is_broker_only
 
@@ -12,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class ApiVersionManager:
-    """What the handlers declare; for clients cut to what an older release had, if the broker poses as one.
+    """What the handlers declare; for clients cut to what the release has that the broker poses as.
 
     Brokers among themselves always speak what the handlers have. Thread: loop.
     """
 
     __slots__ = ("_profile", "_versions")
 
-    def __init__(self, profile: ReleaseProfile | None = None) -> None:
+    def __init__(self, profile: ReleaseProfile) -> None:
         self._profile = profile
         self._versions: dict[tuple[int, bool], tuple[int, int] | None] = {}
 
@@ -35,7 +36,7 @@ class ApiVersionManager:
         api_handler = handler(api_key)
         if api_handler is None or (is_broker_only(api_handler) and not is_broker):
             return None
-        if self._profile is None or is_broker:
+        if is_broker:
             return api_handler.VERSIONS
         return self._profile.cut(api_key, api_handler.VERSIONS)
 
@@ -44,7 +45,14 @@ class ApiVersionManager:
         versions = self.versions(api_key, is_broker)
         return versions is not None and versions[0] <= version <= versions[1]
 
+    def latest_version(self, api_key: int) -> int:
+        """The newest version that brokers speak; UnsupportedVersionError if they do not speak the API."""
+        versions = self.versions(api_key, is_broker=True)
+        if versions is None:
+            raise UnsupportedVersionError(f"the embedded brokers do not serve {ApiKeys.name_of(api_key)}")
+        return versions[1]
+
     def all_versions(self) -> dict[int, tuple[int, int]]:
-        """All that clients can ask for: what ApiVersions answers."""
+        """All that clients can ask for."""
         found = {key: self.versions(key) for key in ApiKeys.all()}
         return {key: versions for key, versions in found.items() if versions is not None}

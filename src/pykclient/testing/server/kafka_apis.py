@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pykclient.errors import BrokerError, RemoteProtocolError, UnknownServerError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing.handlers import handler
+from pykclient.testing.handlers.api_versions import unsupported_version_response
+from pykclient.testing.history import RequestRecord
 from pykclient.testing.server.api_version_manager import ApiVersionManager
 from pykclient.testing.server.request_channel import RequestChannel
 
@@ -29,8 +31,8 @@ class KafkaApis:
         self._history = broker.history
         self._faults = broker.faults
         self._loop = broker.loop
-        self.api_version_manager = ApiVersionManager(broker.cluster.profile)
-        self.request_channel = RequestChannel(broker)
+        self.api_version_manager: ApiVersionManager = ApiVersionManager(broker.cluster.profile)
+        self.request_channel: RequestChannel = RequestChannel(broker)
 
     def handle(self, request: Request) -> None:
         """Serve a request that has come in."""
@@ -56,9 +58,14 @@ class KafkaApis:
         if self._faults.controls and self._faults.intercept(request):
             return
         if unsupported:
-            self.respond_error(request, UnsupportedVersionError())
+            request.respond(unsupported_version_response(self.api_version_manager))
         else:
             self.dispatch(request)
+
+    def serve(self, request: Request) -> None:
+        """Serve a request of the application itself, which has its body, past history and fault injection."""
+        request.record = RequestRecord(0, request, request.api_version, self._loop.wall_ms)
+        self.dispatch(request)
 
     def dispatch(self, request: Request) -> None:
         """Call the handler; also for a request that fault injection held back until now."""

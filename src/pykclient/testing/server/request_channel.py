@@ -55,6 +55,11 @@ class Request:
     body: RequestMessage
     record: RequestRecord
 
+    broker_id: int
+    party: str
+    received_ms: int
+    size_bytes: int
+
     def __init__(
         self,
         channel: RequestChannel,
@@ -91,6 +96,10 @@ class Request:
     @property
     def client_id(self) -> str | None:
         return self.header.client_id
+
+    @property
+    def broker(self) -> Broker:
+        return self._channel.broker
 
     @property
     def is_from_broker(self) -> bool:

@@ -1,0 +1,312 @@
+"""Faults on demand: what happens to requests, and what the network between parties is like."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pykclient import errors
+from pykclient.errors import BrokerError, IllegalArgumentError
+from pykclient.protocol.message import Response
+from pykclient.testing import history
+from pykclient.testing.handlers import handler, is_broker_only
+from pykclient.testing.history import api_key_of
+from pykclient.testing.link_policy import LinkPolicy, matches
+
+if TYPE_CHECKING:
+    from pykclient.testing.event_loop import EventLoop
+    from pykclient.testing.server.request_channel import Request
+
+
+class Verdict:
+    """What a hook can decide about a request beside its answer. Thread: any."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+#: The request is lost: nobody handles or answers it, and nothing more is read from its connection.
+DROP_REQUEST: Final = Verdict("DROP_REQUEST")
+#: The request takes effect, its answer is lost, and nothing more is read from its connection.
+DROP_RESPONSE: Final = Verdict("DROP_RESPONSE")
+#: The connection is closed; the request has no effect.
+DISCONNECT: Final = Verdict("DISCONNECT")
+#: The request takes effect; then the connection is closed instead of an answer.
+DISCONNECT_AFTER: Final = Verdict("DISCONNECT_AFTER")
+#: The request is put aside until its control, or all of them, are told to ``release``.
+HOLD: Final = Verdict("HOLD")
+
+HookResult = Response | int | BrokerError | type[BrokerError] | Verdict | None
+Hook = Callable[["Request"], HookResult]
+
+
+class Control:
+    """A hook on requests. ``hits`` counts those that it has decided about. Thread: loop."""
+
+    __slots__ = ("_api_key", "_broker_id", "_faults", "_hook", "_party", "_times", "_when", "held", "hits")
+
+    def __init__(
+        self,
+        faults: Faults,
+        api_key: int | None,
+        hook: Hook,
+        times: int | None,
+        when: Callable[[Request], bool] | None,
+        broker_id: int | None,
+        party: str,
+    ) -> None:
+        self._faults = faults
+        self._api_key = api_key
+        self._hook = hook
+        self._times = times
+        self._when = when
+        self._broker_id = broker_id
+        self._party = party
+        self.hits = 0
+        #: Requests that were put aside.
+        self.held: list[Request] = []
+
+    def decide(self, request: Request) -> HookResult:
+        """What the hook says about the request; None if it is not concerned."""
+        if (
+            (self._api_key is not None and request.api_key != self._api_key)
+            or (self._broker_id is not None and request.broker_id != self._broker_id)
+            or not matches(self._party, request.party)
+            or (self._when is not None and not self._when(request))
+        ):
+            return None
+        result = self._hook(request)
+        if result is not None:
+            self.hits += 1
+            if self.hits == self._times:
+                self.remove()
+        return result
+
+    def remove(self) -> None:
+        """Let the hook see no further requests; those that it holds stay where they are."""
+        self._faults.remove(self)
+
+    def release(self, count: int | None = None) -> int:
+        """Let requests that were put aside go on, the oldest first; all, or ``count``. How many there were."""
+        released = self.held[:count]
+        del self.held[: len(released)]
+        for request in released:
+            request.record.fate = history.RECEIVED
+            request.broker.call_soon(request.broker.apis.dispatch, request)
+        return len(released)
+
+
+class Faults:
+    """All that is wrong in a cluster on purpose.
+
+    ``links`` are the faults of the network. Controls are the faults of requests; they are asked in the order in which
+    they were made, and the first that decides about a request is the last that is asked. A hook that raises does
+    nothing, and its error is raised by the application's next call to the cluster.
+
+    Hooks see the requests of clients, and those of brokers only for APIs that are theirs alone or if ``party`` says so:
+    a pattern such as ``broker-2`` or ``client:orders*``.
+
+    Thread: loop.
+    """
+
+    def __init__(self, loop: EventLoop, rng: random.Random) -> None:
+        self._loop = loop
+        self.links = LinkPolicy(loop, rng)
+        self.controls: list[Control] = []
+        self._holding: list[Control] = []
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def control(
+        self,
+        api: int | str | None,
+        hook: Hook,
+        *,
+        times: int | None = None,
+        when: Callable[[Request], bool] | None = None,
+        broker: int | None = None,
+        party: str | None = None,
+    ) -> Control:
+        """Have ``hook`` decide about requests for an API (key or name), None: for all.
+
+        The hook returns a response, an error code or class, a verdict, or None: not this one. ``times`` is how many
+        requests it decides about before it is removed, None: as long as it is not removed. ``when``, ``broker`` and
+        ``party`` choose among the requests.
+        """
+        api_key = None if api is None else api_key_of(api)
+        if times is not None and times <= 0:
+            raise IllegalArgumentError(f"times must be above 0, or None for no end, not {times}")
+        control = Control(self, api_key, hook, times, when, broker, party or _usual_party(api_key))
+        self.controls.append(control)
+        return control
+
+    def answer(
+        self,
+        api: int | str | None,
+        error: int | BrokerError | type[BrokerError],
+        *,
+        times: int | None = 1,
+        when: Callable[[Request], bool] | None = None,
+        broker: int | None = None,
+        party: str | None = None,
+    ) -> Control:
+        """Answer requests with an error, which is put wherever the API can say one; they have no effect."""
+        _code_of(error)
+        return self.control(api, lambda _: error, times=times, when=when, broker=broker, party=party)
+
+    def drop_requests(
+        self,
+        api: int | str | None,
+        *,
+        times: int | None = 1,
+        disconnect: bool = False,
+        when: Callable[[Request], bool] | None = None,
+        broker: int | None = None,
+        party: str | None = None,
+    ) -> Control:
+        """Lose requests before they take effect; the connection is closed, or silent from then on."""
+        verdict = DISCONNECT if disconnect else DROP_REQUEST
+        return self.control(api, lambda _: verdict, times=times, when=when, broker=broker, party=party)
+
+    def drop_responses(
+        self,
+        api: int | str | None,
+        *,
+        times: int | None = 1,
+        disconnect: bool = False,
+        when: Callable[[Request], bool] | None = None,
+        broker: int | None = None,
+        party: str | None = None,
+    ) -> Control:
+        """Let requests take effect and lose the answers; the connection is closed, or silent from then on."""
+        verdict = DISCONNECT_AFTER if disconnect else DROP_RESPONSE
+        return self.control(api, lambda _: verdict, times=times, when=when, broker=broker, party=party)
+
+    def hold(
+        self,
+        api: int | str | None,
+        *,
+        times: int | None = None,
+        when: Callable[[Request], bool] | None = None,
+        broker: int | None = None,
+        party: str | None = None,
+    ) -> Control:
+        """Put requests aside until ``release`` of the control that this returns."""
+        return self.control(api, lambda _: HOLD, times=times, when=when, broker=broker, party=party)
+
+    def remove(self, control: Control) -> None:
+        """Remove a control, if it is there."""
+        if control in self.controls:
+            self.controls.remove(control)
+
+    def release(self) -> int:
+        """Let all requests that were put aside go on; how many there were."""
+        holding, self._holding = self._holding, []
+        return sum(control.release() for control in holding)
+
+    def clear(self) -> None:
+        """Remove all controls, release what they hold, heal all links."""
+        self.controls.clear()
+        self.release()
+        self.links.heal()
+
+    # --- the network -------------------------------------------------------------------------------------------------
+
+    def cut(self, a: str | int, b: str | int, *, reset: bool = False, one_way: bool = False) -> None:
+        """Let nothing pass between two parties, silently; with ``reset`` connections break and new ones are refused."""
+        self.links.set(_party(a), _party(b), one_way=one_way, cut=not reset, reset=reset)
+
+    def delay(self, a: str | int, b: str | int, delay_ms: int, *, jitter_ms: int = 0, one_way: bool = False) -> None:
+        """Let everything between two parties take that long, and up to ``jitter_ms`` more."""
+        self.links.set(_party(a), _party(b), one_way=one_way, delay_ms=delay_ms, jitter_ms=jitter_ms)
+
+    def throttle(self, a: str | int, b: str | int, bytes_per_second: float, *, one_way: bool = False) -> None:
+        """Let no more than that many bytes a second pass between two parties, in each direction."""
+        self.links.set(_party(a), _party(b), one_way=one_way, bytes_per_second=bytes_per_second)
+
+    def partition(self, *groups: list[str | int]) -> None:
+        """Cut parties of different groups off from each other."""
+        self.links.partition(*([_party(party) for party in group] for group in groups))
+
+    def heal(self, a: str | int | None = None, b: str | int | None = None) -> None:
+        """Make the link between two parties good again, or all links and partitions."""
+        self.links.heal(None if a is None else _party(a), None if b is None else _party(b))
+
+    # --- for brokers -------------------------------------------------------------------------------------------------
+
+    def intercept(self, request: Request) -> bool:
+        """Let the controls have their way with a request; whether it is not to be handled (now)."""
+        for control in list(self.controls):
+            try:
+                result = control.decide(request)
+                if result is not None:
+                    return self._apply(control, request, result)
+            except Exception as error:  # noqa: BLE001 - the application's code, and it gets to know
+                if self._loop.failure is None:
+                    self._loop.failure = error
+        return False
+
+    def _apply(self, control: Control, request: Request, result: HookResult) -> bool:
+        record = request.record
+        if result is DROP_REQUEST:
+            record.fate = history.REQUEST_DROPPED
+        elif result is DISCONNECT:
+            request.close_connection()
+        elif result is HOLD:
+            record.fate = history.HELD
+            control.held.append(request)
+            if control not in self._holding:
+                self._holding.append(control)
+        elif result is DROP_RESPONSE or result is DISCONNECT_AFTER:
+            request.fate = history.RESPONSE_DROPPED if result is DROP_RESPONSE else history.DISCONNECTED
+            return False
+        elif isinstance(result, Response):
+            request.respond(result)
+        else:
+            request.broker.apis.respond_error(request, _error_of(result))
+        return True
+
+    def intercept_response(self, request: Request) -> bool:
+        """Lose the answer to a request if its control said so; whether it is lost."""
+        fate = request.fate
+        assert fate is not None
+        request.record.fate = fate
+        if fate == history.DISCONNECTED:
+            request.sink.close_connection(request)
+        return True
+
+
+def _party(party: str | int) -> str:
+    """Brokers may be given by their ids."""
+    return f"broker-{party}" if isinstance(party, int) else party
+
+
+def _usual_party(api_key: int | None) -> str:
+    """Whose requests are meant if nothing is said about it."""
+    api_handler = None if api_key is None else handler(api_key)
+    return "broker-*" if api_handler is not None and is_broker_only(api_handler) else "client:*"
+
+
+def _code_of(error: object) -> int:
+    """The code of what stands for an error; IllegalArgumentError for what does not."""
+    code = error if isinstance(error, int) else getattr(error, "code", None)
+    if not isinstance(code, int) or isinstance(code, bool) or code == 0:
+        raise IllegalArgumentError(
+            "a request can be answered with a response, an error code other than 0, a BrokerError or a verdict such "
+            f"as DROP_REQUEST, not with {error!r}"
+        )
+    return code
+
+
+def _error_of(result: object) -> BrokerError:
+    if isinstance(result, BrokerError):
+        return result
+    error = errors.for_code(_code_of(result))
+    assert error is not None
+    return error

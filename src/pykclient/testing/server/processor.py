@@ -1,0 +1,366 @@
+"""Connections of brokers: frames in, one request of each at a time, answers out (Java: SocketServer's Processor)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pykclient.errors import RemoteProtocolError
+from pykclient.log_context import LogContext
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import Selectable
+from pykclient.protocol.headers import parse_request_header
+from pykclient.protocol.wire import Reader
+from pykclient.testing.server import channel_mute_state as mute_state
+from pykclient.testing.server.request_channel import Request
+
+if TYPE_CHECKING:
+    from pykclient.network.network_receive import Frame
+    from pykclient.network.network_send import BytesLike
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import EventLoop
+    from pykclient.testing.link_policy import LinkPolicy
+
+#: Frames of one connection that may wait for their turn before the connection is not read any more. More than none, as
+#: clients send several requests at a time, and to stop and start reading costs more than to serve a small request.
+_MAX_BACKLOG: Final = 8
+
+#: Requests of one connection that are served before the others get their turn.
+_MAX_AT_A_TIME: Final = 16
+
+#: Answers of one connection that may be on their way over a slow link.
+_MAX_OUTBOX: Final = 64
+
+
+class ServerSelectable(Selectable, Protocol):
+    """What a processor needs beyond what clients do. Thread: loop."""
+
+    def register(self, id: str, sock: Any) -> None:
+        """Take over a connection that was accepted."""
+
+    def reset_channel(self, id: str) -> None:
+        """Close a connection as the death of its process does: without a word to those who still send."""
+
+
+class Connection:
+    """A client's or another broker's connection to ``broker``.
+
+    ``party`` is known beforehand in a memory network, else from the first request. Thread: loop.
+    """
+
+    __slots__ = (
+        "backlog",
+        "broker",
+        "client_id",
+        "host",
+        "id",
+        "last_arrival_ms",
+        "last_leave_ms",
+        "last_used_ms",
+        "outbox",
+        "party",
+        "relaying",
+        "sending",
+        "serving",
+        "state",
+        "unread",
+    )
+
+    def __init__(self, id: str, broker: Broker, host: str, party: str | None, now_ms: int) -> None:
+        self.id = id
+        self.broker = broker
+        self.host = host
+        self.party = party
+        self.client_id: str | None = ""  # that the party was made of, if it was
+        self.state = mute_state.NOT_MUTED
+        self.backlog: deque[tuple[Frame, int]] = deque()  # requests that wait, and when they have arrived over the link
+        self.last_arrival_ms = 0
+        self.outbox: deque[tuple[NetworkSend, int]] = deque()  # answers on a slow link, and when they may leave
+        self.last_leave_ms = 0
+        self.relaying: NetworkSend | None = None  # an answer out of the outbox that the socket did not take at once
+        self.last_used_ms = now_ms
+        self.sending: NetworkSend | None = None  # an answer that the socket did not take at once
+        self.serving = False
+        self.unread = False  # whether the selector does not read it
+
+
+class Processor:
+    """Serves the connections of one broker or of several.
+
+    As in Java a connection's next request waits until the answer to the last one is out, and a throttled client's until
+    the throttle time is over. There is no queue between processor and handlers: all run on the one loop, so an answer
+    that is there at once leaves at once. ``links`` is given where connections are real: then faulty links are played
+    here, frame by frame. Thread: loop.
+    """
+
+    def __init__(
+        self, loop: EventLoop, selector: ServerSelectable, log_context: LogContext, links: LinkPolicy | None = None
+    ) -> None:
+        self._loop = loop
+        self._selector = selector
+        self._log = log_context.logger(__name__)
+        self._links = links
+        self._connections: dict[str, Connection] = {}
+        self._runnable: dict[Connection, None] = {}  # had their share of the last poll and could go on
+        self._held_up: dict[Connection, None] = {}  # by a cut link
+        self._next_id = 0
+        if links is not None:
+            links.subscribe(self._links_changed)
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def accept(self, broker: Broker, sock: Any, host: str, party: str | None = None) -> None:
+        """Take over a connection to ``broker`` from ``host``, if the broker's limits allow it."""
+        mine = self.connections_of(broker)
+        per_ip: int = broker.config["max.connections.per.ip"]
+        if len(mine) >= per_ip and sum(connection.host == host for connection in mine) >= per_ip:
+            self._log.info("Refusing a connection from %s to broker %d: it has %d already", host, broker.id, per_ip)
+            sock.close()
+            return
+        if len(mine) >= broker.config["max.connections"]:
+            oldest = min(mine, key=lambda connection: connection.last_used_ms)
+            self._log.info("Closing %s, idle for longest, to make room for another one", oldest.id)
+            self._close(oldest)
+        self._next_id += 1
+        connection = Connection(f"{broker.id}-{host}-{self._next_id}", broker, host, party, self._loop.now_ms)
+        try:
+            self._selector.register(connection.id, sock)
+        except OSError as error:
+            self._log.debug("A connection from %s was gone before it was accepted: %s", host, error)
+            sock.close()
+            return
+        self._connections[connection.id] = connection
+
+    def connections_of(self, broker: Broker) -> list[Connection]:
+        return [connection for connection in self._connections.values() if connection.broker is broker]
+
+    def close_connections(self, broker: Broker, *, reset: bool) -> None:
+        """Close all connections of a broker."""
+        for connection in self.connections_of(broker):
+            self._close(connection, reset=reset)
+
+    def _close(self, connection: Connection, *, reset: bool = False) -> None:
+        self._forget(connection)
+        if reset:
+            self._selector.reset_channel(connection.id)
+        else:
+            self._selector.close_channel(connection.id)
+
+    def _forget(self, connection: Connection) -> None:
+        del self._connections[connection.id]
+        self._runnable.pop(connection, None)
+        self._held_up.pop(connection, None)
+        connection.backlog.clear()
+        connection.outbox.clear()
+
+    # --- the loop's turn ---------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int) -> None:
+        """Serve what has come in, waiting at most ``timeout_ms`` for something."""
+        selector = self._selector
+        selector.poll(0 if self._runnable else timeout_ms)
+        connections = self._connections
+        for send in selector.completed_sends:
+            sender = connections.get(send.destination_id)
+            if sender is None:
+                continue
+            if sender.sending is send:
+                sender.sending = None
+                self._sent(sender)
+            elif sender.relaying is send:
+                sender.relaying = None
+                self._relay(sender)
+        if self._runnable:
+            runnable, self._runnable = self._runnable, {}
+            for connection in runnable:
+                self._serve(connection)
+        for source, frame in selector.completed_receives:
+            receiver = connections.get(source)
+            if receiver is not None:
+                self._received(receiver, frame)
+        for id in selector.disconnected:
+            gone = connections.get(id)
+            if gone is not None:
+                self._forget(gone)
+
+    def _received(self, connection: Connection, frame: Frame) -> None:
+        now_ms = self._loop.now_ms
+        connection.last_used_ms = now_ms
+        links = self._links
+        arrival_ms = 0
+        if links is not None and links.active:
+            link = links.link(self._party(connection, frame), connection.broker.party)
+            if link.reset:
+                self._close(connection, reset=True)
+                return
+            if not link.perfect:
+                arrival_ms = max(connection.last_arrival_ms, now_ms + link.transit_ms(len(frame), now_ms, links.rng))
+                connection.last_arrival_ms = arrival_ms
+        connection.backlog.append((frame, arrival_ms))
+        self._serve(connection)
+        if len(connection.backlog) > _MAX_BACKLOG and not connection.unread and connection.id in self._connections:
+            connection.unread = True
+            if self._selector.is_channel_ready(connection.id):
+                self._selector.mute(connection.id)
+
+    def serve_all(self, broker: Broker) -> None:
+        """Go on after a pause."""
+        for connection in self.connections_of(broker):
+            self._serve(connection)
+
+    def _serve(self, connection: Connection) -> None:
+        """Handle requests of a connection as long as they are answered at once."""
+        if connection.serving:
+            return  # the answer came at once: the loop below goes on
+        backlog = connection.backlog
+        connection.serving = True
+        turns = _MAX_AT_A_TIME
+        while backlog and connection.state is mute_state.NOT_MUTED and not connection.broker.paused:
+            if self._links is not None and self._must_wait(connection, self._links):
+                break
+            if not turns:
+                self._runnable[connection] = None
+                break
+            turns -= 1
+            self._handle(connection, backlog.popleft()[0])
+        connection.serving = False
+        if connection.unread and len(backlog) <= _MAX_BACKLOG // 2:
+            connection.unread = False
+            if self._selector.is_channel_ready(connection.id):
+                self._selector.unmute(connection.id)
+
+    def _handle(self, connection: Connection, frame: Frame) -> None:
+        reader = Reader(frame)
+        try:
+            header = parse_request_header(reader)
+        except RemoteProtocolError as error:
+            self._log.info("Closing connection %s: %s", connection.id, error)
+            self._close(connection)
+            return
+        party = connection.party
+        if header.client_id != connection.client_id or party is None:
+            party = self._name(connection, header.client_id)
+        connection.state = mute_state.after(connection.state, mute_state.REQUEST_RECEIVED)
+        channel = connection.broker.apis.request_channel
+        request = Request(channel, self, header, reader, connection.id, party, connection.host, self._loop.now_ms)
+        channel.send_request(request)
+
+    # --- who it is ---------------------------------------------------------------------------------------------------
+
+    def _party(self, connection: Connection, frame: Frame) -> str:
+        """Who a connection belongs to, by its first request if it is not known otherwise."""
+        if connection.party is None:
+            try:
+                return self._name(connection, parse_request_header(Reader(frame)).client_id)
+            except RemoteProtocolError:
+                return "client:"  # and soon closed
+        return connection.party
+
+    @staticmethod
+    def _name(connection: Connection, client_id: str | None) -> str:
+        if connection.party is None or connection.party.startswith("client:"):
+            connection.party = f"client:{client_id or ''}"
+        connection.client_id = client_id
+        return connection.party
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def send_response(self, request: Request, buffers: list[BytesLike] | None, throttle_time_ms: int) -> None:
+        """Send a whole frame, if there is one, then read the connection's next request, after the throttle time."""
+        connection = self._connections.get(request.connection_id)
+        if connection is None:
+            return
+        if throttle_time_ms > 0:
+            connection.state = mute_state.after(connection.state, mute_state.THROTTLE_STARTED)
+            self._loop.call_later(throttle_time_ms, self._throttle_ended, connection)
+        if buffers is None:
+            self._sent(connection)
+            return
+        send = NetworkSend(connection.id, buffers)
+        links = self._links
+        if links is not None and (links.active or connection.outbox or connection.relaying):
+            self._send_over_link(connection, send, links)
+        elif self._selector.is_channel_ready(connection.id):  # if not it is gone, and the next poll says so
+            self._selector.send(send)
+            if send.completed:
+                self._sent(connection)
+            else:
+                connection.sending = send
+
+    def _sent(self, connection: Connection) -> None:
+        """An answer is out."""
+        connection.state = mute_state.after(connection.state, mute_state.RESPONSE_SENT)
+        if connection.backlog:
+            self._serve(connection)
+
+    def _throttle_ended(self, connection: Connection) -> None:
+        if connection.id in self._connections:
+            connection.state = mute_state.after(connection.state, mute_state.THROTTLE_ENDED)
+            self._serve(connection)
+
+    def close_connection(self, request: Request) -> None:
+        """Close the connection that a request came by."""
+        connection = self._connections.get(request.connection_id)
+        if connection is not None:
+            self._close(connection)
+
+    # --- faulty links ------------------------------------------------------------------------------------------------
+
+    def _must_wait(self, connection: Connection, links: LinkPolicy) -> bool:
+        """Whether the next request is not to be served now; if so that is done later."""
+        if len(connection.outbox) >= _MAX_OUTBOX:
+            return True
+        frame, arrival_ms = connection.backlog[0]
+        if links.active and links.link(self._party(connection, frame), connection.broker.party).cut:
+            self._held_up[connection] = None
+            return True
+        delay_ms = arrival_ms - self._loop.now_ms
+        if delay_ms > 0:
+            self._loop.call_later(delay_ms, self._serve, connection)
+            return True
+        return False
+
+    def _send_over_link(self, connection: Connection, send: NetworkSend, links: LinkPolicy) -> None:
+        """Let an answer leave when it would have arrived over the link. For the broker it is out: it can go on."""
+        now_ms = self._loop.now_ms
+        link = links.link(connection.broker.party, connection.party or "")
+        connection.last_leave_ms = max(
+            connection.last_leave_ms, now_ms + link.transit_ms(send.remaining, now_ms, links.rng)
+        )
+        connection.outbox.append((send, connection.last_leave_ms))
+        self._relay(connection)
+        self._sent(connection)
+
+    def _relay(self, connection: Connection) -> None:
+        """Send what may leave."""
+        outbox, links, selector = connection.outbox, self._links, self._selector
+        assert links is not None
+        while outbox and connection.relaying is None:
+            if links.link(connection.broker.party, connection.party or "").cut:
+                self._held_up[connection] = None
+                return
+            send, leave_ms = outbox[0]
+            delay_ms = leave_ms - self._loop.now_ms
+            if delay_ms > 0:
+                self._loop.call_later(delay_ms, self._relay, connection)
+                return
+            outbox.popleft()
+            if not selector.is_channel_ready(connection.id):
+                return
+            selector.send(send)
+            if not send.completed:
+                connection.relaying = send
+        if connection.backlog:
+            self._serve(connection)
+
+    def _links_changed(self) -> None:
+        """Close what is reset, and go on with what was held up, if that is over."""
+        links = self._links
+        assert links is not None
+        for connection in list(self._connections.values()):
+            party, broker_party = connection.party, connection.broker.party
+            if party is not None and (links.link(party, broker_party).reset or links.link(broker_party, party).reset):
+                self._close(connection, reset=True)
+        held_up, self._held_up = self._held_up, {}
+        for connection in held_up:
+            self._relay(connection)

@@ -1,0 +1,181 @@
+"""How much clients may read, write and ask for (KIP-13, KIP-219, KIP-546; Java: QuotaFactory, ClientQuotaManager)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pykclient.errors import InvalidRequestError
+from pykclient.protocol.api_keys import ApiKeys
+
+if TYPE_CHECKING:
+    from pykclient.protocol.message import Response
+    from pykclient.testing.config import BrokerConfig
+    from pykclient.testing.event_loop import EventLoop
+    from pykclient.testing.server.request_channel import Request
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+
+#: Entity types, and the user that all clients are as long as nobody authenticates.
+CLIENT_ID: Final = "client-id"
+USER: Final = "user"
+ANONYMOUS: Final = "ANONYMOUS"
+
+#: What a request takes of a broker's time by definition: measured times would make a simulation unrepeatable.
+_REQUEST_MS: Final = 1.0
+
+_UNLIMITED: Final = (1 << 63) - 1
+
+#: Type and name of each part of an entity; a name None stands for all without a quota of their own.
+Entity = frozenset[tuple[str, str | None]]
+
+
+class _WindowedRate:
+    """What was used in the last windows of one client on one broker. Thread: loop."""
+
+    __slots__ = ("_samples", "_window_ms", "_windows")
+
+    def __init__(self, window_ms: int, windows: int) -> None:
+        self._window_ms = window_ms
+        self._windows = windows
+        self._samples: deque[list[float]] = deque()  # start of a window, and the use in it
+
+    def record(self, value: float, now_ms: int) -> None:
+        samples, window_ms = self._samples, self._window_ms
+        if not samples or now_ms - samples[-1][0] >= window_ms:
+            samples.append([now_ms, value])
+        else:
+            samples[-1][1] += value
+        oldest_ms = now_ms - window_ms * self._windows
+        while samples[0][0] < oldest_ms:
+            samples.popleft()
+
+    def throttle_time_ms(self, bound_per_s: float, now_ms: int) -> int:
+        """How long until what was used is within the bound; no longer than the windows reach back."""
+        full_ms = self._window_ms * (self._windows - 1)
+        elapsed_ms = max(now_ms - self._samples[0][0], full_ms)
+        due_ms = sum(value for _, value in self._samples) * 1000 / bound_per_s
+        return int(min(max(0.0, due_ms - elapsed_ms), full_ms or self._window_ms))
+
+
+class Quotas:
+    """Quotas by client id and user, for each broker by itself.
+
+    None are set at first but ``quota.producer.default`` and ``quota.consumer.default``. Every request is taken to cost
+    a broker a millisecond of its time, so that ``request_percentage`` 10 is a hundred requests a second.
+    Thread: loop.
+    """
+
+    def __init__(self, config: BrokerConfig, loop: EventLoop) -> None:
+        self._loop = loop
+        self._window_ms: int = config["quota.window.size.seconds"] * 1000
+        self._windows: int = config["quota.window.num"]
+        self._entities: dict[Entity, dict[str, float]] = {}
+        self._rates: dict[tuple[int, str | None, str], _WindowedRate] = {}
+        self._bounds: dict[tuple[str | None, str], float | None] = {}
+        self._defaults: dict[str, float] = {}
+        for key, setting in (
+            (PRODUCER_BYTE_RATE, "quota.producer.default"),
+            (CONSUMER_BYTE_RATE, "quota.consumer.default"),
+        ):
+            if config[setting] < _UNLIMITED:
+                self._defaults[key] = config[setting]
+        self.active = bool(self._defaults)  # whether there are any
+
+    # --- settings ----------------------------------------------------------------------------------------------------
+
+    @property
+    def entities(self) -> Mapping[Entity, Mapping[str, float]]:
+        """What is set, by entity."""
+        return self._entities
+
+    def alter(self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
+        """Set quotas of an entity, such as ``{"client-id": "a"}``; None removes one. Raises InvalidRequestError."""
+        self.check(entity, changes)
+        parts = frozenset(entity.items())
+        values = self._entities.setdefault(parts, {})
+        for key, value in changes.items():
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
+        if not values:
+            del self._entities[parts]
+        self._bounds.clear()
+        self.active = bool(self._defaults or self._entities)
+
+    @staticmethod
+    def check(entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
+        """Raise InvalidRequestError for what cannot be set."""
+        if not entity or not set(entity) <= {CLIENT_ID, USER}:
+            raise InvalidRequestError(
+                f"quotas here are for a {CLIENT_ID}, a {USER} or both, not for {sorted(entity) or 'nothing'}"
+            )
+        for key, value in changes.items():
+            if key not in KEYS:
+                raise InvalidRequestError(f"there is no quota {key!r} here, only {', '.join(KEYS)}")
+            if value is not None and not value > 0:
+                raise InvalidRequestError(f"a quota must be above 0, but {key} is {value}")
+
+    def _bound(self, client_id: str | None, key: str) -> float | None:
+        try:
+            return self._bounds[client_id, key]
+        except KeyError:
+            bound = self._bounds[client_id, key] = self._find_bound(client_id, key)
+            return bound
+
+    def _find_bound(self, client_id: str | None, key: str) -> float | None:
+        """The most specific quota that is set, the user before the client id (KIP-55)."""
+        for user in (ANONYMOUS, None):
+            for parts in ({USER: user, CLIENT_ID: client_id or ""}, {USER: user, CLIENT_ID: None}, {USER: user}):
+                values = self._entities.get(frozenset(parts.items()))
+                if values is not None and key in values:
+                    return values[key]
+        for name in (client_id or "", None):
+            values = self._entities.get(frozenset({(CLIENT_ID, name)}))
+            if values is not None and key in values:
+                return values[key]
+        return self._defaults.get(key)
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    def throttle_time_ms(self, request: Request, response: Response) -> int:
+        """Count a request and its answer; how long its client has to rest now. Brokers never have to."""
+        if request.is_from_broker:
+            return 0
+        throttle_ms = self._use(request, REQUEST_PERCENTAGE, _REQUEST_MS / 10)
+        if request.api_key == ApiKeys.PRODUCE:
+            throttle_ms = max(throttle_ms, self._use(request, PRODUCER_BYTE_RATE, request.size_bytes))
+        elif request.api_key == ApiKeys.FETCH:
+            throttle_ms = max(throttle_ms, self._use(request, CONSUMER_BYTE_RATE, _fetched_bytes(response)))
+        return throttle_ms
+
+    def _use(self, request: Request, key: str, amount: float) -> int:
+        bound = self._bound(request.client_id, key)
+        if bound is None:
+            return 0
+        rate = self._rates.get((request.broker_id, request.client_id, key))
+        if rate is None:
+            rate = _WindowedRate(self._window_ms, self._windows)
+            self._rates[request.broker_id, request.client_id, key] = rate
+        now_ms = self._loop.now_ms
+        rate.record(amount, now_ms)
+        return rate.throttle_time_ms(bound, now_ms)
+
+
+def _fetched_bytes(response: Any) -> int:
+    """Bytes of records in an answer to Fetch."""
+    return sum(
+        _size(partition.records)
+        for topic in response.responses
+        for partition in topic.partitions
+        if partition.records is not None
+    )
+
+
+def _size(records: Any) -> int:
+    return sum(map(len, records)) if isinstance(records, list) else len(records)
