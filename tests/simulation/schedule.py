@@ -31,6 +31,7 @@ MOVE_LEADER: Final = "move leader"  # partition, broker
 DROP_REQUEST: Final = "drop request"  # api, times
 DROP_RESPONSE: Final = "drop response"  # api, times
 ERROR: Final = "error"  # api, error code, times
+HOLD: Final = "hold"  # api, times, duration
 STALE_METADATA: Final = "stale metadata"  # broker, duration
 SLOW_DISK: Final = "slow disk"  # broker, duration, delay
 EXPIRE_SESSION: Final = "expire session"  # broker
@@ -263,6 +264,8 @@ def _trouble(rng: random.Random, at_ms: int, settings: Settings) -> Step:
         return Step(at_ms, DROP_REQUEST, (rng.randrange(len(APIS)), rng.choice((1, 1, 3))))
     if roll < 0.8:
         return Step(at_ms, DROP_RESPONSE, (rng.randrange(len(APIS)), rng.choice((1, 1, 3))))
+    if roll < 0.84:
+        return Step(at_ms, HOLD, (rng.randrange(len(APIS)), rng.choice((1, 1, 3)), duration_ms))
     if roll < 0.92:
         api = rng.randrange(len(APIS))
         return Step(at_ms, ERROR, (api, rng.choice(ERRORS[APIS[api]]), rng.choice((1, 1, 2, 5))))

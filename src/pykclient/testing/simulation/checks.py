@@ -111,14 +111,18 @@ class Ownership:
         self._owned: dict[str, set[TopicPartition]] = {}
         self._given: dict[tuple[int, TopicPartition], str] = {}
 
-    def assigned(self, member: str, generation: int, partitions: Iterable[TopicPartition]) -> None:
+    def assigned(
+        self, member: str, generation: int, partitions: Iterable[TopicPartition], owner: str | None = None
+    ) -> None:
+        """``owner`` stands for the member if it can come back with another name, as static members do."""
+        wanted = owner or member
         owned = self._owned.setdefault(member, set())
         for tp in sorted(partitions):
             if tp in owned:
                 raise InvariantError(f"{member} is given {tp}, which it has not given up")
-            owner = self._given.setdefault((generation, tp), member)
-            if owner != member:
-                raise InvariantError(f"{member} and {owner} are both given {tp} in generation {generation}")
+            first = self._given.setdefault((generation, tp), wanted)
+            if first != wanted:
+                raise InvariantError(f"{wanted} and {first} are both given {tp} in generation {generation}")
             owned.add(tp)
 
     def given_up(self, member: str, partitions: Iterable[TopicPartition]) -> None:

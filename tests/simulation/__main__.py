@@ -1,0 +1,84 @@
+"""Runs many schedules from a shell: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from multiprocessing import Pool
+
+from pykclient.clock import SYSTEM_CLOCK
+from tests.simulation.schedule import Schedule, make, shrink
+from tests.simulation.world import World, failure
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seed", type=int, help="the first seed; a fresh one without")
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--shrink", action="store_true", help="make the first failing schedule smaller")
+    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
+    parser.add_argument("--trace", action="store_true", help="print what happens")
+    options = parser.parse_args()
+    first = random.SystemRandom().randrange(1 << 40) if options.seed is None else options.seed
+    start_ms = SYSTEM_CLOCK.now_ms()
+    failed: dict[str, list[int]] = {}
+    done = 0
+    if options.trace:
+        return _trace(make(first))
+    for seed, why in _outcomes(range(first, first + options.count), options.jobs):
+        done += 1
+        if why is not None:
+            kind = why[:60]
+            failed.setdefault(kind, []).append(seed)
+            if len(failed[kind]) <= 2:
+                print(f"seed {seed}: {why}", flush=True)
+            if options.shrink:
+                _show_shrunk(make(seed), why)
+            if options.stop or options.shrink:
+                break
+        if SYSTEM_CLOCK.now_ms() - start_ms > options.seconds * 1000:
+            break
+    seconds = (SYSTEM_CLOCK.now_ms() - start_ms) / 1000
+    rate = done / seconds * 60 if seconds else 0
+    print(
+        f"{done} schedules from seed {first} in {seconds:.1f} s ({rate:.0f} a minute): "
+        f"{sum(map(len, failed.values()))} failed"
+    )
+    for kind, seeds in sorted(failed.items(), key=lambda item: -len(item[1])):
+        print(f"  {len(seeds)} x {kind!r}: {seeds[:6]}")
+    return 1 if failed else 0
+
+
+def _outcome(seed: int) -> tuple[int, str | None]:
+    return seed, failure(make(seed))
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, str | None]]:
+    if jobs == 1:
+        yield from map(_outcome, seeds)
+        return
+    with Pool(jobs) as pool:
+        yield from pool.imap(_outcome, seeds, chunksize=4)
+
+
+def _trace(schedule: Schedule) -> int:
+    print(schedule)
+    world = World(schedule)
+    world.trace = print
+    world.run()
+    return 0
+
+
+def _show_shrunk(schedule: Schedule, why: str) -> None:
+    start = why[:40]
+    small = shrink(schedule, lambda other: (failure(other) or "").startswith(start))
+    print(small)
+    print(failure(small))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

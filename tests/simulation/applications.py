@@ -1,0 +1,398 @@
+"""What uses the clients: a program that sends, and a program that reads, each an actor that is told what to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from pykclient.clock import FOREVER_MS
+from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError, RecordTooLargeError
+from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.testing.simulation.checks import InvariantError
+from pykclient.types import RecordMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TOPIC = "orders"
+GROUP = "billing"
+
+#: How late an outcome may be: the sender sleeps for a backoff at most while it waits for a producer id.
+LATE_MS = 300
+_POLL_MS = 200
+
+
+class Inbox:
+    """What an actor is to do next, from other actors."""
+
+    def __init__(self, world: World) -> None:
+        self._clock = world.simulation.clock
+        self._condition = self._clock.new_condition()
+        self._commands: deque[Callable[[], object]] = deque()
+
+    def put(self, command: Callable[[], object]) -> None:
+        with self._condition:
+            self._commands.append(command)
+            self._condition.notify()
+
+    def get(self) -> Callable[[], object]:
+        with self._condition:
+            while not self._commands:
+                self._clock.wait(self._condition, FOREVER_MS)
+            return self._commands.popleft()
+
+    def get_nowait(self) -> Callable[[], object] | None:
+        return self._commands.popleft() if self._commands else None
+
+
+class SentRecord:
+    """One record, from ``send`` to its fate."""
+
+    def __init__(self, producer: str, value: bytes) -> None:
+        self.producer = producer
+        self.value = value
+        self.accepted_ms = -1
+        self.tp: TopicPartition | None = None
+        self.outcomes: list[tuple[Exception | None, RecordMetadata]] = []
+        self.resolved_ms = -1
+        self.future: FutureRecordMetadata | None = None
+
+    @property
+    def acknowledged(self) -> bool:
+        return bool(self.outcomes) and self.outcomes[0][0] is None
+
+    def __repr__(self) -> str:
+        fate = repr(self.outcomes[0][0]) if self.outcomes and self.outcomes[0][0] else f"{len(self.outcomes)} outcomes"
+        return f"<{self.value[:8].decode()} to {self.tp}: {fate}>"
+
+
+class ProducerApplication:
+    """A process with one producer."""
+
+    def __init__(self, world: World, number: int, life: int) -> None:
+        self.world = world
+        self.name = f"p{number}-{life}"
+        self.environment = world.simulation.environment(self.name)
+        self.inbox = Inbox(world)
+        self.records: list[SentRecord] = []
+        self.crashed = False
+        self.closed = False
+        self.forced = False
+        self.actor = world.simulation.actor(self.run, self.name)
+        self.producer: KafkaProducer[bytes, bytes]
+
+    def run(self) -> None:
+        settings = self.world.settings
+        self.producer = KafkaProducer.in_environment(
+            self.environment,
+            {
+                "bootstrap.servers": self.world.simulation.bootstrap_servers,
+                "client.id": self.name,
+                "enable.idempotence": settings.idempotent,
+                "acks": settings.acks,
+                "retries": settings.retries,
+                "max.in.flight.requests.per.connection": settings.max_in_flight,
+                "linger.ms": settings.linger_ms,
+                "batch.size": settings.batch_size,
+                "buffer.memory": settings.memory,
+                "max.block.ms": settings.max_block_ms,
+                "request.timeout.ms": settings.request_timeout_ms,
+                "delivery.timeout.ms": settings.delivery_timeout_ms,
+                "retry.backoff.ms": settings.retry_backoff_ms,
+                "retry.backoff.max.ms": settings.retry_backoff_ms * 4,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 80,
+                "socket.connection.setup.timeout.ms": 300,
+                "socket.connection.setup.timeout.max.ms": 600,
+                "compression.type": settings.compression,
+                "metadata.max.age.ms": 3_000,
+            },
+        )
+        while not self.closed:
+            self.inbox.get()()
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def send(self, partition: int, size: int, count: int) -> None:
+        for _ in range(count):
+            self.send_one(partition, size)
+
+    def send_one(self, partition: int, size: int) -> SentRecord | None:
+        world = self.world
+        record = SentRecord(self.name, world.next_value(size))
+
+        def on_delivery(error: Exception | None, metadata: RecordMetadata) -> None:
+            record.outcomes.append((error, metadata))
+            if len(record.outcomes) == 1:
+                record.resolved_ms = world.clock.now_ms()
+                world.note("outcome", record.value[:8], type(error).__name__, metadata.offset)
+
+        start_ms = world.clock.now_ms()
+        try:
+            record.future = self.producer.send(
+                TOPIC,
+                record.value,
+                key=None if partition >= 0 else record.value[-2:],
+                partition=partition if partition >= 0 else None,
+                on_delivery=on_delivery,
+            )
+        except (BufferExhaustedError, KafkaTimeoutError):
+            self._ensure(
+                world.clock.now_ms() - start_ms >= world.settings.max_block_ms, "send gave up before max.block.ms"
+            )
+            return None
+        except RecordTooLargeError:
+            return None
+        finally:
+            took_ms = world.clock.now_ms() - start_ms
+            limit_ms = world.settings.max_block_ms + LATE_MS
+            self._ensure(took_ms <= limit_ms, f"send blocked for {took_ms} ms, not {world.settings.max_block_ms}")
+        record.accepted_ms = world.clock.now_ms()
+        if record.outcomes:  # refused before it was in a batch, or delivered already
+            record.tp = record.outcomes[0][1].topic_partition
+        else:
+            record.tp = record.future.locate()[0].topic_partition
+        self.records.append(record)
+        return record
+
+    def flush(self, timeout_ms: int) -> None:
+        earlier = list(self.records)
+        start_ms = self.world.clock.now_ms()
+        try:
+            self.producer.flush(timeout_ms / 1000)
+        except KafkaTimeoutError:
+            self._ensure(self.world.clock.now_ms() - start_ms >= timeout_ms, "flush gave up early")
+            return
+        for record in earlier:
+            self._ensure(bool(record.outcomes), f"flush returned before {record}")
+
+    def close(self, timeout_ms: int) -> None:
+        settings, clock = self.world.settings, self.world.clock
+        start_ms = clock.now_ms()
+        self.producer.close(timeout_ms / 1000)
+        took_ms = clock.now_ms() - start_ms
+        limit_ms = min(timeout_ms, settings.delivery_timeout_ms + settings.request_timeout_ms) + 2 * LATE_MS
+        self._ensure(took_ms <= limit_ms, f"closing took {took_ms} ms, not {limit_ms}")
+        self.closed = True
+        self.forced = took_ms >= timeout_ms
+        for record in self.records:
+            self._ensure(bool(record.outcomes), f"{record} has no outcome after close")
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        pool = self.producer._accumulator._pool  # closed, so its metrics are gone
+        lent = pool.total_memory - pool.available_memory
+        self._ensure(lent == 0, f"{lent} bytes of buffer.memory were not given back")
+
+    def crash(self) -> None:
+        """By another actor."""
+        self.crashed = self.closed = True
+        self.environment.crash(self.actor)
+        if hasattr(self, "producer"):
+            self.producer._refusal = "crashed"
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def settled(self) -> bool:
+        return all(record.outcomes for record in self.records)
+
+    def check(self) -> None:
+        settings = self.world.settings
+        for record in self.records:
+            self._ensure(len(record.outcomes) <= 1, f"{record} was resolved more than once")
+            if record.outcomes:
+                took_ms = record.resolved_ms - record.accepted_ms
+                limit_ms = settings.delivery_timeout_ms + LATE_MS
+                self._ensure(took_ms <= limit_ms, f"{record} was resolved after {took_ms} ms, not {limit_ms}")
+
+    def _ensure(self, condition: bool, problem: str) -> None:
+        if not condition and not self.crashed:
+            raise self.world.violated(InvariantError(f"{self.name}: {problem}"))
+
+
+class ConsumerApplication(ConsumerRebalanceListener):
+    """A process with one consumer, which hands on all it reads."""
+
+    def __init__(self, world: World, number: int, life: int) -> None:
+        self.world = world
+        self.number = number
+        self.name = f"c{number}-{life}"
+        #: Static members keep their identity over restarts.
+        self.member = f"c{number}" if world.settings.static_members else self.name
+        self.environment = world.simulation.environment(self.name)
+        self.inbox = Inbox(world)
+        self.closing = self.closed = self.crashed = False
+        self.expected: dict[TopicPartition, int] = {}
+        #: What this life has read; of group members also in World.delivered.
+        self.read: dict[TopicPartition, dict[int, bytes]] = {}
+        self.errors = 0
+        self.actor = world.simulation.actor(self.run, self.name)
+        self.consumer: KafkaConsumer[bytes, bytes]
+
+    def config(self) -> dict[str, Any]:
+        settings = self.world.settings
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.world.simulation.bootstrap_servers,
+            "client.id": self.name,
+            "auto.offset.reset": "earliest",
+            "isolation.level": settings.isolation,
+            "max.poll.records": settings.max_poll_records,
+            "max.partition.fetch.bytes": settings.fetch_bytes,
+            "fetch.max.wait.ms": 300,
+            "request.timeout.ms": 1_000,
+            "default.api.timeout.ms": 2_000,
+            "retry.backoff.ms": settings.retry_backoff_ms,
+            "retry.backoff.max.ms": settings.retry_backoff_ms * 4,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 80,
+            "socket.connection.setup.timeout.ms": 300,
+            "socket.connection.setup.timeout.max.ms": 600,
+            "metadata.max.age.ms": 3_000,
+            "enable.auto.commit": settings.groups and settings.auto_commit,
+        }
+        if settings.groups:
+            config |= {
+                "group.id": GROUP,
+                "session.timeout.ms": settings.member_session_ms,
+                "heartbeat.interval.ms": settings.member_session_ms // 4,
+                "max.poll.interval.ms": settings.max_poll_interval_ms,
+                "auto.commit.interval.ms": 100,
+                "partition.assignment.strategy": settings.assignor,
+            }
+            if settings.static_members:
+                config["group.instance.id"] = self.member
+        return config
+
+    def run(self) -> None:
+        world = self.world
+        consumer = self.consumer = KafkaConsumer.in_environment(self.environment, self.config())
+        if world.settings.groups:
+            consumer.subscribe([TOPIC], listener=self)
+        else:
+            self.expected = dict.fromkeys(world.partitions, 0)
+            consumer.assign(world.partitions)
+        while not self.closing:
+            command = self.inbox.get_nowait()
+            if command is not None:
+                command()
+            else:
+                self._poll()
+        self._close()
+
+    def _poll(self) -> None:
+        start_ms = self.world.clock.now_ms()
+        try:
+            polled = self.consumer.poll(timeout_ms=_POLL_MS)
+        except KafkaError as error:
+            self.errors += 1
+            self.world.note("poll failed", self.name, type(error).__name__)
+            self.world.clock.sleep_ms(10)
+            return
+        for tp, records in polled.items():
+            for record in records:
+                self._deliver(tp, record.offset, record.value)
+        took_ms = self.world.clock.now_ms() - start_ms
+        self._ensure(took_ms <= _POLL_MS + 2_000 + LATE_MS, f"poll took {took_ms} ms")
+
+    def _deliver(self, tp: TopicPartition, offset: int, value: bytes | None) -> None:
+        assert value is not None
+        expected = self.expected.get(tp, offset)
+        self._ensure(offset == expected, f"got offset {offset} of {tp} instead of {expected}")
+        self.expected[tp] = offset + 1
+        self.read.setdefault(tp, {})[offset] = value
+        self.world.delivered(self, tp, offset, value)
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def commit(self, wait: bool) -> None:
+        if not self.world.settings.groups:
+            return
+        try:
+            if wait:
+                self.consumer.commit()
+            else:
+                self.consumer.commit_async()
+        except KafkaError as error:
+            self.world.note("commit failed", self.name, type(error).__name__)
+
+    def busy(self, duration_ms: int) -> None:
+        self.world.clock.sleep_ms(duration_ms)
+
+    def pause(self, duration_ms: int) -> None:
+        paused = self.consumer.assignment()
+        self.consumer.pause(*paused)
+        self.world.loop.call_later(duration_ms, self.inbox.put, self._resume)
+
+    def _resume(self) -> None:
+        self.consumer.resume(*self.consumer.paused())
+
+    def seek(self) -> None:
+        """Back to what was committed, as after a failed transaction of a database."""
+        for tp in sorted(self.consumer.assignment()):
+            offset: Any = 0
+            if self.world.settings.groups:
+                try:
+                    offset = self.consumer.committed(tp) or 0
+                except KafkaError:
+                    return
+                if tp not in self.consumer.assignment():  # looking it up may have taken a rebalance
+                    continue
+            self.consumer.seek(tp, offset)
+            self.expected[tp] = offset
+
+    def wakeup(self) -> None:
+        """By another actor."""
+        if hasattr(self, "consumer") and not self.closing:
+            self.consumer.wakeup()
+
+    def leave(self) -> None:
+        self.closing = True
+
+    def _close(self) -> None:
+        clock = self.world.clock
+        start_ms = clock.now_ms()
+        try:
+            self.consumer.close()
+        except KafkaError as error:
+            self.world.note("close failed", self.name, type(error).__name__)
+        took_ms = clock.now_ms() - start_ms
+        self._ensure(took_ms <= 1_000 + LATE_MS, f"closing took {took_ms} ms")
+        self.closed = True
+        if self.world.settings.groups:
+            self.world.left(self)
+
+    def crash(self) -> None:
+        """By another actor."""
+        self.crashed = self.closed = True
+        self.environment.crash(self.actor)
+        self.world.ownership.crashed(self.name)
+        if hasattr(self, "consumer"):
+            self.consumer._guard.closed = True
+
+    # --- the listener ------------------------------------------------------------------------------------------------
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        generation = self.consumer.group_metadata().generation_id
+        self.world.note("assigned", self.name, generation, sorted(assigned))
+        self.world.assigned(self, generation, assigned)
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self._give_up("revoked", revoked)
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        self._give_up("lost", lost)
+
+    def _give_up(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        self.world.note(what, self.name, sorted(partitions))
+        self.world.given_up(self, partitions)
+        for tp in partitions:
+            self.expected.pop(tp, None)
+
+    def _ensure(self, condition: bool, problem: str) -> None:
+        if not condition and not self.crashed:
+            raise self.world.violated(InvariantError(f"{self.name}: {problem}"))

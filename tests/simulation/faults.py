@@ -1,0 +1,143 @@
+"""Makes the faults of a schedule happen, and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pykclient.errors import IllegalStateError
+from pykclient.testing.simulation import Simulation
+from pykclient.types import TopicPartition
+from tests.simulation import schedule as steps
+from tests.simulation.schedule import APIS, CLIENTS, COORDINATION, EVERYBODY, Settings, Step
+
+_PARTIES: Final = {CLIENTS: "client:*", EVERYBODY: "*", COORDINATION: "coordination"}
+
+
+class FaultMaker:
+    """What is wrong with a cluster at the moment. Steps that make no sense at their time do nothing."""
+
+    def __init__(self, simulation: Simulation, settings: Settings, partitions: Sequence[TopicPartition]) -> None:
+        self._cluster = simulation.cluster
+        self._loop = simulation.loop
+        self._settings = settings
+        self._partitions = partitions
+        self._healed = False
+        self._set_links()
+
+    def _set_links(self) -> None:
+        settings = self._settings
+        if settings.link_delay_ms or settings.link_jitter_ms:
+            self._cluster.faults.delay("*", "*", settings.link_delay_ms, jitter_ms=settings.link_jitter_ms)
+
+    def _broker(self, number: int) -> int:
+        return (number - 1) % self._settings.brokers + 1
+
+    def _party(self, number: int) -> str | int:
+        return _PARTIES.get(number) or self._broker(number)
+
+    def do(self, step: Step) -> None:
+        a = step.arguments
+        broker = self._broker(a[0])
+        faults = self._cluster.faults
+        if step.what == steps.KILL:
+            self._kill(broker, a[1])
+        elif step.what == steps.STOP:
+            self._stop(broker, a[1])
+        elif step.what == steps.PAUSE:
+            if self._is_alive(broker):
+                self._cluster.pause_broker(broker)
+                self._later(a[1], self._resume, broker)
+        elif step.what == steps.MOVE_LEADER:
+            self._move_leader(self._partitions[a[0] % len(self._partitions)], self._broker(a[1]))
+        elif step.what == steps.DROP_REQUEST:
+            faults.drop_requests(APIS[a[0]], times=a[1], disconnect=a[1] == 1)
+        elif step.what == steps.DROP_RESPONSE:
+            faults.drop_responses(APIS[a[0]], times=a[1], disconnect=a[1] == 1)
+        elif step.what == steps.ERROR:
+            faults.answer(APIS[a[0]], a[1], times=a[2])
+        elif step.what == steps.HOLD:
+            control = faults.hold(APIS[a[0]], times=a[1])
+            self._later(a[2], control.remove)
+            self._later(a[2], control.release)
+        elif step.what == steps.STALE_METADATA:
+            if self._is_alive(broker):
+                self._cluster.broker(broker).metadata_cache.freeze()
+                self._later(a[1], self._thaw, broker)
+        elif step.what == steps.SLOW_DISK:
+            self._cluster.disk(broker).write_delay_ms = a[2]
+            self._later(a[1], self._speed_up, broker)
+        elif step.what == steps.EXPIRE_SESSION:
+            if self._is_alive(broker):
+                self._cluster.broker(broker).coordination.expire()
+        else:
+            self._harm_link(step)
+
+    def _harm_link(self, step: Step) -> None:
+        faults = self._cluster.faults
+        a, b = self._party(step.arguments[0]), self._party(step.arguments[1])
+        duration_ms = step.arguments[2]
+        if a == b:
+            return
+        if step.what == steps.CUT:
+            faults.cut(a, b)
+        elif step.what == steps.RESET:
+            faults.cut(a, b, reset=True)
+        elif step.what == steps.DELAY:
+            faults.delay(a, b, step.arguments[3], jitter_ms=step.arguments[4])
+        elif step.what == steps.NARROW:
+            faults.throttle(a, b, step.arguments[3])
+        else:
+            raise AssertionError(step)
+        self._later(duration_ms, faults.heal, a, b)
+
+    def _later(self, delay_ms: int, end: object, *arguments: object) -> None:
+        self._loop.call_later(delay_ms, end, *arguments)  # type: ignore[arg-type]
+
+    # --- brokers -----------------------------------------------------------------------------------------------------
+
+    def _is_alive(self, broker: int) -> bool:
+        return any(alive.id == broker for alive in self._cluster.alive_brokers())
+
+    def _kill(self, broker: int, duration_ms: int) -> None:
+        if self._is_alive(broker):
+            self._resume(broker)
+            self._cluster.kill_broker(broker)
+            self._later(duration_ms, self._restart, broker)
+
+    def _stop(self, broker: int, duration_ms: int) -> None:
+        if self._is_alive(broker) and not self._cluster.broker(broker).paused:
+            if self._cluster.broker(broker).state != "RUNNING":
+                return
+            self._cluster.stop_broker(broker, lambda: self._later(duration_ms, self._restart, broker))
+
+    def _restart(self, broker: int) -> None:
+        if not self._is_alive(broker):
+            self._cluster.start_broker(broker)
+
+    def _resume(self, broker: int) -> None:
+        if self._is_alive(broker):
+            self._cluster.resume_broker(broker)
+
+    def _thaw(self, broker: int) -> None:
+        if self._is_alive(broker):
+            self._cluster.broker(broker).metadata_cache.thaw()
+
+    def _speed_up(self, broker: int) -> None:
+        self._cluster.disk(broker).write_delay_ms = 0
+
+    def _move_leader(self, tp: TopicPartition, broker: int) -> None:
+        try:
+            self._cluster.move_leader(tp, broker)
+        except IllegalStateError:  # no controller, no such replica, not in sync: as it may be in life
+            return
+
+    def heal(self) -> None:
+        """End all faults, and start what does not run."""
+        self._cluster.faults.clear()
+        self._set_links()
+        for broker in self._cluster.nodes:
+            self._speed_up(broker)
+            self._resume(broker)
+            self._thaw(broker)
+            self._restart(broker)

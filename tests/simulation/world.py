@@ -1,0 +1,393 @@
+"""Runs a schedule, and checks what must hold whatever happened."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from pykclient.errors import KafkaError
+from pykclient.record import CompressionRatioEstimator
+from pykclient.testing.simulation import Simulation
+from pykclient.testing.simulation.checks import (
+    InvariantError,
+    Ownership,
+    check_everything_read,
+    check_nothing_lost,
+    check_nothing_twice,
+    check_order,
+    check_origin,
+    check_reading,
+    check_replicas,
+)
+from pykclient.types import TopicPartition
+from tests.simulation import schedule as steps
+from tests.simulation.applications import TOPIC, ConsumerApplication, ProducerApplication
+from tests.simulation.faults import FaultMaker
+from tests.simulation.schedule import Schedule, Step
+
+#: How long a cluster without faults may take to be whole again, and clients to be done.
+_HEALING_MS = 20_000
+_LOOK_MS = 50
+_PROBE_SIZE = 8
+_NO_LIMIT_MS = 100_000
+
+
+class _Errors(logging.Handler):
+    """Exceptions that were caught and logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[0] and not issubclass(record.exc_info[0], KafkaError):
+            self.records.append(record)
+
+
+class World:
+    """A cluster, applications, and a director who goes through a schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.settings = settings = schedule.settings
+        CompressionRatioEstimator.reset_estimation(TOPIC)
+        self.simulation = Simulation(
+            schedule.seed,
+            settings.brokers,
+            release=settings.release,
+            config={
+                "num.partitions": settings.partitions,
+                "default.replication.factor": settings.replication_factor,
+                "min.insync.replicas": settings.min_isr,
+                "message.max.bytes": settings.max_batch_bytes,
+                "log.segment.bytes": settings.segment_bytes,
+                "max.incremental.fetch.session.cache.slots": settings.fetch_slots,
+                "zookeeper.session.timeout.ms": settings.session_timeout_ms,
+                "replica.lag.time.max.ms": settings.replica_lag_ms,
+                "replica.fetch.wait.max.ms": min(300, settings.replica_lag_ms // 2),
+                "replica.fetch.backoff.ms": 30,
+                "request.timeout.ms": 400,
+                "controller.socket.timeout.ms": 400,
+                "controlled.shutdown.retry.backoff.ms": 20,
+                "offsets.topic.num.partitions": 1,
+                "offsets.topic.replication.factor": settings.replication_factor,
+                "offsets.commit.timeout.ms": 400,
+            },
+        )
+        self.cluster = self.simulation.cluster
+        self.loop = self.simulation.loop
+        self.clock = self.simulation.clock
+        self.start_ms = self.clock.now_ms()
+        self.partitions = [TopicPartition(TOPIC, number) for number in range(settings.partitions)]
+        self.faults = FaultMaker(self.simulation, settings, self.partitions)
+        self.producers: list[ProducerApplication] = []
+        self.consumers: list[ConsumerApplication] = []
+        #: Those that are gone.
+        self.former_producers: list[ProducerApplication] = []
+        self.former_consumers: list[ConsumerApplication] = []
+        self.ownership = Ownership()
+        #: What the group, or each consumer without one, has read.
+        self.group_read: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in self.partitions}
+        #: When the group had read how far, for judging commits.
+        self._group_progress: dict[TopicPartition, list[tuple[int, int]]] = {tp: [(0, 0)] for tp in self.partitions}
+        self.violations: list[InvariantError] = []
+        self._values = 0
+        self._sent_values: set[bytes] = set()
+        self._history = hashlib.sha256()
+        self.trace: Callable[[str], None] | None = None
+        self.done = False
+
+    # --- for applications --------------------------------------------------------------------------------------------
+
+    def next_value(self, size: int) -> bytes:
+        self._values += 1
+        value = f"{self._values:08d}".encode().ljust(size, b".")
+        self._sent_values.add(value)
+        return value
+
+    def note(self, *what: object) -> None:
+        """Part of the history, which is the same in each run of a schedule."""
+        line = f"{self.clock.now_ms() - self.start_ms} {' '.join(map(str, what))}"
+        self._history.update(line.encode())
+        if self.trace is not None:
+            self.trace(line)
+
+    @property
+    def history(self) -> str:
+        """A digest of all that happened."""
+        return self._history.hexdigest()
+
+    def violated(self, error: InvariantError) -> InvariantError:
+        """Kept, as clients may wrap or log what is raised in callbacks."""
+        self.violations.append(error)
+        return error
+
+    def delivered(self, consumer: ConsumerApplication, tp: TopicPartition, offset: int, value: bytes) -> None:
+        self.note("read", consumer.name, tp.partition, offset)
+        if not self.settings.groups:
+            return
+        read = self.group_read[tp]
+        if offset not in read and offset > 0 and offset - 1 not in read:
+            self.violated(InvariantError(f"{consumer.name} reads {tp} from {offset} on: what is before was never read"))
+        read[offset] = value
+        progress = self._group_progress[tp]
+        if offset + 1 > progress[-1][1]:
+            progress.append((self.clock.now_ms(), offset + 1))
+
+    def assigned(self, consumer: ConsumerApplication, generation: int, partitions: Collection[TopicPartition]) -> None:
+        try:
+            self.ownership.assigned(consumer.name, generation, partitions, owner=consumer.member)
+        except InvariantError as error:
+            self.violated(error)
+
+    def given_up(self, consumer: ConsumerApplication, partitions: Collection[TopicPartition]) -> None:
+        try:
+            self.ownership.given_up(consumer.name, partitions)
+        except InvariantError as error:
+            self.violated(error)
+
+    def left(self, consumer: ConsumerApplication) -> None:
+        try:
+            self.ownership.closed(consumer.name)
+        except InvariantError as error:
+            self.violated(error)
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> World:
+        """Raises InvariantError, or whatever else went wrong."""
+        errors = _Errors()
+        logger = logging.getLogger("pykclient")
+        level, propagate = logger.level, logger.propagate
+        logger.addHandler(errors)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+        try:
+            self.simulation.start()
+            self.simulation.actor(self._direct, "director")
+            self.simulation.run(lambda: self.done or bool(self.violations))
+        finally:
+            logger.removeHandler(errors)
+            logger.setLevel(level)
+            logger.propagate = propagate
+            self._abandon()
+        for record in errors.records:
+            assert record.exc_info is not None
+            raise InvariantError(f"caught and logged: {record.getMessage()}") from record.exc_info[1]
+        if self.violations:
+            raise self.violations[0]
+        return self
+
+    def _abandon(self) -> None:
+        for producer in (*self.former_producers, *self.producers):
+            if not producer.closed:
+                producer.crash()
+        for consumer in (*self.former_consumers, *self.consumers):
+            if not consumer.closed:
+                consumer.crash()
+        self.simulation.close()
+
+    def _direct(self) -> None:
+        self.producers = [ProducerApplication(self, number, 0) for number in range(self.settings.producers)]
+        self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
+        start_ms = self.clock.now_ms()
+        for step in self.schedule.steps:
+            self.clock.sleep_ms(start_ms + step.at_ms - self.clock.now_ms())
+            self.note(step.what, step.arguments)
+            self._do(step)
+        self.clock.sleep_ms(_LOOK_MS)
+        self.faults.heal()
+        self.note("healed")
+        self._settle()
+        self._check_commits()
+        self._check_logs()
+        self.done = True
+
+    def _do(self, step: Step) -> None:
+        what, a = step.what, step.arguments
+        if what in (steps.SEND, steps.FLUSH, steps.CLOSE_PRODUCER, steps.CRASH_PRODUCER):
+            self._do_producer(what, a[0] % len(self.producers), a)
+        elif what in (
+            steps.COMMIT,
+            steps.BUSY,
+            steps.PAUSE_PARTITIONS,
+            steps.SEEK,
+            steps.LEAVE,
+            steps.CRASH_CONSUMER,
+            steps.WAKEUP,
+        ):
+            if self.consumers:
+                self._do_consumer(what, a[0] % len(self.consumers), a)
+        else:
+            self.faults.do(step)
+
+    def _do_producer(self, what: str, number: int, a: tuple[int, ...]) -> None:
+        application = self.producers[number]
+        if what == steps.SEND:
+            partition = a[1] % self.settings.partitions if a[1] >= 0 else -1
+            application.inbox.put(lambda: application.send(partition, a[2], a[3]))
+        elif what == steps.FLUSH:
+            application.inbox.put(lambda: application.flush(a[1]))
+        else:
+            if what == steps.CLOSE_PRODUCER:
+                application.inbox.put(lambda: application.close(a[1]))
+            else:
+                application.crash()
+            self.former_producers.append(application)
+            self.producers[number] = ProducerApplication(self, number, len(self.former_producers))
+
+    def _do_consumer(self, what: str, number: int, a: tuple[int, ...]) -> None:
+        application = self.consumers[number]
+        put = application.inbox.put
+        if what == steps.COMMIT:
+            put(lambda: application.commit(bool(a[1])))
+        elif what == steps.BUSY:
+            put(lambda: application.busy(a[1]))
+        elif what == steps.PAUSE_PARTITIONS:
+            put(lambda: application.pause(a[1]))
+        elif what == steps.SEEK:
+            put(application.seek)
+        elif what == steps.WAKEUP:
+            application.wakeup()
+        else:
+            if what == steps.LEAVE:
+                put(application.leave)
+            else:
+                application.crash()
+            self.former_consumers.append(application)
+            self.consumers[number] = ConsumerApplication(self, number, len(self.former_consumers))
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Faults are over: the cluster becomes whole, clients get on with their work, and end."""
+        self._await("the brokers find each other", self.cluster.is_ready)
+        self._await("all futures are resolved", lambda: all(producer.settled for producer in self.producers))
+        self._await("former producers are closed", lambda: all(producer.closed for producer in self.former_producers))
+        self._probe()
+        self._await("all replicas are in sync", self._in_sync)
+        for producer in self.producers:
+            producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
+        self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
+        self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
+        self._await("everything is read", self._everything_read)
+        for consumer in self.consumers:
+            consumer.inbox.put(consumer.leave)
+        self._await("consumers are closed", lambda: all(consumer.closed for consumer in self.consumers))
+
+    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+        deadline_ms = self.clock.now_ms() + _HEALING_MS
+        while not condition():
+            if self.clock.now_ms() > deadline_ms:
+                raise InvariantError(f"not within {_HEALING_MS / 1000} s after all faults: {what}")
+            self.clock.sleep_ms(_LOOK_MS)
+        self.note(what)
+
+    def _probe(self) -> None:
+        """Every producer can write to every partition again."""
+        probed: list[Any] = []
+
+        def send_to(producer: ProducerApplication, partition: int) -> None:
+            probed.append(producer.send_one(partition, _PROBE_SIZE))
+
+        for producer in self.producers:
+            for tp in self.partitions:
+                producer.inbox.put(partial(send_to, producer, tp.partition))
+        count = len(self.producers) * len(self.partitions)
+        self._await(
+            "producers write again", lambda: len(probed) == count and all(r is None or r.outcomes for r in probed)
+        )
+        for record in probed:
+            if record is None:
+                raise InvariantError("a producer cannot send although all faults are over")
+            if not record.acknowledged:
+                raise InvariantError(f"{record} although all faults are over")
+
+    def _in_sync(self) -> bool:
+        return all(len(self.cluster.isr(tp)) == self.settings.replication_factor for tp in self.partitions)
+
+    def _everything_read(self) -> bool:
+        if not self.consumers:
+            return True
+        ends = {tp: self._log_end(tp) for tp in self.partitions}
+        if self.settings.groups:
+            return all(self._group_progress[tp][-1][1] >= end for tp, end in ends.items())
+        return all(consumer.expected.get(tp, 0) >= end for consumer in self.consumers for tp, end in ends.items())
+
+    def _log_end(self, tp: TopicPartition) -> int:
+        leader = self.cluster.leader(tp)
+        return 0 if leader is None else self.cluster.disk(leader).logs[tp].log_end_offset
+
+    # --- what must hold ----------------------------------------------------------------------------------------------
+
+    def _check_commits(self) -> None:
+        """Nothing was committed that had not been handed to the application."""
+        for record in self.cluster.history.matching(api="OFFSET_COMMIT"):
+            body: Any = record.body
+            for topic in body.topics:
+                for partition in topic.partitions:
+                    tp = TopicPartition(TOPIC, partition.partition_index)
+                    read = max(end for at_ms, end in self._group_progress[tp] if at_ms <= record.time_ms)
+                    if partition.committed_offset > read:
+                        raise InvariantError(
+                            f"{record.client_id} commits {partition.committed_offset} of {tp} when only {read} was read"
+                        )
+
+    def _check_logs(self) -> None:
+        logs = {
+            tp: {record.offset: bytes(record.value or b"") for record in self.cluster.log_records(tp)}
+            for tp in self.partitions
+        }
+        for tp in self.partitions:
+            replicas = {
+                broker: b"".join(bytes(batch.data) for batch in disk.logs[tp].batches())
+                for broker, disk in self.cluster.disks.items()
+                if tp in disk.logs
+            }
+            check_replicas(replicas, tp)
+        producers = [*self.former_producers, *self.producers]
+        settings = self.settings
+        check_origin(self._sent_values, logs)
+        if settings.idempotent:
+            check_nothing_twice(logs)
+        for producer in producers:
+            producer.check()
+            if settings.idempotent or (settings.max_in_flight == 1 and settings.acks == -1):
+                sent: dict[TopicPartition, list[bytes]] = {tp: [] for tp in self.partitions}
+                for record in producer.records:
+                    assert record.tp is not None
+                    if record.tp in sent:
+                        sent[record.tp].append(record.value)
+                check_order(sent, logs)
+            if settings.acks == -1:
+                check_nothing_lost(
+                    [
+                        (metadata.topic_partition, metadata.offset, record.value)
+                        for record in producer.records
+                        if record.acknowledged
+                        for _, metadata in record.outcomes
+                    ],
+                    logs,
+                )
+        for consumer in (*self.former_consumers, *self.consumers):
+            check_reading(consumer.read, logs)
+        if settings.groups and self.consumers:
+            check_everything_read(self.group_read, logs)
+
+
+def run(schedule: Schedule) -> World:
+    """Raises InvariantError, or whatever else went wrong."""
+    return World(schedule).run()
+
+
+def failure(schedule: Schedule) -> str | None:
+    """What went wrong, if anything did."""
+    try:
+        run(schedule)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        cause = f" <- {error.__cause__!r}" if error.__cause__ is not None else ""
+        return f"{type(error).__name__}: {error}{cause}"
+    return None
