@@ -1,0 +1,1 @@
+"""The cluster's controller: one broker that decides who leads which partition, and tells the others."""

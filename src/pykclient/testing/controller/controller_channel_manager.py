@@ -1,0 +1,351 @@
+"""How the controller's decisions get to the brokers (Java: ControllerChannelManager)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pykclient.errors import IllegalStateError
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from pykclient.testing.coordination.znodes import (
+    LEADER_DURING_DELETE,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+)
+from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.message import Request
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.controller.controller_context import ControllerContext
+    from pykclient.testing.event_loop import TimerHandle
+    from pykclient.types import Node
+
+#: How long to wait before a request is sent again to a broker that did not answer.
+_RETRY_BACKOFF_MS: Final = 100
+
+_PLAINTEXT: Final = 0
+
+
+class QueueItem(NamedTuple):
+    """A request for one broker, and what to do with the answer."""
+
+    request: Request
+    callback: Callable[[object], None]
+
+
+class RequestSendThread(InterBrokerSendThread):
+    """The controller's requests to one broker: in order, each until it is answered. Thread: loop."""
+
+    def __init__(self, broker: Broker, destination: Node) -> None:
+        super().__init__(
+            broker, f"controller-to-{destination.id}", broker.config.get_int("controller.socket.timeout.ms")
+        )
+        self._destination = destination
+        self._queue: deque[QueueItem] = deque()
+        self._backoff: TimerHandle | None = None
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._queue.clear()
+        if self._backoff is not None:
+            self._backoff.cancel()
+            self._backoff = None
+
+    @property
+    def queue_size(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._queue)
+
+    def enqueue(self, item: QueueItem) -> None:
+        self._queue.append(item)
+        self.wakeup()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        busy = self._unsent or self._network_client.has_in_flight_requests() or self._backoff is not None
+        if not self._queue or busy:
+            return ()
+        # It stays at the head of the queue until it is answered.
+        request = RequestBuilder(self._queue[0].request)
+        return (
+            RequestAndCompletionHandler(self._broker.loop.now_ms, self._destination, request, self._handle_response),
+        )
+
+    def _handle_response(self, response: ClientResponse) -> None:
+        if response.response_body is None:
+            self._log.info(
+                "Controller: broker %d did not take a request, which is sent again: %r",
+                self._destination.id,
+                response,
+            )
+            self._backoff = self._broker.call_later(_RETRY_BACKOFF_MS, self._end_backoff)
+            return
+        item = self._queue.popleft()
+        item.callback(response.response_body)
+        if self._queue:
+            self.wakeup()
+
+    def _end_backoff(self) -> None:
+        self._backoff = None
+        self.wakeup()
+
+
+class ControllerChannelManager:
+    """A ``RequestSendThread`` for each live broker, the controller's own included. Thread: loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._threads: dict[int, RequestSendThread] = {}
+
+    def add_broker(self, node: Node) -> None:
+        thread = self._threads[node.id] = RequestSendThread(self._broker, node)
+        thread.startup()
+
+    def remove_broker(self, id: int) -> None:
+        thread = self._threads.pop(id, None)
+        if thread is not None:
+            thread.shutdown()
+
+    def shutdown(self) -> None:
+        for id in list(self._threads):
+            self.remove_broker(id)
+
+    def send_request(self, id: int, request: Request, callback: Callable[[object], None]) -> None:
+        """Have a broker take a request; without effect for one that is gone."""
+        thread = self._threads.get(id)
+        if thread is not None:
+            thread.enqueue(QueueItem(request, callback))
+
+    @property
+    def idle(self) -> bool:
+        """Whether all brokers have answered everything."""
+        return all(thread.queue_size == 0 for thread in self._threads.values())
+
+
+class ControllerBrokerRequestBatch:
+    """Gathers what one change means for each broker, and sends each what concerns it.
+
+    To one broker LEADER_AND_ISR goes first, then UPDATE_METADATA, then STOP_REPLICA. Thread: loop.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: ControllerContext,
+        channel_manager: ControllerChannelManager,
+        on_leader_and_isr_response: Callable[[int, LeaderAndIsrResponse], None],
+        on_stop_replica_response: Callable[[int, StopReplicaResponse, Collection[TopicPartition]], None],
+    ) -> None:
+        self._controller_id = broker.id
+        self._log = broker.log_context.logger(__name__)
+        self._context = context
+        self._channel_manager = channel_manager
+        self._on_leader_and_isr_response = on_leader_and_isr_response
+        self._on_stop_replica_response = on_stop_replica_response
+        self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
+        self._stop_replica: dict[int, dict[TopicPartition, StopReplicaRequest.StopReplicaPartitionState]] = {}
+        self._update_metadata_brokers: dict[int, None] = {}
+        self._update_metadata: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
+
+    def new_batch(self) -> None:
+        """Raises IllegalStateError when the previous one was not sent."""
+        if self._leader_and_isr or self._stop_replica or self._update_metadata_brokers:
+            raise IllegalStateError("the previous changes of the controller were not sent to the brokers")
+
+    def clear(self) -> None:
+        self._leader_and_isr.clear()
+        self._stop_replica.clear()
+        self._update_metadata_brokers.clear()
+        self._update_metadata.clear()
+
+    # --- gathering -------------------------------------------------------------------------------------------------
+
+    def add_leader_and_isr_request_for_brokers(
+        self,
+        broker_ids: Iterable[int],
+        topic_partition: TopicPartition,
+        info: LeaderIsrAndControllerEpoch,
+        assignment: ReplicaAssignment,
+        is_new: bool,
+    ) -> None:
+        """These brokers become leader or followers; all learn of it."""
+        state = info.leader_and_isr
+        for id in broker_ids:
+            states = self._leader_and_isr.setdefault(id, {})
+            previous = states.get(topic_partition)
+            states[topic_partition] = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                topic_name=topic_partition.topic,
+                partition_index=topic_partition.partition,
+                controller_epoch=info.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=state.isr,
+                partition_epoch=state.partition_epoch,
+                replicas=assignment.replicas,
+                adding_replicas=assignment.adding_replicas,
+                removing_replicas=assignment.removing_replicas,
+                is_new=is_new or (previous is not None and previous.is_new),
+                leader_recovery_state=state.leader_recovery_state,
+            )
+        self.add_update_metadata_request_for_brokers(self._context.live_or_shutting_down_broker_ids, (topic_partition,))
+
+    def add_stop_replica_request_for_brokers(
+        self, broker_ids: Iterable[int], topic_partition: TopicPartition, delete_partition: bool
+    ) -> None:
+        leader_epoch = self._context.leader_epoch(topic_partition)
+        for id in broker_ids:
+            states = self._stop_replica.setdefault(id, {})
+            previous = states.get(topic_partition)
+            states[topic_partition] = StopReplicaRequest.StopReplicaPartitionState(
+                partition_index=topic_partition.partition,
+                leader_epoch=leader_epoch,
+                delete_partition=delete_partition or (previous is not None and previous.delete_partition),
+            )
+
+    def add_update_metadata_request_for_brokers(
+        self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
+    ) -> None:
+        """These brokers learn who is alive, and the state of these partitions (also if they are being deleted)."""
+        context = self._context
+        self._update_metadata_brokers.update(dict.fromkeys(broker_ids))
+        for topic_partition in partitions:
+            info = context.leadership.get(topic_partition)
+            if info is None:
+                continue  # no leader was elected yet; it is told when there is one
+            state = info.leader_and_isr
+            replicas = context.replicas(topic_partition)
+            deleting = context.is_topic_queued_up_for_deletion(topic_partition.topic)
+            self._update_metadata[topic_partition] = UpdateMetadataRequest.UpdateMetadataPartitionState(
+                topic_name=topic_partition.topic,
+                partition_index=topic_partition.partition,
+                controller_epoch=info.controller_epoch,
+                leader=LEADER_DURING_DELETE if deleting else state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=state.isr,
+                zk_version=state.partition_epoch,
+                replicas=replicas,
+                offline_replicas=[id for id in replicas if not context.is_replica_online(id, topic_partition)],
+            )
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    def send_requests_to_brokers(self, controller_epoch: int) -> None:
+        """Queue what was gathered for each broker that lives."""
+        try:
+            self._send_leader_and_isr(controller_epoch)
+            self._send_update_metadata(controller_epoch)
+            self._send_stop_replica(controller_epoch)
+        finally:
+            self.clear()
+
+    def _send_leader_and_isr(self, controller_epoch: int) -> None:
+        context = self._context
+        for id, states in self._leader_and_isr.items():
+            if id not in context.live_brokers:
+                continue
+            topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
+            leaders: dict[int, None] = {}
+            for topic_partition, state in states.items():
+                topic = topics.get(topic_partition.topic)
+                if topic is None:
+                    topic = topics[topic_partition.topic] = LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                        topic_name=topic_partition.topic, topic_id=context.topic_id(topic_partition.topic)
+                    )
+                topic.partition_states.append(state)
+                leaders[state.leader] = None
+            live_leaders = [context.live_brokers[leader] for leader in leaders if leader in context.live_brokers]
+            request = LeaderAndIsrRequest(
+                controller_id=self._controller_id,
+                controller_epoch=controller_epoch,
+                broker_epoch=context.live_broker_epochs[id],
+                topic_states=topics.values(),
+                live_leaders=[
+                    LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=n.id, host_name=n.host, port=n.port)
+                    for n in live_leaders
+                ],
+            )
+            self._channel_manager.send_request(id, request, self._leader_and_isr_callback(id))
+
+    def _leader_and_isr_callback(self, id: int) -> Callable[[object], None]:
+        def callback(response: object) -> None:
+            if isinstance(response, LeaderAndIsrResponse):
+                self._on_leader_and_isr_response(id, response)
+
+        return callback
+
+    def _send_update_metadata(self, controller_epoch: int) -> None:
+        context = self._context
+        if not self._update_metadata_brokers:
+            return
+        live_brokers = [
+            UpdateMetadataRequest.UpdateMetadataBroker(
+                id=node.id,
+                endpoints=[
+                    UpdateMetadataRequest.UpdateMetadataEndpoint(
+                        port=node.port, host=node.host, listener="PLAINTEXT", security_protocol=_PLAINTEXT
+                    )
+                ],
+                rack=node.rack,
+            )
+            for node in context.live_brokers.values()
+        ]
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        for topic_partition, state in self._update_metadata.items():
+            topic = topics.get(topic_partition.topic)
+            if topic is None:
+                topic = topics[topic_partition.topic] = UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=topic_partition.topic, topic_id=context.topic_id(topic_partition.topic)
+                )
+            topic.partition_states.append(state)
+        for id in self._update_metadata_brokers:
+            if id not in context.live_brokers:
+                continue
+            request = UpdateMetadataRequest(
+                controller_id=self._controller_id,
+                controller_epoch=controller_epoch,
+                broker_epoch=context.live_broker_epochs[id],
+                topic_states=topics.values(),
+                live_brokers=live_brokers,
+            )
+            self._channel_manager.send_request(id, request, self._update_metadata_callback(id))
+
+    def _update_metadata_callback(self, id: int) -> Callable[[object], None]:
+        def callback(response: object) -> None:
+            if isinstance(response, UpdateMetadataResponse) and response.error_code:
+                self._log.info("Controller: broker %d refused UPDATE_METADATA with code %d", id, response.error_code)
+
+        return callback
+
+    def _send_stop_replica(self, controller_epoch: int) -> None:
+        context = self._context
+        for id, states in self._stop_replica.items():
+            if id not in context.live_brokers:
+                continue
+            topics: dict[str, StopReplicaRequest.StopReplicaTopicState] = {}
+            for topic_partition, state in states.items():
+                topic = topics.get(topic_partition.topic)
+                if topic is None:
+                    topic = topics[topic_partition.topic] = StopReplicaRequest.StopReplicaTopicState(
+                        topic_name=topic_partition.topic
+                    )
+                topic.partition_states.append(state)
+            request = StopReplicaRequest(
+                controller_id=self._controller_id,
+                controller_epoch=controller_epoch,
+                broker_epoch=context.live_broker_epochs[id],
+                topic_states=topics.values(),
+            )
+            deleted = [topic_partition for topic_partition, state in states.items() if state.delete_partition]
+            self._channel_manager.send_request(id, request, self._stop_replica_callback(id, deleted))
+
+    def _stop_replica_callback(self, id: int, deleted: Collection[TopicPartition]) -> Callable[[object], None]:
+        def callback(response: object) -> None:
+            if isinstance(response, StopReplicaResponse) and deleted:
+                self._on_stop_replica_response(id, response, deleted)
+
+        return callback

@@ -1,0 +1,228 @@
+"""What the controller keeps in mind of the cluster (Java: ControllerContext)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.coordination.znodes import (
+    EPOCH_DURING_DELETE,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.types import Node
+
+
+class PartitionAndReplica(NamedTuple):
+    """One copy of a partition."""
+
+    topic_partition: TopicPartition
+    replica: int
+
+
+_UNASSIGNED = ReplicaAssignment(())
+
+
+class ControllerContext:
+    """Brokers, topics, assignments, leaders and states; a copy of what the coordination service has, for the most part.
+
+    Sets that are walked through are dicts, as their order must be the same in each run. Thread: loop.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.epoch_version = -1  # of the epoch's node; all writes are made under it
+        self.replicas_on_offline_dirs: dict[int, dict[TopicPartition, None]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything but the epoch."""
+        self.live_brokers: dict[int, Node] = {}  # also those that are shutting down
+        self.live_broker_epochs: dict[int, int] = {}
+        self.shutting_down_broker_ids: set[int] = set()
+        self.topic_ids: dict[str, UUID] = {}
+        self.topic_names: dict[UUID, str] = {}
+        self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        self.leadership: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
+        self.partitions_being_reassigned: dict[TopicPartition, None] = {}
+        self.partition_states: dict[TopicPartition, str] = {}
+        self.replica_states: dict[PartitionAndReplica, str] = {}
+        self.topics_to_be_deleted: dict[str, None] = {}
+        self.topics_with_deletion_started: dict[str, None] = {}
+        self.topics_ineligible_for_deletion: dict[str, None] = {}
+        self.replicas_on_offline_dirs.clear()
+
+    # --- brokers ---------------------------------------------------------------------------------------------------
+
+    def add_live_brokers(self, brokers: Mapping[int, tuple[Node, int]]) -> None:
+        for id, (node, epoch) in brokers.items():
+            self.live_brokers[id] = node
+            self.live_broker_epochs[id] = epoch
+
+    def remove_live_brokers(self, ids: Iterable[int]) -> None:
+        for id in ids:
+            del self.live_brokers[id], self.live_broker_epochs[id]
+
+    def is_live_broker(self, id: int) -> bool:
+        return id in self.live_brokers and id not in self.shutting_down_broker_ids
+
+    @property
+    def live_broker_ids(self) -> list[int]:
+        """Those that are not shutting down."""
+        return [id for id in self.live_brokers if id not in self.shutting_down_broker_ids]
+
+    @property
+    def live_or_shutting_down_broker_ids(self) -> list[int]:
+        return list(self.live_brokers)
+
+    def is_replica_online(
+        self, id: int, topic_partition: TopicPartition, *, include_shutting_down_brokers: bool = False
+    ) -> bool:
+        alive = id in self.live_brokers if include_shutting_down_brokers else self.is_live_broker(id)
+        return alive and topic_partition not in self.replicas_on_offline_dirs.get(id, ())
+
+    # --- topics and assignments --------------------------------------------------------------------------------------
+
+    @property
+    def all_topics(self) -> Collection[str]:
+        return self.assignments.keys()
+
+    def all_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(topic, index) for topic, partitions in self.assignments.items() for index in partitions]
+
+    def put_topic(self, topic: str, assignment: TopicAssignment) -> None:
+        self.topic_ids[topic] = assignment.topic_id
+        self.topic_names[assignment.topic_id] = topic
+        self.assignments[topic] = dict(assignment.partitions)
+
+    def topic_id(self, topic: str) -> UUID:
+        return self.topic_ids.get(topic, ZERO_UUID)
+
+    def topic_assignment(self, topic: str) -> TopicAssignment:
+        return TopicAssignment(self.topic_id(topic), self.assignments[topic])
+
+    def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
+        """Empty for a partition that is not known."""
+        return self.assignments.get(topic_partition.topic, {}).get(topic_partition.partition, _UNASSIGNED)
+
+    def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
+        return self.assignment(topic_partition).replicas
+
+    def put_assignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        self.assignments.setdefault(topic_partition.topic, {})[topic_partition.partition] = assignment
+
+    def partitions_for_topic(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, index) for index in self.assignments.get(topic, ())]
+
+    def partitions_on_broker(self, id: int) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, index)
+            for topic, partitions in self.assignments.items()
+            for index, assignment in partitions.items()
+            if id in assignment.replicas
+        ]
+
+    def replicas_on_brokers(self, ids: Collection[int]) -> list[PartitionAndReplica]:
+        return [
+            PartitionAndReplica(TopicPartition(topic, index), id)
+            for topic, partitions in self.assignments.items()
+            for index, assignment in partitions.items()
+            for id in assignment.replicas
+            if id in ids
+        ]
+
+    def replicas_for_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionAndReplica]:
+        return [PartitionAndReplica(partition, id) for partition in partitions for id in self.replicas(partition)]
+
+    def replicas_for_topic(self, topic: str) -> list[PartitionAndReplica]:
+        return self.replicas_for_partitions(self.partitions_for_topic(topic))
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all of a topic."""
+        for topic_partition in self.partitions_for_topic(topic):
+            self.leadership.pop(topic_partition, None)
+            self.partition_states.pop(topic_partition, None)
+            self.partitions_being_reassigned.pop(topic_partition, None)
+            for offline in self.replicas_on_offline_dirs.values():
+                offline.pop(topic_partition, None)
+        self.assignments.pop(topic, None)
+        topic_id = self.topic_ids.pop(topic, None)
+        if topic_id is not None:
+            del self.topic_names[topic_id]
+        for replica in [replica for replica in self.replica_states if replica.topic_partition.topic == topic]:
+            del self.replica_states[replica]
+        self.topics_to_be_deleted.pop(topic, None)
+        self.topics_with_deletion_started.pop(topic, None)
+        self.topics_ineligible_for_deletion.pop(topic, None)
+
+    # --- leaders ---------------------------------------------------------------------------------------------------
+
+    def leader(self, topic_partition: TopicPartition) -> int | None:
+        """The leader that was last elected, dead or alive, -1 included; None if there never was an election."""
+        info = self.leadership.get(topic_partition)
+        return None if info is None else info.leader_and_isr.leader
+
+    def partitions_with_offline_leader(self) -> list[TopicPartition]:
+        return [
+            topic_partition
+            for topic_partition, info in self.leadership.items()
+            if not self.is_replica_online(info.leader_and_isr.leader, topic_partition)
+            and not self.is_topic_queued_up_for_deletion(topic_partition.topic)
+        ]
+
+    def partition_leaders_on_broker(self, id: int) -> list[TopicPartition]:
+        """Partitions that a live broker leads and that have other replicas."""
+        return [
+            topic_partition
+            for topic_partition, info in self.leadership.items()
+            if info.leader_and_isr.leader == id
+            and len(self.replicas(topic_partition)) > 1
+            and not self.is_topic_queued_up_for_deletion(topic_partition.topic)
+        ]
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """For STOP_REPLICA: -2 says that the topic is being deleted, so that any epoch gives way (KIP-570)."""
+        if self.is_topic_queued_up_for_deletion(topic_partition.topic):
+            return EPOCH_DURING_DELETE
+        info = self.leadership.get(topic_partition)
+        return -1 if info is None else info.leader_and_isr.leader_epoch
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    def partitions_in_states(self, *states: str) -> list[TopicPartition]:
+        return [topic_partition for topic_partition, state in self.partition_states.items() if state in states]
+
+    def move_partition(self, topic_partition: TopicPartition, target: str) -> None:
+        """Raises IllegalStateError for a move that the table does not have."""
+        current = self.partition_states.get(topic_partition, partition_state.NON_EXISTENT)
+        partition_state.check_move(topic_partition, current, target)
+        if target == partition_state.NON_EXISTENT:
+            self.partition_states.pop(topic_partition, None)
+        else:
+            self.partition_states[topic_partition] = target
+
+    def replica_state(self, replica: PartitionAndReplica) -> str:
+        return self.replica_states.get(replica, replica_state.NON_EXISTENT)
+
+    def move_replica(self, replica: PartitionAndReplica, target: str) -> None:
+        """Raises IllegalStateError for a move that the table does not have."""
+        replica_state.check_move(replica, self.replica_state(replica), target)
+        if target == replica_state.NON_EXISTENT:
+            self.replica_states.pop(replica, None)
+        else:
+            self.replica_states[replica] = target
+
+    def replicas_in_state(self, topic: str, state: str) -> list[PartitionAndReplica]:
+        return [replica for replica in self.replicas_for_topic(topic) if self.replica_state(replica) == state]
+
+    # --- deletion ----------------------------------------------------------------------------------------------------
+
+    def is_topic_queued_up_for_deletion(self, topic: str) -> bool:
+        return topic in self.topics_to_be_deleted

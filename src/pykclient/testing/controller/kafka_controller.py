@@ -1,0 +1,530 @@
+"""The controller's part of a broker: elected or waiting to be (Java: KafkaController)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import (
+    BrokerIdNotRegisteredError,
+    BrokerNotAvailableError,
+    KafkaStorageError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    for_code,
+)
+from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.alter_partition_handler import AlterPartitionHandler
+from pykclient.testing.controller.controller_channel_manager import (
+    ControllerBrokerRequestBatch,
+    ControllerChannelManager,
+)
+from pykclient.testing.controller.controller_context import ControllerContext, PartitionAndReplica
+from pykclient.testing.controller.controller_event_manager import ControllerEvent, ControllerEventManager
+from pykclient.testing.controller.election import leader_for_controlled_shutdown
+from pykclient.testing.controller.partition_reassigner import PartitionReassigner
+from pykclient.testing.controller.partition_state_machine import PartitionStateMachine
+from pykclient.testing.controller.replica_elector import ReplicaElector
+from pykclient.testing.controller.replica_state_machine import ReplicaStateMachine
+from pykclient.testing.controller.topic_deletion_manager import TopicDeletionManager
+from pykclient.testing.coordination import znodes
+from pykclient.testing.coordination.coordination_client import StateChangeHandler
+from pykclient.testing.coordination.coordination_service import NODE_CREATED
+from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+    from pykclient.protocol.messages.stop_replica import StopReplicaResponse
+    from pykclient.testing.broker import Broker
+
+_NOT_CONTROLLER: Final = NotControllerError.code
+
+
+class KafkaController:
+    """Registers the broker, takes part in the election, and while elected reacts to what changes in the cluster.
+
+    All that it does are events in one queue. What it knows comes from the coordination service; what it writes there is
+    refused once another controller was elected. Brokers hear of its decisions in requests that carry its epoch.
+
+    Thread: loop.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self.active_controller_id = -1
+        self.context = context = ControllerContext()
+        self.store = KafkaCoordinationClient(broker.coordination)
+        self.event_manager = ControllerEventManager(broker, self._maybe_resign)
+        self.channel_manager = ControllerChannelManager(broker)
+        self.request_batch = ControllerBrokerRequestBatch(
+            broker, context, self.channel_manager, self._on_leader_and_isr_response, self._on_stop_replica_response
+        )
+        self.replica_state_machine = ReplicaStateMachine(context, self.store, self.request_batch)
+        self.partition_state_machine = PartitionStateMachine(
+            broker, context, self.store, self.request_batch, self._unclean_election_enabled
+        )
+        self.topic_deletion_manager = TopicDeletionManager(
+            broker,
+            context,
+            self.store,
+            self.partition_state_machine,
+            self.replica_state_machine,
+            self._send_partition_metadata,
+            self._on_topic_deleted,
+        )
+        self.reassigner = PartitionReassigner(self, context)
+        self.elector = ReplicaElector(broker, self, context)
+        self.alter_partition_handler = AlterPartitionHandler(broker, self)
+        self._topic_deleted_listeners: list[Callable[[str], None]] = []
+
+    # --- start and stop ----------------------------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """Register the broker, and stand for election. The session with the coordination service has begun."""
+        coordination = self._broker.coordination
+        coordination.register_state_change_handler(
+            StateChangeHandler(self._before_initializing_session, self._after_initializing_session)
+        )
+        coordination.register_reconnect_listener(self.event_manager.resume)
+        self._register_broker()
+        self.event_manager.put(ControllerEvent("Startup", self._process_startup))
+
+    def shutdown(self) -> None:
+        """Stop at once. The session ends by itself, and with it this controller's election."""
+        self.event_manager.close()
+        if self.is_active:
+            self._on_controller_resignation()
+        self.active_controller_id = -1
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self.active_controller_id == self._broker.id
+
+    @property
+    def epoch(self) -> int:
+        return self.context.epoch
+
+    def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
+        """Have ``process`` done as one event; or ``preempt``, if the broker's session ends before."""
+        self.event_manager.put(ControllerEvent(name, process, preempt))
+
+    def add_topic_deleted_listener(self, listener: Callable[[str], None]) -> None:
+        """``listener`` gets each topic that is gone for good, while this broker is the controller."""
+        self._topic_deleted_listeners.append(listener)
+
+    def _register_broker(self) -> None:
+        broker = self._broker
+        broker.epoch = self.store.register_broker(broker.node, broker.loop.wall_ms)
+
+    def _before_initializing_session(self) -> None:
+        # Whoever expired cannot be the controller any more; nothing that waits may be done in the new session.
+        self.event_manager.preempt_all()
+        self.active_controller_id = -1
+        self._on_controller_resignation()
+
+    def _after_initializing_session(self) -> None:
+        self.put("RegisterBrokerAndReelect", self._process_register_broker_and_reelect)
+
+    def _process_register_broker_and_reelect(self) -> None:
+        self._register_broker()
+        self._process_startup()
+
+    # --- election ----------------------------------------------------------------------------------------------------
+
+    def _process_startup(self) -> None:
+        self._broker.coordination.register_node_change_handler_and_check_existence(
+            znodes.CONTROLLER, self._on_controller_change
+        )
+        self._elect()
+
+    def _on_controller_change(self, type: str) -> None:
+        name = "ControllerChange" if type == NODE_CREATED else "Reelect"
+        self.put(name, self._process_controller_change if type == NODE_CREATED else self._process_reelect)
+
+    def _process_controller_change(self) -> None:
+        self._maybe_resign()
+
+    def _process_reelect(self) -> None:
+        self._maybe_resign()
+        self._elect()
+
+    def _elect(self) -> None:
+        """Become the controller, unless there is one. Raises ControllerMovedError if another broker is faster."""
+        broker = self._broker
+        controller_id = self.store.controller_id()
+        self.active_controller_id = -1 if controller_id is None else controller_id
+        if controller_id is not None:
+            return
+        context = self.context
+        context.epoch, context.epoch_version = self.store.register_controller_and_increment_controller_epoch(
+            broker.id, broker.loop.wall_ms
+        )
+        self.active_controller_id = broker.id
+        self._log.info("Elected as the controller, epoch %d", context.epoch)
+        self._on_controller_failover()
+
+    def _maybe_resign(self) -> None:
+        """Look who is the controller; if it is not this broker any more, stop being it."""
+        was_active = self.is_active
+        self._broker.coordination.register_node_change_handler_and_check_existence(
+            znodes.CONTROLLER, self._on_controller_change
+        )
+        controller_id = self.store.controller_id()
+        self.active_controller_id = -1 if controller_id is None else controller_id
+        if was_active and not self.is_active:
+            self._on_controller_resignation()
+
+    def resign(self) -> None:
+        """Have another broker, or this one again, elected: a fault."""
+        self.put("TriggerControllerMove", self._process_trigger_controller_move)
+
+    def _process_trigger_controller_move(self) -> None:
+        if self.is_active:
+            self.active_controller_id = -1
+            self._on_controller_resignation()
+            self.store.delete_controller(self.context.epoch_version)
+
+    def _on_controller_failover(self) -> None:
+        """Take over: learn everything, tell everybody, elect where there is no leader."""
+        coordination = self._broker.coordination
+        for path, process in (
+            (znodes.BROKER_IDS, self._process_broker_change),
+            (znodes.BROKER_TOPICS, self._process_topic_change),
+            (znodes.DELETE_TOPICS, self._process_topic_deletion),
+        ):
+            coordination.register_child_change_handler(path, self._putter(process))
+        self._initialize_controller_context()
+        context = self.context
+        marked = self.store.topic_deletions()
+        if self._broker.config.get_bool("delete.topic.enable"):
+            ineligible = [
+                topic
+                for topic in marked
+                if any(
+                    not context.is_replica_online(r.replica, r.topic_partition)
+                    for r in context.replicas_for_topic(topic)
+                )
+                or any(topic == partition.topic for partition in context.partitions_being_reassigned)
+            ]
+            self.topic_deletion_manager.init([topic for topic in marked if topic in context.assignments], ineligible)
+        # Brokers have to know who is alive before they can follow leaders.
+        self.send_update_metadata(context.live_or_shutting_down_broker_ids)
+        self.replica_state_machine.startup()
+        self.partition_state_machine.startup()
+        self.reassigner.resume_all()
+        self.topic_deletion_manager.resume_deletions()
+        self._process_topic_deletion()
+        self.elector.schedule_auto_leader_rebalance()
+
+    def _putter(self, process: Callable[[], None]) -> Callable[[], None]:
+        name = process.__name__.removeprefix("_process_")
+        return lambda: self.put(name, process)
+
+    def _on_controller_resignation(self) -> None:
+        """Forget everything, and be deaf to what happens."""
+        coordination = self._broker.coordination
+        for path in (znodes.BROKER_IDS, znodes.BROKER_TOPICS, znodes.DELETE_TOPICS):
+            coordination.unregister_child_change_handler(path)
+        for topic in self.context.all_topics:
+            coordination.unregister_node_change_handler(znodes.topic_path(topic))
+        self.elector.cancel()
+        self.channel_manager.shutdown()
+        self.request_batch.clear()
+        self.context.reset()
+
+    def _initialize_controller_context(self) -> None:
+        context, store = self.context, self.store
+        context.reset()
+        context.add_live_brokers(store.all_broker_and_epochs())
+        for topic in store.all_topics():
+            self._learn_topic(topic)
+        for topic_partition, info in store.partition_states(context.all_partitions()).items():
+            context.leadership[topic_partition] = info
+        for topic, partitions in context.assignments.items():
+            for index, assignment in partitions.items():
+                if assignment.is_being_reassigned:
+                    context.partitions_being_reassigned[TopicPartition(topic, index)] = None
+        for node in context.live_brokers.values():
+            self.channel_manager.add_broker(node)
+
+    def _learn_topic(self, topic: str) -> None:
+        """Read a topic's assignment, and hear of its changes from now on."""
+
+        def changed(type: str) -> None:  # noqa: ARG001 - whatever it was, the topic is looked at
+            self.put("PartitionModifications", lambda: self._process_partition_modifications(topic))
+
+        self._broker.coordination.register_node_change_handler(znodes.topic_path(topic), changed)
+        assignment = self.store.topic_assignment(topic)
+        if assignment is not None:
+            self.context.put_topic(topic, assignment)
+
+    # --- brokers -----------------------------------------------------------------------------------------------------
+
+    def _process_broker_change(self) -> None:
+        if not self.is_active:
+            return
+        context = self.context
+        current = self.store.all_broker_and_epochs()
+        known = context.live_broker_epochs
+        new = {id: broker for id, broker in current.items() if id not in known}
+        bounced = {id: broker for id, broker in current.items() if id in known and broker[1] > known[id]}
+        dead = [id for id in known if id not in current]
+        for id in (*bounced, *dead):
+            self.channel_manager.remove_broker(id)
+        for node, _ in (*new.values(), *bounced.values()):
+            self.channel_manager.add_broker(node)
+        if new:
+            context.add_live_brokers(new)
+            self._on_broker_startup(list(new))
+        if bounced:
+            context.remove_live_brokers(bounced)
+            self._on_broker_failure(list(bounced))
+            context.add_live_brokers(bounced)
+            self._on_broker_startup(list(bounced))
+        if dead:
+            context.remove_live_brokers(dead)
+            self._on_broker_failure(dead)
+
+    def _on_broker_startup(self, new: Sequence[int]) -> None:
+        self._log.info("Controller: brokers %s are here", new)
+        context = self.context
+        for id in new:
+            context.replicas_on_offline_dirs.pop(id, None)
+        self.send_update_metadata([id for id in context.live_or_shutting_down_broker_ids if id not in new])
+        self.send_update_metadata(new, list(context.leadership))
+        replicas = context.replicas_on_brokers(new)
+        # A replica whose deletion has begun, or is done, stays what it is.
+        movable = replica_state.VALID_PREVIOUS_STATES[replica_state.ONLINE]
+        self.replica_state_machine.handle_state_changes(
+            [replica for replica in replicas if context.replica_state(replica) in movable], replica_state.ONLINE
+        )
+        self.partition_state_machine.trigger_online_partition_state_change()
+        self.reassigner.resume_for(new)
+        self.topic_deletion_manager.resume_deletion_for_topics(
+            dict.fromkeys(replica.topic_partition.topic for replica in replicas)
+        )
+
+    def _on_broker_failure(self, dead: Sequence[int]) -> None:
+        self._log.info("Controller: brokers %s are gone", dead)
+        context = self.context
+        for id in dead:
+            context.replicas_on_offline_dirs.pop(id, None)
+            context.shutting_down_broker_ids.discard(id)
+        self._on_replicas_become_offline(context.replicas_on_brokers(dead))
+
+    def _on_replicas_become_offline(self, replicas: Collection[PartitionAndReplica]) -> None:
+        context = self.context
+        deleting = [r for r in replicas if context.is_topic_queued_up_for_deletion(r.topic_partition.topic)]
+        others = [r for r in replicas if not context.is_topic_queued_up_for_deletion(r.topic_partition.topic)]
+        self.partition_state_machine.handle_state_changes(
+            context.partitions_with_offline_leader(), partition_state.OFFLINE
+        )
+        outcomes = self.partition_state_machine.trigger_online_partition_state_change()
+        self.replica_state_machine.handle_state_changes(others, replica_state.OFFLINE)
+        if deleting:
+            self.topic_deletion_manager.fail_replica_deletion(deleting)
+        if not others and not any(isinstance(outcome, tuple) for outcome in outcomes.values()):
+            # Nothing was sent on behalf of a partition, and the brokers have to know who is gone.
+            self.send_update_metadata(context.live_or_shutting_down_broker_ids)
+
+    def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Tell brokers who is alive, and the state of some partitions."""
+        self.request_batch.new_batch()
+        self.request_batch.add_update_metadata_request_for_brokers(broker_ids, partitions)
+        self.request_batch.send_requests_to_brokers(self.context.epoch)
+
+    def _send_partition_metadata(self, partitions: Iterable[TopicPartition]) -> None:
+        self.send_update_metadata(self.context.live_or_shutting_down_broker_ids, partitions)
+
+    def _on_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
+        self.put("LeaderAndIsrResponseReceived", lambda: self._process_leader_and_isr_response(id, response))
+
+    def _process_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
+        """A broker that has lost the disk of a replica has lost the replica."""
+        if not self.is_active or id not in self.context.live_brokers:
+            return
+        if response.error_code:
+            self._log.info("Controller: broker %d refused LEADER_AND_ISR: %s", id, for_code(response.error_code))
+            return
+        offline = self.context.replicas_on_offline_dirs.setdefault(id, {})
+        lost = []
+        for topic in response.topics:
+            name = self.context.topic_names.get(topic.topic_id)
+            if name is None:
+                continue
+            for partition in topic.partition_errors:
+                topic_partition = TopicPartition(name, partition.partition_index)
+                if partition.error_code == 0:
+                    offline.pop(topic_partition, None)
+                elif partition.error_code == KafkaStorageError.code and topic_partition not in offline:
+                    offline[topic_partition] = None
+                    lost.append(PartitionAndReplica(topic_partition, id))
+        if lost:
+            self._on_replicas_become_offline(lost)
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def _process_topic_change(self) -> None:
+        if not self.is_active:
+            return
+        context = self.context
+        new = [topic for topic in self.store.all_topics() if topic not in context.assignments]
+        for topic in new:
+            self._learn_topic(topic)
+        self._on_new_partition_creation([tp for topic in new for tp in context.partitions_for_topic(topic)])
+
+    def _process_partition_modifications(self, topic: str) -> None:
+        if not self.is_active or topic not in self.context.assignments:
+            return
+        assignment = self.store.topic_assignment(topic)
+        if assignment is None or self.context.is_topic_queued_up_for_deletion(topic):
+            return
+        known = self.context.assignments[topic]
+        added = {index: replicas for index, replicas in assignment.partitions.items() if index not in known}
+        for index, replicas in added.items():
+            self.context.put_assignment(TopicPartition(topic, index), replicas)
+        self._on_new_partition_creation([TopicPartition(topic, index) for index in added])
+
+    def _on_new_partition_creation(self, partitions: Sequence[TopicPartition]) -> None:
+        replicas = self.context.replicas_for_partitions(partitions)
+        self.partition_state_machine.handle_state_changes(partitions, partition_state.NEW)
+        self.replica_state_machine.handle_state_changes(replicas, replica_state.NEW)
+        self.partition_state_machine.handle_state_changes(partitions, partition_state.ONLINE)
+        self.replica_state_machine.handle_state_changes(replicas, replica_state.ONLINE)
+
+    def _process_topic_deletion(self) -> None:
+        if not self.is_active:
+            return
+        context = self.context
+        marked = self.store.topic_deletions()
+        enabled = self._broker.config.get_bool("delete.topic.enable")
+        known = []
+        for topic in marked:
+            if topic in context.assignments and enabled:
+                known.append(topic)
+            else:
+                self.store.delete_topic_deletion(topic, context.epoch_version)
+        new = [topic for topic in known if not context.is_topic_queued_up_for_deletion(topic)]
+        if new:
+            reassigning = {partition.topic for partition in context.partitions_being_reassigned}
+            context.topics_to_be_deleted.update(dict.fromkeys(new))
+            self.topic_deletion_manager.mark_topics_ineligible_for_deletion(
+                [topic for topic in new if topic in reassigning], "a reassignment is in progress"
+            )
+            self.topic_deletion_manager.enqueue_topics_for_deletion(new)
+
+    def _on_stop_replica_response(
+        self, id: int, response: StopReplicaResponse, deleted: Collection[TopicPartition]
+    ) -> None:
+        self.put(
+            "TopicDeletionStopReplicaResponseReceived",
+            lambda: self._process_stop_replica_response(id, response, deleted),
+        )
+
+    def _process_stop_replica_response(
+        self, id: int, response: StopReplicaResponse, deleted: Collection[TopicPartition]
+    ) -> None:
+        if not self.is_active:
+            return
+        failed = {
+            TopicPartition(partition.topic_name, partition.partition_index)
+            for partition in response.partition_errors
+            if partition.error_code
+        }
+        failed_replicas = [PartitionAndReplica(tp, id) for tp in deleted if response.error_code or tp in failed]
+        self.topic_deletion_manager.fail_replica_deletion(failed_replicas)
+        if len(failed_replicas) < len(deleted):
+            self.topic_deletion_manager.complete_replica_deletion(
+                PartitionAndReplica(tp, id) for tp in deleted if tp not in failed
+            )
+
+    def _on_topic_deleted(self, topic: str) -> None:
+        self._broker.coordination.unregister_node_change_handler(znodes.topic_path(topic))
+        for listener in self._topic_deleted_listeners:
+            listener(topic)
+
+    def _unclean_election_enabled(self, topic: str) -> bool:
+        configured = self.store.topic_config(topic).get("unclean.leader.election.enable")
+        if configured is None:
+            return self._broker.config.get_bool("unclean.leader.election.enable")
+        return configured.strip().lower() == "true"
+
+    def on_topic_config_change(self, topic: str) -> None:
+        """A topic's configuration was written: unclean elections may be allowed now."""
+        self.put("TopicUncleanLeaderElectionEnable", lambda: self._process_topic_config_change(topic))
+
+    def _process_topic_config_change(self, topic: str) -> None:
+        if self.is_active and self._unclean_election_enabled(topic):
+            self.partition_state_machine.trigger_online_partition_state_change([topic])
+
+    # --- requests of brokers -----------------------------------------------------------------------------------------
+
+    def controlled_shutdown(
+        self, id: int, broker_epoch: int, respond: Callable[[int, Collection[TopicPartition]], None]
+    ) -> None:
+        """Move the leaders away from a broker that will stop; ``respond`` gets an error code, and what remains."""
+        self.put(
+            "ControlledShutdown",
+            lambda: respond(*self._process_controlled_shutdown(id, broker_epoch)),
+            lambda: respond(_NOT_CONTROLLER, ()),
+        )
+
+    def _process_controlled_shutdown(self, id: int, broker_epoch: int) -> tuple[int, Collection[TopicPartition]]:
+        context = self.context
+        if not self.is_active:
+            return _NOT_CONTROLLER, ()
+        if id not in context.live_brokers:
+            return BrokerNotAvailableError.code, ()
+        if -1 < broker_epoch < context.live_broker_epochs[id]:
+            return StaleBrokerEpochError.code, ()
+        context.shutting_down_broker_ids.add(id)
+        led: list[TopicPartition] = []
+        followed: list[TopicPartition] = []
+        for topic_partition in context.partitions_on_broker(id):
+            leader = context.leader(topic_partition)
+            if (
+                leader is None
+                or len(context.replicas(topic_partition)) < 2
+                or context.is_topic_queued_up_for_deletion(topic_partition.topic)
+            ):
+                continue
+            (led if leader == id else followed).append(topic_partition)
+        self.partition_state_machine.handle_state_changes(led, partition_state.ONLINE, leader_for_controlled_shutdown)
+        # The replica state machine sends the broker STOP_REPLICA, and the leaders their ISRs without it.
+        self.replica_state_machine.handle_state_changes(
+            [PartitionAndReplica(topic_partition, id) for topic_partition in followed], replica_state.OFFLINE
+        )
+        return 0, context.partition_leaders_on_broker(id)
+
+    def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int, respond: Callable[[int, int, int], None]
+    ) -> None:
+        """``respond`` gets an error code, the first id of a block, and how many there are."""
+        self.put(
+            "AllocateProducerIds",
+            lambda: respond(*self._process_allocate_producer_ids(broker_id, broker_epoch)),
+            lambda: respond(_NOT_CONTROLLER, -1, 0),
+        )
+
+    def _process_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int, int]:
+        if not self.is_active:
+            return _NOT_CONTROLLER, -1, 0
+        epoch = self.context.live_broker_epochs.get(broker_id)
+        if epoch is None:
+            return BrokerIdNotRegisteredError.code, -1, 0
+        if epoch != broker_epoch:
+            return StaleBrokerEpochError.code, -1, 0
+        return 0, *self.store.allocate_producer_ids(broker_id)
+
+    # --- for faults and reports --------------------------------------------------------------------------------------
+
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Have another in-sync replica lead at once. False if it cannot, or this broker is not the controller."""
+        return self.elector.move_leader(topic_partition, broker_id)
+
+    def leaders(self) -> Mapping[TopicPartition, int]:
+        """Who leads each partition, as this controller knows it; -1 for none."""
+        return {tp: info.leader_and_isr.leader for tp, info in self.context.leadership.items()}

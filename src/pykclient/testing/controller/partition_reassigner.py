@@ -1,0 +1,221 @@
+"""Moving partitions to other brokers (Java: KafkaController.onPartitionReassignment, KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pykclient.errors import (
+    InvalidReplicaAssignmentError,
+    NoReassignmentInProgressError,
+    NotControllerError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.controller_context import PartitionAndReplica
+from pykclient.testing.controller.election import leader_for_reassign
+from pykclient.testing.coordination.znodes import LeaderIsrAndControllerEpoch, ReplicaAssignment
+
+if TYPE_CHECKING:
+    from pykclient.testing.controller.controller_context import ControllerContext
+    from pykclient.testing.controller.kafka_controller import KafkaController
+    from pykclient.types import TopicPartition
+
+#: An error's code and what it says; (0, None) if all is well.
+ApiError = tuple[int, str | None]
+
+NONE: ApiError = (0, None)
+
+
+class PartitionReassigner:
+    """Adds the new replicas, waits until they are in sync, then makes them the only ones.
+
+    Each step is written to the coordination service before it is done, so that another controller can go on from there.
+    Thread: loop.
+    """
+
+    def __init__(self, controller: KafkaController, context: ControllerContext) -> None:
+        self._controller = controller
+        self._context = context
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
+    ) -> None:
+        """Move partitions to brokers, or stop doing so (None). ``respond`` gets an error for all, or each's."""
+        not_controller: ApiError = (NotControllerError.code, None)
+        self._controller.put(
+            "ApiPartitionReassignment",
+            lambda: self._process(reassignments, respond),
+            lambda: respond(not_controller, {}),
+        )
+
+    def _process(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
+    ) -> None:
+        if not self._controller.is_active:
+            respond((NotControllerError.code, None), {})
+            return
+        outcomes = {tp: self._alter(tp, target) for tp, target in reassignments.items()}
+        respond(NONE, outcomes)
+
+    def _alter(self, topic_partition: TopicPartition, target: Sequence[int] | None) -> ApiError:
+        context = self._context
+        current = context.assignment(topic_partition)
+        if not current.replicas or context.is_topic_queued_up_for_deletion(topic_partition.topic):
+            return UnknownTopicOrPartitionError.code, "The partition does not exist."
+        if target is not None:
+            refused = self._refuse(current, target)
+            if refused is not None:
+                return InvalidReplicaAssignmentError.code, refused
+            self._on_partition_reassignment(topic_partition, current.reassign_to(tuple(target)))
+        elif current.is_being_reassigned:
+            self._on_partition_reassignment(topic_partition, current.reassign_to(current.origin_replicas))
+        else:
+            return NoReassignmentInProgressError.code, "No partition reassignment is in progress."
+        return NONE
+
+    def _refuse(self, current: ReplicaAssignment, target: Sequence[int]) -> str | None:
+        """Why a partition cannot be moved to these brokers."""
+        shown = ", ".join(map(str, target))
+        if not target:
+            return "Empty replica list specified in partition reassignment."
+        if len(set(target)) < len(target):
+            return f"Duplicate replica ids in partition reassignment replica list: [{shown}]"
+        if min(target) < 0:
+            return f"Invalid broker id in replica list: [{shown}]"
+        adding = current.reassign_to(tuple(target)).adding_replicas
+        if not all(map(self._context.is_live_broker, adding)):
+            return (
+                f"Replica assignment has brokers that are not alive. Replica list: {list(adding)}, "
+                f"live broker list: {self._context.live_broker_ids}"
+            )
+        return None
+
+    def in_progress(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
+        """What is being moved, of ``partitions`` or of all."""
+        context = self._context
+        return {
+            topic_partition: context.assignment(topic_partition)
+            for topic_partition in context.partitions_being_reassigned
+            if partitions is None or topic_partition in partitions
+        }
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    def resume_all(self) -> None:
+        """What another controller has begun."""
+        for topic_partition in list(self._context.partitions_being_reassigned):
+            self._on_partition_reassignment(topic_partition, self._context.assignment(topic_partition))
+
+    def resume_for(self, broker_ids: Collection[int]) -> None:
+        """Brokers are back that partitions are moved to."""
+        for topic_partition in list(self._context.partitions_being_reassigned):
+            assignment = self._context.assignment(topic_partition)
+            if any(id in broker_ids for id in assignment.target_replicas):
+                self._on_partition_reassignment(topic_partition, assignment)
+
+    def maybe_complete(self, topic_partition: TopicPartition) -> None:
+        """Its ISR has changed."""
+        if topic_partition in self._context.partitions_being_reassigned:
+            assignment = self._context.assignment(topic_partition)
+            if self._is_complete(topic_partition, assignment):
+                self._on_partition_reassignment(topic_partition, assignment)
+
+    def _is_complete(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
+        if not assignment.is_being_reassigned:
+            return True
+        info = self._context.leadership.get(topic_partition)
+        return info is not None and set(assignment.target_replicas) <= set(info.leader_and_isr.isr)
+
+    def _on_partition_reassignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        controller, context = self._controller, self._context
+        controller.topic_deletion_manager.mark_topics_ineligible_for_deletion(
+            [topic_partition.topic], "a reassignment is in progress"
+        )
+        self._update_current(topic_partition, assignment)
+        adding = [PartitionAndReplica(topic_partition, id) for id in assignment.adding_replicas]
+        machine = controller.replica_state_machine
+        if not self._is_complete(topic_partition, assignment):
+            self._update_leader_epoch_and_send_request(topic_partition, assignment)
+            fresh = [r for r in adding if context.replica_state(r) == replica_state.NON_EXISTENT]
+            machine.handle_state_changes(fresh, replica_state.NEW)
+            return
+        machine.handle_state_changes(adding, replica_state.ONLINE)
+        completed = ReplicaAssignment(assignment.target_replicas)
+        context.put_assignment(topic_partition, completed)
+        self._move_leader_if_required(topic_partition, completed)
+        self._stop_removed_replicas(topic_partition, assignment.removing_replicas)
+        self._write(topic_partition, completed)
+        context.partitions_being_reassigned.pop(topic_partition, None)
+        controller.send_update_metadata(context.live_or_shutting_down_broker_ids, [topic_partition])
+        controller.topic_deletion_manager.resume_deletion_for_topics([topic_partition.topic])
+
+    def _update_current(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        current = self._context.assignment(topic_partition)
+        if current != assignment:
+            self._context.put_assignment(topic_partition, assignment)
+            self._write(topic_partition, assignment)
+            # What an earlier reassignment was adding and this one does not want.
+            unneeded = [id for id in current.replicas if id not in assignment.replicas]
+            self._stop_removed_replicas(topic_partition, unneeded)
+        self._context.partitions_being_reassigned[topic_partition] = None
+
+    def _write(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        self._context.put_assignment(topic_partition, assignment)
+        topic = topic_partition.topic
+        self._controller.store.set_topic_assignment(
+            topic, self._context.topic_assignment(topic), self._context.epoch_version
+        )
+
+    def _move_leader_if_required(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        leader = self._context.leader(topic_partition)
+        if leader in assignment.replicas and self._context.is_replica_online(leader, topic_partition):
+            self._update_leader_epoch_and_send_request(topic_partition, assignment)
+        else:
+            self._controller.partition_state_machine.handle_state_changes(
+                [topic_partition], partition_state.ONLINE, leader_for_reassign
+            )
+
+    def _update_leader_epoch_and_send_request(
+        self, topic_partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> None:
+        """The same leader in a new epoch, so that all take the new assignment from it."""
+        controller, context = self._controller, self._context
+        info = context.leadership.get(topic_partition)
+        if info is None:
+            return
+        state = info.leader_and_isr.new_epoch()
+        updated, _ = controller.store.update_leader_and_isr(
+            {topic_partition: state}, context.epoch, context.epoch_version
+        )
+        if topic_partition not in updated:
+            return
+        info = context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(
+            updated[topic_partition], context.epoch
+        )
+        batch = controller.request_batch
+        batch.new_batch()
+        batch.add_leader_and_isr_request_for_brokers(
+            assignment.origin_replicas, topic_partition, info, assignment, is_new=False
+        )
+        batch.add_leader_and_isr_request_for_brokers(
+            assignment.adding_replicas, topic_partition, info, assignment, is_new=True
+        )
+        batch.send_requests_to_brokers(context.epoch)
+
+    def _stop_removed_replicas(self, topic_partition: TopicPartition, ids: Sequence[int]) -> None:
+        removed = [PartitionAndReplica(topic_partition, id) for id in ids]
+        for state in (
+            replica_state.OFFLINE,
+            replica_state.DELETION_STARTED,
+            # Whether the broker has deleted it is not waited for.
+            replica_state.DELETION_SUCCESSFUL,
+            replica_state.NON_EXISTENT,
+        ):
+            self._controller.replica_state_machine.handle_state_changes(removed, state)

@@ -1,0 +1,32 @@
+"""What states a replica goes through at the controller (Java: ReplicaState)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pykclient.errors import IllegalStateError
+
+NON_EXISTENT: Final = "NON_EXISTENT"
+NEW: Final = "NEW"  # can only become a follower
+ONLINE: Final = "ONLINE"
+OFFLINE: Final = "OFFLINE"  # its broker is gone, or it was told to stop
+DELETION_STARTED: Final = "DELETION_STARTED"
+DELETION_SUCCESSFUL: Final = "DELETION_SUCCESSFUL"
+DELETION_INELIGIBLE: Final = "DELETION_INELIGIBLE"  # the deletion has failed or cannot begin
+
+#: state -> where it may come from.
+VALID_PREVIOUS_STATES: Final = {
+    NEW: (NON_EXISTENT,),
+    ONLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
+    OFFLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
+    DELETION_STARTED: (OFFLINE,),
+    DELETION_SUCCESSFUL: (DELETION_STARTED,),
+    DELETION_INELIGIBLE: (OFFLINE, DELETION_STARTED),
+    NON_EXISTENT: (DELETION_SUCCESSFUL,),
+}
+
+
+def check_move(replica: object, current: str, target: str) -> None:
+    """Raises IllegalStateError unless the table has the move."""
+    if current not in VALID_PREVIOUS_STATES[target]:
+        raise IllegalStateError(f"replica {replica} cannot become {target}, as it is {current}")
