@@ -130,6 +130,11 @@ class ReleaseProfile:
             raise ConfigError(f"there is no profile of release {release!r}, only of {', '.join(_RELEASES)}")
         return cls(name)
 
+    @property
+    def has_message_formats(self) -> bool:
+        """Whether topics can be kept in a format of the past: up to 2.8 (KIP-724)."""
+        return int(self.release[0]) < 3
+
     def max_version(self, api_key: int) -> int | None:
         """The newest version of an API; None if clients of this release cannot ask for it."""
         return self._max_versions.get(api_key)

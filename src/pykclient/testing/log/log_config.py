@@ -10,6 +10,7 @@ from typing import Any, Final
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Lambda, Validator, ValidString, at_least, between
 from pykclient.errors import ConfigError, InvalidConfigurationError
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAGIC_VALUE_V0, MAGIC_VALUE_V1, MAGIC_VALUE_V2
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 
 _LONG_MAX = (1 << 63) - 1
@@ -103,6 +104,10 @@ _KEYS = (
 
 DEFINITION: Final = ConfigDef(_KEYS)
 
+#: Known to releases before 4.0 alone. It names a release, whose format the records of the topic are stored in.
+MESSAGE_FORMAT_VERSION: Final = "message.format.version"
+_RELEASE = re.compile(r"(\d+)\.(\d+)(\.\d+)*(-IV\d+)?")
+
 #: Which keys of a broker are the defaults of a topic's, the first that is set wins.
 SERVER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "segment.bytes": ("log.segment.bytes",),
@@ -136,13 +141,36 @@ SERVER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def validate(overrides: Mapping[str, str | None]) -> None:
+def message_format_magic(release: str) -> int:
+    """The format that a release writes.
+
+    Raises:
+        ConfigError: that is no release.
+    """
+    found = _RELEASE.fullmatch(release)
+    if found is None:
+        raise ConfigError(f"{MESSAGE_FORMAT_VERSION} is a release such as 0.10.0 or 2.1, not {release!r}")
+    version = int(found[1]), int(found[2])
+    if version < (0, 10):
+        return MAGIC_VALUE_V0
+    return MAGIC_VALUE_V1 if version < (0, 11) else MAGIC_VALUE_V2
+
+
+def validate(overrides: Mapping[str, str | None], *, has_message_formats: bool = False) -> None:
     """Check what is to be set on a topic, keys and values, as a request has them.
+
+    ``has_message_formats``: whether the broker poses as a release that knows ``message.format.version``.
 
     Raises:
         InvalidConfigurationError: an unknown key, or a value of another type or out of range.
     """
     for name, value in overrides.items():
+        if name == MESSAGE_FORMAT_VERSION and has_message_formats:
+            try:
+                message_format_magic(value or "")
+            except ConfigError as error:
+                raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
+            continue
         key = DEFINITION.keys.get(name)
         if key is None:
             raise InvalidConfigurationError(f"Unknown topic config name: {name}")
@@ -186,6 +214,7 @@ class LogConfig:
         "delete_retention_ms",
         "max_compaction_lag_ms",
         "max_message_size",
+        "message_format_magic",
         "message_timestamp_after_max_ms",
         "message_timestamp_before_max_ms",
         "message_timestamp_type",
@@ -209,6 +238,10 @@ class LogConfig:
         given = {**(defaults or {}), **(overrides or {})}
         if overrides and "segment.bytes" in overrides:
             given["internal.segment.bytes"] = overrides.get("internal.segment.bytes")
+        message_format = given.pop(MESSAGE_FORMAT_VERSION, None)
+        self.message_format_magic = (
+            CURRENT_MAGIC_VALUE if message_format is None else message_format_magic(message_format)
+        )
         self.values: dict[str, Any] = DEFINITION.parse(given)
         self.overridden_configs = frozenset(overrides or ())
         values = self.values

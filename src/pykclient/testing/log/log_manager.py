@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pykclient.errors import BrokerError
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE
 from pykclient.testing import broker_state
 from pykclient.testing.coordination.coordination_errors import ConnectionLossError
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.log.broker_disk import PartitionDirectory
 from pykclient.testing.log.log_cleaner import log_to_clean
-from pykclient.testing.log.log_config import LogConfig, server_defaults
+from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, server_defaults
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
 
@@ -35,6 +36,9 @@ class LogManager:
         self._log = broker.log_context.logger(__name__)
         self._configs = KafkaCoordinationClient(broker.coordination)
         self._defaults = server_defaults(broker.config)
+        profile = broker.cluster.profile
+        if profile.magic < CURRENT_MAGIC_VALUE:
+            self._defaults[MESSAGE_FORMAT_VERSION] = profile.release
         self._producer_id_expiration_ms = broker.config.get_int("producer.id.expiration.ms")
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._timers: dict[Callable[[], None], TimerHandle] = {}

@@ -218,6 +218,7 @@ class UnifiedLog:
             source_compression=info.source_compression,
             target_compression=self._target_compression(info.source_compression),
             compacted_topic=config.compact,
+            to_magic=config.message_format_magic,
             timestamp_type=config.message_timestamp_type,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
