@@ -28,6 +28,9 @@ class LocalLog:
         self._base_offsets = [segment.base_offset for segment in self.segments]
         self.log_end_offset = self.segments[-1].next_offset
         self.size = directory.size
+        if self.log_end_offset < log_start_offset:
+            # Records were deleted up to an offset that truncation has taken away since.
+            self.truncate_fully_and_start_at(log_start_offset)
 
     @property
     def active_segment(self) -> LogSegment:
