@@ -1,0 +1,193 @@
+"""One broker: its parts, and the order in which they start and stop (Java: KafkaServer)."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pykclient.log_context import LogContext
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.cluster_connection_states import BackoffConfig
+from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
+from pykclient.network.network_client import NetworkClient, NetworkClientConfig
+from pykclient.testing import broker_state
+from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager
+from pykclient.testing.controlled_shutdown import ControlledShutdown
+from pykclient.testing.controller.kafka_controller import KafkaController
+from pykclient.testing.coordination.coordination_client import CoordinationClient
+from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.group.group_coordinator import GroupCoordinator
+from pykclient.testing.log.log_manager import LogManager
+from pykclient.testing.memory_network import MemorySelector
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.node_to_controller_channel_manager import NodeToControllerChannelManager
+from pykclient.testing.producer_id_manager import ProducerIdManager
+from pykclient.testing.replica.replica_manager import ReplicaManager
+from pykclient.testing.server.kafka_apis import KafkaApis
+from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.testing.cluster import Cluster
+    from pykclient.testing.config import BrokerConfig
+    from pykclient.testing.log.broker_disk import BrokerDisk
+
+#: How a broker tries again to reach another one.
+_BACKOFF = BackoffConfig(50, 1_000, 10_000, 30_000)
+
+
+class Broker:
+    """A broker from one start to the next stop. What is on its ``disk`` outlives it, the rest does not.
+
+    All its parts schedule what they do through ``call_soon`` and ``call_later``: a broker that is paused, as by
+    SIGSTOP, does nothing until it is resumed, and nothing is left to do for one that was killed. Thread: loop.
+    """
+
+    def __init__(
+        self, cluster: Cluster, node: Node, config: BrokerConfig, disk: BrokerDisk, rng: random.Random
+    ) -> None:
+        self.cluster = cluster
+        self.loop = cluster.loop
+        self.id = node.id
+        self.node = node
+        self.config = config
+        self.disk = disk
+        self.rng = rng
+        self.cluster_id = cluster.config.cluster_id
+        self.epoch = -1
+        self.state = broker_state.NOT_RUNNING
+        self.paused = False
+        self._held: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.log_context = LogContext(f"[Broker id={node.id}] ")
+        self._log = self.log_context.logger(__name__)
+        self._clients: list[NetworkClient] = []
+        self.faults = cluster.faults
+        self.history = cluster.history
+        self.quotas = cluster.quotas
+        self.coordination = CoordinationClient(self)
+        self.log_manager = LogManager(self)
+        self.metadata_cache = MetadataCache(self)
+        self.node_to_controller = NodeToControllerChannelManager(self)
+        self.replica_manager = ReplicaManager(self)
+        self.controller = KafkaController(self)
+        self.auto_topic_creation = AutoTopicCreationManager(self)
+        self.producer_id_manager = ProducerIdManager(self)
+        self.group_coordinator = GroupCoordinator(self)
+        self.apis = KafkaApis(self)
+        # In the order of starting; they stop in the opposite one.
+        self._parts = (
+            self.log_manager,
+            self.node_to_controller,
+            self.replica_manager,
+            self.controller,
+            self.group_coordinator,
+        )
+
+    @property
+    def party(self) -> str:
+        """The broker's name in the links between parties."""
+        return f"broker-{self.id}"
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in (broker_state.NOT_RUNNING, broker_state.STOPPED)
+
+    # --- its share of the loop -------------------------------------------------------------------------------------
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """As the loop's, while the broker lives; later, if it is paused."""
+        self.loop.call_soon(self._call, callback, arguments)
+
+    def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
+        """As the loop's, while the broker lives; later, if it is paused."""
+        return self.loop.call_later(delay_ms, self._call, callback, arguments)
+
+    def _call(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if self.paused:
+            self._held.append((callback, arguments))
+        elif self.alive:
+            callback(*arguments)
+
+    def pause(self) -> None:
+        """Stand still. Its connections stay open, nothing is read from them."""
+        self.paused = True
+        self.coordination.contact_lost("paused")
+
+    def resume(self) -> None:
+        """Go on, with all that has become due first."""
+        self.paused = False
+        self.coordination.contact_regained("paused")
+        while self._held:
+            callback, arguments = self._held.popleft()
+            self.loop.call_soon(self._call, callback, arguments)
+
+    # --- start and stop ----------------------------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """Read the logs, then be there for others, then register, then take part in electing a controller."""
+        self.state = broker_state.move(self.state, broker_state.STARTING)
+        self.log_manager.startup()
+        self.node_to_controller.startup()
+        self.replica_manager.startup()
+        self.cluster.open_listeners(self)
+        self.coordination.startup()
+        self.controller.startup()
+        self.group_coordinator.startup()
+        self.state = broker_state.move(self.state, broker_state.RUNNING)
+        self._log.info("Started at %s:%d, epoch %d", self.node.host, self.node.port, self.epoch)
+
+    def shutdown(self) -> None:
+        """Hand over leadership, then stop."""
+        self.state = broker_state.move(self.state, broker_state.PENDING_CONTROLLED_SHUTDOWN)
+        if self.config["controlled.shutdown.enable"]:
+            ControlledShutdown(self, self._shut_down).start()
+        else:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        if self.alive:
+            self.state = broker_state.move(self.state, broker_state.SHUTTING_DOWN)
+            self._stop(reset=False)
+            self.coordination.close()
+
+    def kill(self) -> None:
+        """End at once, as by SIGKILL: connections are reset, and the session with the coordination service expires."""
+        if self.alive:
+            self._stop(reset=True)
+            self.coordination.contact_lost("dead")
+
+    def _stop(self, *, reset: bool) -> None:
+        self.cluster.close_listeners(self, reset=reset)
+        for part in reversed(self._parts):
+            part.shutdown()
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        self._held.clear()
+        self.state = broker_state.move(self.state, broker_state.STOPPED)
+
+    # --- reaching other brokers --------------------------------------------------------------------------------------
+
+    def new_network_client(
+        self, purpose: str, metadata_updater: MetadataUpdater | None = None
+    ) -> tuple[NetworkClient, MemorySelector]:
+        """A client for requests to other brokers, closed with the broker; it is driven by whoever asked for it."""
+        selector = MemorySelector(self.cluster.network, self.party)
+        client = NetworkClient(
+            NetworkClientConfig(
+                client_id=f"broker-{self.id}-{purpose}",
+                max_in_flight_requests_per_connection=1,
+                request_timeout_ms=self.config["request.timeout.ms"],
+                backoff=_BACKOFF,
+                discover_broker_versions=False,
+                rng=self.rng,
+            ),
+            selector,
+            metadata_updater or ManualMetadataUpdater(),
+            ApiVersions(),
+            self.loop.clock,
+            self.log_context,
+        )
+        self._clients.append(client)
+        return client, selector

@@ -1,0 +1,30 @@
+"""What becomes of a broker, from start to end (Java: BrokerState)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pykclient.errors import IllegalStateError
+
+NOT_RUNNING: Final = "NOT_RUNNING"
+STARTING: Final = "STARTING"
+RUNNING: Final = "RUNNING"
+PENDING_CONTROLLED_SHUTDOWN: Final = "PENDING_CONTROLLED_SHUTDOWN"
+SHUTTING_DOWN: Final = "SHUTTING_DOWN"
+STOPPED: Final = "STOPPED"
+
+_MOVES: Final = {
+    NOT_RUNNING: (STARTING,),
+    STARTING: (RUNNING, SHUTTING_DOWN, STOPPED),
+    RUNNING: (PENDING_CONTROLLED_SHUTDOWN, SHUTTING_DOWN, STOPPED),
+    PENDING_CONTROLLED_SHUTDOWN: (SHUTTING_DOWN, STOPPED),
+    SHUTTING_DOWN: (STOPPED,),
+    STOPPED: (),
+}
+
+
+def move(state: str, to: str) -> str:
+    """``to``, if a broker in ``state`` can get there; else raises IllegalStateError."""
+    if to not in _MOVES[state]:
+        raise IllegalStateError(f"a broker that is {state} cannot become {to}")
+    return to

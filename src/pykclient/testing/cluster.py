@@ -1,0 +1,252 @@
+"""All brokers of a cluster, and what they share: the loop, the coordination service, the network between them."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.log_context import LogContext
+from pykclient.testing.broker import Broker
+from pykclient.testing.config import ClusterConfig
+from pykclient.testing.coordination.coordination_service import CoordinationService
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.faults import Faults
+from pykclient.testing.history import History
+from pykclient.testing.log.broker_disk import BrokerDisk
+from pykclient.testing.log.memory_budget import MemoryBudget
+from pykclient.testing.memory_network import MemoryNetwork
+from pykclient.testing.release_profiles import ReleaseProfile
+from pykclient.testing.server.memory_server import MemoryServer
+from pykclient.testing.server.quotas import Quotas
+from pykclient.types import ConsumerRecord, Node, TopicPartition
+
+#: Port of the first broker where there are no sockets.
+_FIRST_PORT = 9092
+
+
+class Gateway(Protocol):
+    """How clients reach brokers from outside of the memory network. Thread: loop."""
+
+    def open(self, broker: Broker) -> None:
+        """Let clients connect."""
+
+    def close_broker(self, broker: Broker, *, reset: bool) -> None:
+        """Close its connections, and refuse new ones."""
+
+    def pause(self, broker: Broker) -> None:
+        """Take no bytes from its connections until ``resume``; the system still accepts some."""
+
+    def resume(self, broker: Broker) -> None: ...
+
+
+class Cluster:
+    """Brokers by id, started and stopped one by one; what belongs to them all.
+
+    Knows no socket and no thread: a ``gateway`` brings clients in from outside, whoever owns the loop runs it.
+    Thread: loop.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        loop: EventLoop,
+        rng: random.Random,
+        *,
+        gateway: Gateway | None = None,
+        ports: dict[int, int] | None = None,
+    ) -> None:
+        self.config = config
+        self.loop = loop
+        self.rng = rng
+        self.log_context = LogContext("[Cluster] ")
+        self._log = self.log_context.logger(__name__)
+        self.faults = Faults(loop, rng)
+        self.history = History(loop, config.history_size)
+        self.quotas = Quotas(config.broker_config, loop)
+        self.profile = ReleaseProfile.of(config.release or ReleaseProfile.CURRENT)
+        self.budget = MemoryBudget(config.memory_limit_bytes)
+        self.network = MemoryNetwork(loop, self.faults.links)
+        self.coordination = CoordinationService(loop, config.cluster_id)
+        self._server = MemoryServer(self.network)
+        self._server = MemoryServer(self.network)
+        self._gateway = gateway
+        self.nodes = {
+            id: Node(id, config.host, (ports or {}).get(id, _FIRST_PORT + index), config.racks.get(id))
+            for index, id in enumerate(config.broker_ids)
+        }
+        self.disks = {id: BrokerDisk(self.budget, f"broker {id}") for id in self.nodes}
+        self.brokers: dict[int, Broker] = {}
+
+    # --- brokers -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all brokers; ``is_ready`` tells when they know of each other."""
+        for id in self.nodes:
+            self.start_broker(id)
+
+    def start_broker(self, id: int) -> Broker:
+        """Start a broker on what its disk holds. Raises IllegalStateError if it runs."""
+        node = self._node(id)
+        if id in self.brokers and self.brokers[id].alive:
+            raise IllegalStateError(f"broker {id} runs already")
+        broker = Broker(self, node, self.config.broker_config, self.disks[id], self.rng)
+        self.brokers[id] = broker
+        broker.startup()
+        return broker
+
+    def stop_broker(self, id: int) -> None:
+        """Stop a broker as an operator would: it hands its leaders over first, and then is not ``alive``."""
+        self.broker(id).shutdown()
+
+    def kill_broker(self, id: int) -> None:
+        """End a broker in the middle of whatever it does."""
+        self.broker(id).kill()
+
+    def pause_broker(self, id: int) -> None:
+        """Let a broker stand still, as a long garbage collection or SIGSTOP does."""
+        broker = self.broker(id)
+        if not broker.paused:
+            broker.pause()
+            self.network.pause(broker.party)
+            if self._gateway is not None:
+                self._gateway.pause(broker)
+
+    def resume_broker(self, id: int) -> None:
+        broker = self.broker(id)
+        if broker.paused:
+            broker.resume()
+            self.network.resume(broker.party)
+            if self._gateway is not None:
+                self._gateway.resume(broker)
+
+    def broker(self, id: int) -> Broker:
+        """A broker that runs, or is paused; IllegalStateError for one that does not run."""
+        self._node(id)
+        broker = self.brokers.get(id)
+        if broker is None or not broker.alive:
+            raise IllegalStateError(f"broker {id} does not run; restart({id}) starts it")
+        return broker
+
+    def _node(self, id: int) -> Node:
+        try:
+            return self.nodes[id]
+        except KeyError:
+            raise IllegalArgumentError(f"there is no broker {id}, only {sorted(self.nodes)}") from None
+
+    def alive_brokers(self) -> list[Broker]:
+        return [broker for broker in self.brokers.values() if broker.alive]
+
+    # --- for brokers -------------------------------------------------------------------------------------------------
+
+    def open_listeners(self, broker: Broker) -> None:
+        """Let peers and clients connect to a broker."""
+        self._server.open(broker)
+        if self._gateway is not None:
+            self._gateway.open(broker)
+
+    def close_listeners(self, broker: Broker, *, reset: bool) -> None:
+        """Cut a broker's connections; with ``reset`` as if its process had been killed."""
+        self._server.close(broker, reset=reset)
+        if self._gateway is not None:
+            self._gateway.close_broker(broker, reset=reset)
+
+    # --- what is the case --------------------------------------------------------------------------------------------
+
+    def active_controller(self) -> Broker | None:
+        """The broker that is the controller and knows it, if there is one."""
+        for broker in self.brokers.values():
+            if broker.alive and not broker.paused and broker.controller.is_active:
+                return broker
+        return None
+
+    def is_ready(self) -> bool:
+        """Whether a controller is elected, and all running brokers know it and each other."""
+        controller = self.active_controller()
+        if controller is None:
+            return False
+        alive = {broker.id for broker in self.alive_brokers()}
+        for broker in self.alive_brokers():
+            snapshot = broker.metadata_cache.snapshot
+            if snapshot.controller_id != controller.id or alive != set(snapshot.alive_brokers):
+                return False
+        return True
+
+    def leader(self, topic_partition: TopicPartition) -> int | None:
+        """The broker that leads a partition as far as itself knows; None if there is none, or an election is due."""
+        best: tuple[int, int] | None = None
+        for broker in self.alive_brokers():
+            partition = broker.replica_manager.partition(topic_partition)
+            if partition is not None and partition.is_leader:
+                best = max(best or (-1, -1), (partition.leader_epoch, broker.id))
+        return None if best is None else best[1]
+
+    def isr(self, topic_partition: TopicPartition) -> list[int]:
+        """The in-sync replicas as the leader knows them; empty without a leader."""
+        leader = self.leader(topic_partition)
+        partition = None if leader is None else self.brokers[leader].replica_manager.partition(topic_partition)
+        return [] if partition is None else sorted(partition.isr)
+
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Have the controller make a replica the leader. Raises IllegalStateError without a controller."""
+        self.broker(broker_id)
+        controller = self.active_controller()
+        if controller is None:
+            raise IllegalStateError("there is no controller that could move a leader; wait until one is elected")
+        controller.controller.move_leader(topic_partition, broker_id)
+
+    def log_records(
+        self, topic_partition: TopicPartition, broker_id: int | None = None, from_offset: int = 0
+    ) -> list[ConsumerRecord[bytes, bytes]]:
+        """The records in the log of the leader, or of the given broker, running or not, up to its end."""
+        if broker_id is None:
+            broker_id = self.leader(topic_partition)
+            if broker_id is None:
+                raise IllegalStateError(f"{topic_partition} has no leader; name the broker whose log is to be read")
+        directory = self.disk(broker_id).directories.get(topic_partition)
+        if directory is None:
+            raise IllegalStateError(f"broker {broker_id} has no replica of {topic_partition}")
+        broker = self.brokers.get(broker_id)
+        log = broker.log_manager.get_log(topic_partition) if broker is not None else None
+        start_offset = from_offset if log is None else max(from_offset, log.log_start_offset)
+        return [
+            ConsumerRecord(
+                topic_partition.topic,
+                topic_partition.partition,
+                batch.partition_leader_epoch if batch.magic >= 2 else None,
+                record.offset,
+                record.timestamp,
+                batch.timestamp_type,
+                record.key,
+                record.value,
+                record.headers,
+                -1 if record.key is None else len(record.key),
+                -1 if record.value is None else len(record.value),
+            )
+            for segment in directory.segments
+            for batch in segment.batches()
+            if not batch.is_control_batch
+            for record in batch.records()
+            if record.offset >= start_offset
+        ]
+
+    def disk(self, broker_id: int) -> BrokerDisk:
+        self._node(broker_id)
+        return self.disks[broker_id]
+
+    def describe(self) -> str:
+        """The brokers and what they are, in one line."""
+        controller = self.active_controller()
+        parts = []
+        for id in self.nodes:
+            broker = self.brokers.get(id)
+            state = "not started" if broker is None else "paused" if broker.paused else broker.state
+            parts.append(
+                f"broker {id} {state}{' (controller)' if controller is not None and controller.id == id else ''}"
+            )
+        return ", ".join(parts)
+
+    def close(self) -> None:
+        """End all brokers at once."""
+        for broker in self.alive_brokers():
+            broker.kill()

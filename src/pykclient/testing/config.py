@@ -1,0 +1,213 @@
+"""What the brokers of an embedded cluster are set up with: Kafka's keys, with defaults that suit tests."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pykclient.config.abstract_config import AbstractConfig
+from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
+from pykclient.config.validators import Validator, ValidString, at_least
+from pykclient.errors import ConfigError
+
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+
+
+def _key(
+    name: str, type: str, default: Any, doc: str, validator: Validator | None = None, *, extension: bool = False
+) -> ConfigKey:
+    return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc, extension=extension)
+
+
+_KEYS = (
+    # --- topics ------------------------------------------------------------------------------------------------------
+    _key("auto.create.topics.enable", Type.BOOLEAN, True, "Whether asking for a topic that is not there creates it."),
+    _key("delete.topic.enable", Type.BOOLEAN, True, "Whether topics can be deleted."),
+    _key("num.partitions", Type.INT, 1, "Partitions of topics that are created without a number.", at_least(1)),
+    _key(
+        "default.replication.factor",
+        Type.INT,
+        -1,
+        "Replicas of topics that are created without a number; -1: three, or one for each broker if there are fewer.",
+        at_least(-1),
+    ),
+    _key("min.insync.replicas", Type.INT, 1, "In-sync replicas that acks=all needs.", at_least(1)),
+    _key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica that lags may become leader."),
+    _key("auto.leader.rebalance.enable", Type.BOOLEAN, False, "Whether leadership returns to preferred replicas."),
+    _key(
+        "leader.imbalance.check.interval.seconds",
+        Type.LONG,
+        300,
+        "How often to look for leaders to return.",
+        at_least(1),
+    ),
+    # --- logs --------------------------------------------------------------------------------------------------------
+    _key("message.max.bytes", Type.INT, 1_048_588, "The largest batch of records that is taken.", at_least(0)),
+    _key(
+        "log.message.timestamp.type",
+        Type.STRING,
+        "CreateTime",
+        "Whether records keep their producer's time or get the broker's.",
+        ValidString("CreateTime", "LogAppendTime"),
+    ),
+    _key("log.message.timestamp.before.max.ms", Type.LONG, _LONG_MAX, "How old a record may be.", at_least(0)),
+    _key("log.message.timestamp.after.max.ms", Type.LONG, 3_600_000, "How far in the future it may be.", at_least(0)),
+    _key("compression.type", Type.STRING, "producer", "The codec of stored batches; producer: as they come."),
+    _key("log.cleanup.policy", Type.LIST, ["delete"], "delete, compact, or both."),
+    _key("log.segment.bytes", Type.INT, 1 << 30, "When a new segment is begun.", at_least(14)),
+    _key("log.roll.ms", Type.LONG, 604_800_000, "When a new segment is begun, by age.", at_least(1)),
+    _key("log.retention.ms", Type.LONG, 604_800_000, "How long records are kept; -1: for ever.", at_least(-1)),
+    _key("log.retention.bytes", Type.LONG, -1, "How much of a partition is kept; -1: all.", at_least(-1)),
+    _key("log.retention.check.interval.ms", Type.LONG, 300_000, "How often old segments are looked for.", at_least(1)),
+    _key("log.cleaner.delete.retention.ms", Type.LONG, 86_400_000, "How long tombstones are kept.", at_least(0)),
+    _key(
+        "log.cleaner.backoff.ms", Type.LONG, 15_000, "How often there is a look at what can be compacted.", at_least(0)
+    ),
+    _key("log.cleaner.min.compaction.lag.ms", Type.LONG, 0, "How long records are safe from compaction.", at_least(0)),
+    _key("log.index.interval.bytes", Type.INT, 4096, "Bytes between two entries of an index.", at_least(0)),
+    _key("producer.id.expiration.ms", Type.INT, 86_400_000, "How long an idle producer is remembered.", at_least(1)),
+    # --- connections -------------------------------------------------------------------------------------------------
+    _key("socket.request.max.bytes", Type.INT, 104_857_600, "The largest request.", at_least(1)),
+    _key("connections.max.idle.ms", Type.LONG, 600_000, "When idle connections are closed; negative: never."),
+    _key("max.connections", Type.INT, _INT_MAX, "Connections at a time; the one idle longest gives way.", at_least(1)),
+    _key("max.connections.per.ip", Type.INT, _INT_MAX, "Connections at a time from one address.", at_least(0)),
+    _key("request.timeout.ms", Type.INT, 30_000, "How long a broker waits for another one's answer.", at_least(1)),
+    _key(
+        "quota.producer.default",
+        Type.LONG,
+        _LONG_MAX,
+        "Bytes a second that one client id may write.",
+        at_least(1),
+        extension=True,
+    ),
+    _key(
+        "quota.consumer.default",
+        Type.LONG,
+        _LONG_MAX,
+        "Bytes a second that one client id may read.",
+        at_least(1),
+        extension=True,
+    ),
+    _key("quota.window.num", Type.INT, 11, "Windows that a rate is averaged over.", at_least(1)),
+    _key("quota.window.size.seconds", Type.INT, 1, "Length of a window.", at_least(1)),
+    # --- replication -------------------------------------------------------------------------------------------------
+    _key("replica.lag.time.max.ms", Type.LONG, 30_000, "When a replica that lags leaves the ISR.", at_least(1)),
+    _key("replica.fetch.wait.max.ms", Type.INT, 500, "How long a follower's fetch waits for records.", at_least(0)),
+    _key("replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for.", at_least(0)),
+    _key("replica.fetch.max.bytes", Type.INT, 1_048_576, "Bytes that it takes of one partition.", at_least(0)),
+    _key("replica.fetch.response.max.bytes", Type.INT, 10_485_760, "Bytes that it takes at once.", at_least(0)),
+    _key("replica.fetch.backoff.ms", Type.INT, 100, "How long a follower rests after an error.", at_least(0)),
+    _key("replica.selector.class", Type.STRING, None, "RackAwareReplicaSelector lets consumers read nearby (KIP-392)."),
+    _key("replica.high.watermark.checkpoint.interval.ms", Type.LONG, 5_000, "How often that is saved.", at_least(1)),
+    _key("fetch.max.bytes", Type.INT, 57_671_680, "Bytes that one fetch is answered with.", at_least(1024)),
+    _key("max.incremental.fetch.session.cache.slots", Type.INT, 1_000, "Fetch sessions of a broker.", at_least(0)),
+    # --- control plane -----------------------------------------------------------------------------------------------
+    _key(
+        "zookeeper.session.timeout.ms",
+        Type.INT,
+        500,
+        "How long a broker that fell silent counts as alive; Kafka's own default is 18 s.",
+        at_least(1),
+    ),
+    _key("controlled.shutdown.enable", Type.BOOLEAN, True, "Whether a broker hands over its leaders before it stops."),
+    _key("controlled.shutdown.max.retries", Type.INT, 3, "How often it tries.", at_least(0)),
+    _key("controlled.shutdown.retry.backoff.ms", Type.LONG, 100, "How long it rests in between.", at_least(0)),
+    _key(
+        "controller.socket.timeout.ms", Type.INT, 30_000, "How long a request to the controller may take.", at_least(1)
+    ),
+    _key("broker.rack", Type.STRING, None, "Where the broker is."),
+    # --- groups ------------------------------------------------------------------------------------------------------
+    _key("offsets.topic.num.partitions", Type.INT, 4, "Partitions of __consumer_offsets (Kafka: 50).", at_least(1)),
+    _key(
+        "offsets.topic.replication.factor",
+        Type.SHORT,
+        3,
+        "Its replicas; fewer if there are fewer brokers.",
+        at_least(1),
+    ),
+    _key("offsets.topic.segment.bytes", Type.INT, 104_857_600, "Its segments.", at_least(1)),
+    _key("offsets.retention.minutes", Type.INT, 10_080, "How long offsets of an empty group are kept.", at_least(1)),
+    _key("offsets.retention.check.interval.ms", Type.LONG, 600_000, "How often old ones are looked for.", at_least(1)),
+    _key("offsets.commit.timeout.ms", Type.INT, 5_000, "How long a commit waits for its replicas.", at_least(1)),
+    _key("offset.metadata.max.bytes", Type.INT, 4_096, "The longest text beside an offset."),
+    _key("group.min.session.timeout.ms", Type.INT, 100, "The shortest session of a member (Kafka: 6 s).", at_least(1)),
+    _key("group.max.session.timeout.ms", Type.INT, 1_800_000, "The longest.", at_least(1)),
+    _key(
+        "group.initial.rebalance.delay.ms",
+        Type.INT,
+        0,
+        "How long a new group waits for more members (Kafka: 3 s).",
+        at_least(0),
+    ),
+    _key("group.max.size", Type.INT, _INT_MAX, "Members of one group.", at_least(1)),
+    _key(
+        "transactional.id.expiration.ms", Type.INT, 604_800_000, "How long an idle transactional id lives.", at_least(1)
+    ),
+    _key("transaction.max.timeout.ms", Type.INT, 900_000, "The longest transaction.", at_least(1)),
+)
+
+
+class BrokerConfig(AbstractConfig):
+    """The settings of one broker, by Kafka's keys in dots or with underscores; an unknown key raises ConfigError.
+
+    Only what an embedded broker heeds is here. Thread: any.
+    """
+
+    __slots__ = ()
+
+    DEFINITION: ClassVar[ConfigDef] = ConfigDef(_KEYS)
+
+
+class ClusterConfig:
+    """What a cluster is made with.
+
+    ``brokers`` is a number (ids 1 to that) or the ids themselves. ``port`` is the first broker's, the others take the
+    next ones; with 0 the system chooses. ``racks`` gives a broker's rack by its id. ``release`` makes the brokers pose
+    as an older Kafka, such as "2.1". ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker
+    settings, see ``BrokerConfig``.
+    """
+
+    __slots__ = (
+        "broker_config",
+        "broker_ids",
+        "cluster_id",
+        "history_size",
+        "host",
+        "memory_limit_bytes",
+        "port",
+        "racks",
+        "release",
+    )
+
+    def __init__(
+        self,
+        brokers: int | list[int] = 1,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        racks: dict[int, str] | None = None,
+        release: str | None = None,
+        memory_limit_bytes: int = 512 * 1024 * 1024,
+        history_size: int = 10_000,
+        cluster_id: str = "pykclient-embedded-0001",
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        """Raises ConfigError for settings that are wrong."""
+        ids = list(range(1, brokers + 1)) if isinstance(brokers, int) else list(brokers)
+        if not ids or len(set(ids)) < len(ids) or min(ids) < 0:
+            raise ConfigError(
+                f"brokers must be a number above 0, or different ids that are not negative, not {brokers!r}"
+            )
+        if not 0 <= port <= 65535 - (len(ids) if port else 0):
+            raise ConfigError(f"port {port} leaves no room for the ports of {len(ids)} brokers")
+        if memory_limit_bytes <= 0:
+            raise ConfigError(f"memory_limit_bytes must be above 0, not {memory_limit_bytes}")
+        self.broker_ids = ids
+        self.host = host
+        self.port = port
+        self.racks = dict(racks or {})
+        self.release = release
+        self.memory_limit_bytes = memory_limit_bytes
+        self.history_size = history_size
+        self.cluster_id = cluster_id
+        self.broker_config = BrokerConfig(config or {})

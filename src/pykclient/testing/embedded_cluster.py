@@ -1,0 +1,368 @@
+"""A Kafka cluster in this process, for tests and for development."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.errors import DisconnectError, IllegalStateError, KafkaTimeoutError, for_code
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.message import Request, Response
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.testing.cluster import Cluster
+from pykclient.testing.cluster_state import ClusterState
+from pykclient.testing.config import ClusterConfig
+from pykclient.testing.embedded_faults import EmbeddedFaults
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.history import RequestRecord
+from pykclient.testing.log.broker_disk import BrokerDisk
+from pykclient.testing.loop_thread import LoopThread, T
+from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.server.socket_server import SocketServer
+from pykclient.types import ConsumerRecord, TopicPartition
+
+#: How long starting, stopping and moving may take: much longer than they do.
+_TIMEOUT_MS = 30_000
+
+
+class EmbeddedCluster:
+    """Kafka brokers in this process, on real sockets, for any client.
+
+        with EmbeddedCluster(brokers=3) as cluster:
+            cluster.create_topic("orders", partitions=6)
+            producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+
+    ``brokers`` is how many (ids from 1), or their ids. ``port`` is the first broker's port and the others take the next
+    ones; with 0 the system chooses. ``racks`` gives racks by broker id. ``release`` makes the brokers pose as an older
+    Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``: what does not fit is refused with
+    PolicyViolationError. ``config`` and further keywords are Kafka's broker settings, as ``num_partitions=6``.
+
+    Nothing is written to disk, but what a broker's log holds survives its ``kill`` and ``restart``. Methods that change
+    something return when it is done, and raise KafkaTimeoutError when that does not happen within half a minute.
+
+    Thread: any; hooks run on the cluster's thread.
+    """
+
+    def __init__(
+        self,
+        brokers: int | list[int] = 1,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        racks: dict[int, str] | None = None,
+        release: str | None = None,
+        memory_limit_bytes: int = 512 * 1024 * 1024,
+        history_size: int = 10_000,
+        seed: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Raises ConfigError for settings that are wrong; nothing runs before ``start``."""
+        self.config = ClusterConfig(
+            brokers,
+            host=host,
+            port=port,
+            racks=racks,
+            release=release,
+            memory_limit_bytes=memory_limit_bytes,
+            history_size=history_size,
+            config={**(config or {}), **settings},
+        )
+        self._rng = random.Random(seed)
+        self._running: _Running | None = None
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> EmbeddedCluster:
+        """Start all brokers and wait until they know of each other. Raises OSError where a port is in use."""
+        if self._running is not None:
+            raise IllegalStateError("the cluster runs already")
+        running = _Running(self.config, self._rng)
+        self._running = running
+        try:
+            running.thread.start()
+            running.thread.call(running.cluster.start)
+            self.wait_for(running.cluster.is_ready, _TIMEOUT_MS, "the brokers to find each other")
+        except BaseException:
+            self._running = None
+            running.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Stop everything, at once. A hook or a broker that failed is told of here, if nobody has been told before."""
+        running, self._running = self._running, None
+        if running is not None:
+            failure = running.close()
+            if failure is not None:
+                raise failure
+
+    def __enter__(self) -> EmbeddedCluster:
+        return self if self._running is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()  # the error that is on its way tells more than what it may have caused here
+
+    def _now_running(self) -> _Running:
+        if self._running is None:
+            raise IllegalStateError("the cluster does not run; use it in a with statement, or call start()")
+        return self._running
+
+    def _call(self, function: Callable[[Cluster], T]) -> T:
+        """``function`` of the cluster, called on its thread; raises what failed there before."""
+        running = self._now_running()
+        result = running.thread.call(lambda: function(running.cluster))
+        if not running.thread.is_current:
+            running.raise_failure()
+        return result
+
+    def wait_for(self, predicate: Callable[[], object], timeout_ms: int = 10_000, what: str = "the condition") -> None:
+        """Wait until ``predicate`` is true; it is asked on the cluster's thread whenever something has happened there.
+
+        Raises KafkaTimeoutError, naming ``what``, after ``timeout_ms``.
+        """
+        running = self._now_running()
+        if not running.thread.wait_for(lambda: bool(predicate()), timeout_ms):
+            running.raise_failure()
+            raise KafkaTimeoutError(f"waited {timeout_ms / 1000:.1f} s for {what}; the cluster: {self.describe()}")
+        running.raise_failure()
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, as clients want them; they stay the same when brokers are restarted."""
+        nodes = self._now_running().cluster.nodes.values()
+        return ",".join(f"{node.host}:{node.port}" for node in nodes)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self.config.broker_ids)
+
+    @property
+    def alive_broker_ids(self) -> list[int]:
+        """The brokers that run, paused ones included."""
+        return self._call(lambda cluster: [broker.id for broker in cluster.alive_brokers()])
+
+    @property
+    def controller_id(self) -> int | None:
+        """The broker that is the controller; None while one is being elected."""
+
+        def find(cluster: Cluster) -> int | None:
+            controller = cluster.active_controller()
+            return None if controller is None else controller.id
+
+        return self._call(find)
+
+    def describe(self) -> str:
+        """The state of all brokers in one line, for error messages."""
+        return self._call(Cluster.describe)
+
+    def state(self) -> ClusterState:
+        """Brokers, partitions and groups at this moment."""
+        return self._call(ClusterState.of)
+
+    @property
+    def faults(self) -> EmbeddedFaults:
+        """What can be made to go wrong: links, requests, answers."""
+        return self._now_running().faults
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedCluster {self.bootstrap_servers if self._running is not None else 'not running'}>"
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        assignment: Mapping[int, list[int]] | None = None,
+    ) -> None:
+        """Create a topic and wait until all brokers know it and its partitions have leaders.
+
+        ``assignment`` says by partition which brokers have it, the preferred leader first, instead of ``partitions``
+        and ``replication_factor``, which is by default three or, if there are fewer, the number of brokers. Raises the
+        broker's error, such as TopicAlreadyExistsError.
+        """
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=-1 if assignment else partitions,
+            replication_factor=-1 if assignment or replication_factor is None else replication_factor,
+            assignments=[
+                CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
+                for index, ids in sorted((assignment or {}).items())
+            ],
+            configs=[
+                CreateTopicsRequest.CreatableTopicConfig(name=key, value=_config_text(value))
+                for key, value in (configs or {}).items()
+            ],
+        )
+        response = self.request_controller(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
+        assert isinstance(response, CreateTopicsResponse)
+        _raise_error(response.topics[0].error_code, response.topics[0].error_message)
+        count = len(assignment) if assignment else partitions
+        wanted = [TopicPartition(name, index) for index in range(count)]
+        self.wait_for(
+            lambda: all(self.leader(partition) is not None for partition in wanted), _TIMEOUT_MS, f"leaders of {name}"
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises the broker's error, such as UnknownTopicOrPartitionError."""
+        request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=_TIMEOUT_MS)
+        response = self.request_controller(request)
+        assert isinstance(response, DeleteTopicsResponse)
+        _raise_error(response.responses[0].error_code, response.responses[0].error_message)
+
+    def request_controller(self, message: Request) -> Response:
+        """What the controller answers to ``message``; the way to any admin API, past all faults."""
+        self.wait_for(lambda: self.controller_id is not None, _TIMEOUT_MS, "a controller to be elected")
+        controller_id = self.controller_id
+        assert controller_id is not None
+        return self.request(message, controller_id)
+
+    def request(self, message: Request, broker: int) -> Response:
+        """What a broker answers to ``message``, sent in the newest version, past all faults.
+
+        Raises IllegalStateError if the broker does not run, and DisconnectError if it closes the connection instead.
+        """
+        answers: list[Response | None] = []
+        self._call(lambda cluster: LocalRequest(cluster.broker(broker), message, answers.append))
+        what = f"broker {broker} to answer {ApiKeys.name_of(message.API_KEY)}"
+        self.wait_for(lambda: answers, _TIMEOUT_MS, what)
+        if answers[0] is None:
+            raise DisconnectError(f"broker {broker} closed the connection instead of answering")
+        return answers[0]
+
+    def leader(self, topic_partition: TopicPartition) -> int | None:
+        """The broker that leads a partition; None while there is none."""
+        return self._call(lambda cluster: cluster.leader(topic_partition))
+
+    def isr(self, topic_partition: TopicPartition) -> list[int]:
+        """The in-sync replicas as the leader knows them; empty while there is no leader."""
+        return self._call(lambda cluster: cluster.isr(topic_partition))
+
+    def move_leader(self, topic_partition: TopicPartition, broker: int) -> None:
+        """Make an in-sync replica the leader, and wait until it is. Raises IllegalArgumentError for another broker."""
+        self._call(lambda cluster: cluster.move_leader(topic_partition, broker))
+        self.wait_for(
+            lambda: self.leader(topic_partition) == broker, _TIMEOUT_MS, f"broker {broker} to lead {topic_partition}"
+        )
+
+    # --- brokers -----------------------------------------------------------------------------------------------------
+
+    def kill(self, broker: int) -> None:
+        """End a broker as SIGKILL does. Others take over when its session has expired (half a second)."""
+        self._call(lambda cluster: cluster.kill_broker(broker))
+
+    def stop(self, broker: int) -> None:
+        """Stop a broker as an operator does: its leaders move first."""
+        self._call(lambda cluster: cluster.stop_broker(broker))
+        self.wait_for(lambda: broker not in self.alive_broker_ids, _TIMEOUT_MS, f"broker {broker} to stop")
+
+    def restart(self, broker: int) -> None:
+        """Start a broker that was stopped or killed, on its old port and with its logs; wait until all know of it."""
+        self._call(lambda cluster: cluster.start_broker(broker))
+        self.wait_for(self._now_running().cluster.is_ready, _TIMEOUT_MS, f"broker {broker} to be back")
+
+    def pause(self, broker: int) -> None:
+        """Let a broker stand still as SIGSTOP does: connections stay open and nothing is answered."""
+        self._call(lambda cluster: cluster.pause_broker(broker))
+
+    def resume(self, broker: int) -> None:
+        self._call(lambda cluster: cluster.resume_broker(broker))
+
+    # --- what happened -----------------------------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """The latest requests of clients, oldest first, with their answers; ``requests_of`` chooses among them."""
+        return self._call(lambda cluster: cluster.history.matching())
+
+    def requests_of(
+        self,
+        api: int | str | None = None,
+        *,
+        client_id: str | None = None,
+        broker: int | None = None,
+        party: str | None = None,
+        after: int = 0,
+    ) -> list[RequestRecord]:
+        """The latest requests for an API (key or name), of a client, to a broker.
+
+        ``party="broker-1"`` gives a broker's own instead of those of clients. ``after`` is the ``number`` of a record: only later ones are given.
+        """
+        return self._call(
+            lambda cluster: cluster.history.matching(
+                api=api, client_id=client_id, broker=broker, party=party, after=after
+            )
+        )
+
+    def log(
+        self, topic_partition: TopicPartition, broker: int | None = None, *, from_offset: int = 0
+    ) -> list[ConsumerRecord[bytes, bytes]]:
+        """The records in a partition's log, on its leader or on ``broker``, committed or not, without control records.
+
+        Raises IllegalStateError when there is no leader, or no such replica.
+        """
+        return self._call(lambda cluster: cluster.log_records(topic_partition, broker, from_offset))
+
+    def disk(self, broker: int) -> BrokerDisk:
+        """A broker's disk; set ``write_delay_ms`` or ``full`` on it."""
+        return self._call(lambda cluster: cluster.disk(broker))
+
+
+class _Running:
+    """What there is while a cluster runs."""
+
+    def __init__(self, config: ClusterConfig, rng: random.Random) -> None:
+        self.loop = EventLoop(SYSTEM_CLOCK)
+        self.server = SocketServer(config, self.loop)
+        try:
+            ports = self.server.bind(config.broker_ids)
+            self.cluster = Cluster(config, self.loop, rng, gateway=self.server, ports=ports)
+        except BaseException:
+            self.server.close()
+            raise
+        self.thread = LoopThread(self.loop, self.server, "pykclient-cluster")
+        self.faults = EmbeddedFaults(self.cluster, self.thread)
+
+    def raise_failure(self) -> None:
+        """Raise what has failed on the cluster's thread since this was last called."""
+        failure, self.loop.failure = self.loop.failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self) -> Exception | None:
+        """End the thread and close the sockets; what has failed and was not told yet."""
+        if self.thread.running:
+            self.thread.call(self.cluster.close)
+            self.thread.stop(_TIMEOUT_MS / 1000)
+        self.server.close()
+        return self.loop.failure
+
+
+def _config_text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _raise_error(code: int, message: str | None) -> None:
+    error = for_code(code, message)
+    if error is not None:
+        raise error

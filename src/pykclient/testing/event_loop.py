@@ -1,0 +1,130 @@
+"""What happens next in a cluster, and when: callbacks and timers, without a thread and without a clock of their own."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pykclient.clock import FOREVER_MS, Clock
+from pykclient.log_context import LogContext
+
+#: Callbacks that one call of ``run_due`` runs at most, so that whoever drives the loop also looks at its sockets.
+_MAX_PER_ROUND = 1000
+
+#: Timers to have before it pays to look for cancelled ones among them.
+_SWEEP_FROM = 256
+
+
+class TimerHandle:
+    """A callback that is due at ``when_ms``; also the entry in the loop's heap. Thread: loop."""
+
+    __slots__ = ("_arguments", "_callback", "_number", "when_ms")
+
+    def __init__(self, when_ms: int, number: int, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.when_ms = when_ms
+        self._number = number
+        self._callback: Callable[..., object] | None = callback
+        self._arguments = arguments
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still to be called."""
+        return self._callback is not None
+
+    def cancel(self) -> None:
+        """Not to be called any more; harmless when it was already."""
+        self._callback = None
+        self._arguments = ()
+
+    def run(self) -> None:
+        """Call it, unless it was cancelled. For the loop."""
+        callback, arguments = self._callback, self._arguments
+        self.cancel()
+        if callback is not None:
+            callback(*arguments)
+
+    def __lt__(self, other: TimerHandle) -> bool:
+        return (self.when_ms, self._number) < (other.when_ms, other._number)
+
+
+class EventLoop:
+    """Runs callbacks one after the other, in the order in which they became due.
+
+    All code of the cluster runs here, so none of it needs a lock. The loop waits for nothing: ``run_due`` does what is
+    due and says how long there is nothing to do. In a real cluster a thread then waits for its sockets, in a simulation
+    time jumps. An exception that leaves a callback is a defect of the cluster; it is kept in ``failure`` for the
+    application, logged, and the loop goes on.
+
+    Thread: loop.
+    """
+
+    def __init__(self, clock: Clock, log_context: LogContext | None = None) -> None:
+        self.clock = clock
+        self.failure: Exception | None = None
+        self._log = (log_context or LogContext()).logger(__name__)
+        self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._timers: list[TimerHandle] = []
+        self._sweep_at = _SWEEP_FROM
+        self._number = 0
+        self.steps = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    @property
+    def wall_ms(self) -> int:
+        return self.clock.wall_ms()
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Call it after what is due already."""
+        self._ready.append((callback, arguments))
+
+    def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
+        """Call it in ``delay_ms``; what is due at the same instant is called in the order of these calls."""
+        self._number += 1
+        timer = TimerHandle(self.clock.now_ms() + max(0, delay_ms), self._number, callback, arguments)
+        timers = self._timers
+        heapq.heappush(timers, timer)
+        if len(timers) > self._sweep_at:
+            # Most timers are bounds that are cancelled long before they are due.
+            timers[:] = [timer for timer in timers if timer.active]
+            heapq.heapify(timers)
+            self._sweep_at = 2 * len(timers) + _SWEEP_FROM
+        return timer
+
+    def run_due(self) -> int:
+        """Run what is due; how many milliseconds until the next timer, FOREVER_MS if there is none.
+
+        0 if there is more to do: after a thousand callbacks it is somebody else's turn.
+        """
+        ready, timers = self._ready, self._timers
+        for _ in range(_MAX_PER_ROUND):
+            if timers and timers[0].when_ms <= self.clock.now_ms():
+                timer = heapq.heappop(timers)
+                self._run(timer.run, ())
+            elif ready:
+                self._run(*ready.popleft())
+            else:
+                return self.next_due_ms()
+        return 0
+
+    def next_due_ms(self) -> int:
+        """How many milliseconds until there is something to do, without doing anything."""
+        if self._ready:
+            return 0
+        timers = self._timers
+        while timers and not timers[0].active:
+            heapq.heappop(timers)
+        return max(0, timers[0].when_ms - self.clock.now_ms()) if timers else FOREVER_MS
+
+    def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.steps += 1
+        try:
+            callback(*arguments)
+        except Exception as error:  # noqa: BLE001 - one event of one broker must not end the whole cluster
+            self._log.exception("An event of the cluster failed: %r", callback)
+            if self.failure is None:
+                self.failure = error

@@ -1,0 +1,156 @@
+"""The thread that a cluster runs on when it is used through sockets."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from pykclient.errors import IllegalStateError, KafkaTimeoutError
+from pykclient.testing.event_loop import EventLoop
+
+T = TypeVar("T")
+
+#: The longest wait for the loop's thread to get to a call; it is busy for milliseconds at most.
+_CALL_TIMEOUT_S = 30.0
+
+#: How often conditions are looked at although nothing happens in the cluster: they may be about something else as well.
+_LOOK_INTERVAL_MS = 20
+
+
+class Poller(Protocol):
+    """Where the thread waits: the sockets. Thread: loop, but for ``wakeup``."""
+
+    def poll(self, timeout_ms: int) -> None:
+        """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
+
+    def wakeup(self) -> None:
+        """End the wait. Thread: any."""
+
+
+class _Call:
+    """Something that another thread wants done on the loop's, and what came of it."""
+
+    __slots__ = ("_function", "done", "error", "result")
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self.done = threading.Event()
+        self.result: object = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that asked
+            self.error = error
+        self.done.set()
+
+
+class _Waiter:
+    """A condition that some thread waits for."""
+
+    __slots__ = ("done", "error", "predicate")
+
+    def __init__(self, predicate: Callable[[], bool]) -> None:
+        self.predicate = predicate
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def check(self) -> bool:
+        try:
+            if not self.predicate():
+                return False
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self.error = error
+        self.done.set()
+        return True
+
+
+class LoopThread:
+    """Runs an event loop and its sockets on a daemon thread; other threads hand in calls and conditions.
+
+    Thread: any.
+    """
+
+    def __init__(self, loop: EventLoop, poller: Poller, name: str) -> None:
+        self._loop = loop
+        self._poller = poller
+        self._calls: deque[_Call] = deque()
+        self._waiters: list[_Waiter] = []  # the loop's thread only
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread; KafkaTimeoutError if it is stuck."""
+        self._stopping = True
+        self._poller.wakeup()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise KafkaTimeoutError(f"the thread {self._thread.name} did not end within {timeout_s:.0f} s")
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive() and not self._stopping
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def call(self, function: Callable[[], T]) -> T:
+        """What ``function`` returns or raises on the loop's thread; at once if this is it."""
+        if self.is_current:
+            return function()
+        if not self.running:
+            raise IllegalStateError("the cluster does not run")
+        call = _Call(function)
+        self._calls.append(call)
+        self._poller.wakeup()
+        self._await(call.done, _CALL_TIMEOUT_S, "a call")
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[return-value]  # what the function gave
+
+    def wait_for(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until ``predicate``, asked on the loop's thread after whatever happens there, is true."""
+        if self.is_current:
+            raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
+        waiter = _Waiter(predicate)
+
+        def begin() -> None:
+            if not waiter.check():
+                self._waiters.append(waiter)
+
+        def give_up() -> None:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+        self.call(begin)
+        in_time = waiter.done.wait(timeout_ms / 1000)
+        if not in_time and self.running:
+            self.call(give_up)
+        if waiter.error is not None:
+            raise waiter.error
+        return waiter.done.is_set()
+
+    def _await(self, done: threading.Event, timeout_s: float, what: str) -> None:
+        if not done.wait(timeout_s):
+            raise KafkaTimeoutError(f"{what} to the cluster's thread was not answered within {timeout_s:.0f} s")
+
+    def _run(self) -> None:
+        loop, poller, calls = self._loop, self._poller, self._calls
+        while not self._stopping:
+            while calls:
+                calls.popleft().run()
+            timeout_ms = loop.run_due()
+            if self._waiters:
+                self._waiters = [waiter for waiter in self._waiters if not waiter.check()]
+            if self._waiters:
+                timeout_ms = min(timeout_ms, _LOOK_INTERVAL_MS)
+            poller.poll(0 if calls else timeout_ms)
+        while calls:
+            calls.popleft().run()
