@@ -302,7 +302,8 @@ class EmbeddedCluster:
     ) -> list[RequestRecord]:
         """The latest requests for an API (key or name), of a client, to a broker.
 
-        ``party="broker-1"`` gives a broker's own instead of those of clients. ``after`` is the ``number`` of a record: only later ones are given.
+        ``party="broker-1"`` gives a broker's own instead of those of clients. ``after`` is the ``number`` of a record:
+        only later ones are given.
         """
         return self._call(
             lambda cluster: cluster.history.matching(

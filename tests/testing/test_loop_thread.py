@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.errors import IllegalStateError
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.loop_thread import LoopThread
+
+
+class Poller:
+    """Waits for nothing but to be woken."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def poll(self, timeout_ms: int) -> None:
+        self._woken.wait(min(timeout_ms, 1000) / 1000)
+        self._woken.clear()
+
+    def wakeup(self) -> None:
+        self._woken.set()
+
+
+@pytest.fixture
+def loop() -> EventLoop:
+    return EventLoop(SYSTEM_CLOCK)
+
+
+@pytest.fixture
+def thread(loop: EventLoop) -> Iterator[LoopThread]:
+    thread = LoopThread(loop, Poller(), "test-loop")
+    thread.start()
+    yield thread
+    thread.stop(5)
+    assert not thread.running
+
+
+def test_a_call_runs_on_the_loops_thread_and_gives_its_result(thread: LoopThread) -> None:
+    assert thread.call(lambda: threading.current_thread().name) == "test-loop"
+    assert not thread.is_current
+
+
+def test_a_call_from_the_loops_thread_itself_runs_at_once(thread: LoopThread) -> None:
+    assert thread.call(lambda: thread.call(lambda: thread.is_current))
+
+
+def test_what_a_call_raises_is_raised_where_it_was_made(thread: LoopThread) -> None:
+    def fail() -> None:
+        raise KeyError("missing")
+
+    with pytest.raises(KeyError, match="missing"):
+        thread.call(fail)
+    assert thread.call(lambda: 1) == 1
+
+
+def test_waiting_ends_when_the_loop_has_made_the_condition_true(loop: EventLoop, thread: LoopThread) -> None:
+    seen: list[int] = []
+    thread.call(lambda: loop.call_later(30, seen.append, 1))
+    assert thread.wait_for(lambda: bool(seen), 5_000)
+
+
+def test_waiting_notices_a_condition_that_something_else_made_true(thread: LoopThread) -> None:
+    flag = threading.Event()
+    timer = threading.Timer(0.03, flag.set)
+    timer.start()
+    assert thread.wait_for(flag.is_set, 5_000)
+    timer.join()
+
+
+def test_waiting_gives_up_in_time_and_asks_no_more(thread: LoopThread) -> None:
+    asked: list[int] = []
+
+    def never() -> bool:
+        asked.append(1)
+        return False
+
+    assert not thread.wait_for(never, 50)
+    count = thread.call(lambda: len(asked))
+    for _ in range(3):
+        thread.call(lambda: None)
+    assert len(asked) == count
+
+
+def test_a_condition_that_raises_ends_the_wait(thread: LoopThread) -> None:
+    def fail() -> bool:
+        raise KeyError("condition")
+
+    with pytest.raises(KeyError, match="condition"):
+        thread.wait_for(fail, 5_000)
+
+
+def test_a_hook_cannot_wait_for_its_own_thread(thread: LoopThread) -> None:
+    with pytest.raises(IllegalStateError, match="must not wait"):
+        thread.call(lambda: thread.wait_for(lambda: True, 10))
+
+
+def test_a_thread_that_has_ended_takes_no_calls(loop: EventLoop) -> None:
+    thread = LoopThread(loop, Poller(), "test-loop")
+    thread.start()
+    thread.stop(5)
+    with pytest.raises(IllegalStateError, match="does not run"):
+        thread.call(lambda: None)
