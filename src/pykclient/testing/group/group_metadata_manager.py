@@ -87,7 +87,9 @@ class GroupMetadataManager:
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that has the group."""
         count = self._broker.metadata_cache.num_partitions(GROUP_METADATA_TOPIC) or self._partition_count
-        return abs(_java_hash(group_id)) % count
+        hash = java_hash(group_id)
+        # Java's Utils.abs makes 0 of the one number that has no positive counterpart.
+        return 0 if hash == -(1 << 31) else abs(hash) % count
 
     def is_group_loading(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self._loading
@@ -336,14 +338,13 @@ class _LoadedGroups:
                 del self.offsets[group_id]
 
 
-def _java_hash(text: str) -> int:
+def java_hash(text: str) -> int:
     """``String.hashCode``, of the UTF-16 that Java's strings are made of."""
     data = text.encode("utf-16-be", "surrogatepass")
     hash = 0
     for index in range(0, len(data), 2):
         hash = (31 * hash + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
-    # Java's Utils.abs makes 0 of the one number that has no positive counterpart.
-    return 0 if hash == 1 << 31 else hash - (1 << 32) if hash > 1 << 31 else hash
+    return hash - (1 << 32) if hash >= 1 << 31 else hash
 
 
 def _ignore(_: int) -> None:
