@@ -1,0 +1,167 @@
+"""Produce: records for partitions that this broker leads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.errors import (
+    BrokerError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.record_batch import LOG_OVERHEAD, MAGIC_OFFSET, MAGIC_VALUE_V2, RECORD_BATCH_OVERHEAD
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.record.record_batch import Buffer
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+    PartitionResponse = ProduceResponse.PartitionProduceResponse
+
+API_KEY = ApiKeys.PRODUCE
+VERSIONS = (0, 13)
+
+_FIRST_VERSION_WITH_V2: Final = 3
+_FIRST_VERSION_WITH_ZSTD: Final = 7
+_FIRST_VERSION_WITH_LEADERS: Final = 10
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+
+# Where in a batch of format v2 its size and the lower half of its attributes are, and what is in those.
+_SIZE: Final = slice(8, 12)
+_ATTRIBUTES: Final = 22
+_CODEC: Final = 0x07
+_TRANSACTIONAL: Final = 0x10
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Append, and answer when as many replicas have the records as ``acks`` asks for; with acks=0 there is no answer.
+
+    Where something fails with acks=0, the connection is closed: there is no other way to tell.
+    """
+    body = cast(ProduceRequest, request.body)
+    version = request.api_version
+    entries: dict[TopicPartition, Buffer] = {}
+    refused: dict[TopicPartition, PartitionResponse] = {}
+    names = [_topic_name(broker, topic, version) for topic in body.topic_data]
+    for name, topic in zip(names, body.topic_data, strict=True):
+        for data in topic.partition_data:
+            # Unknown topics are told apart by their ids, which are not names.
+            topic_partition = TopicPartition(name or str(topic.topic_id), data.index)
+            try:
+                if name is None:
+                    raise UnknownTopicIdError(f"broker {broker.id} knows of no topic with id {topic.topic_id}")
+                entries[topic_partition] = _validated(data.records, version)
+            except BrokerError as error:
+                refused[topic_partition] = _partition_error(data.index, error.code, str(error))
+
+    def respond(responses: dict[TopicPartition, PartitionResponse]) -> None:
+        responses |= refused
+        if body.acks == 0:
+            if any(response.error_code for response in responses.values()):
+                request.close_connection()
+            else:
+                request.respond(None)
+            return
+        answer = ProduceResponse(
+            responses=[
+                ProduceResponse.TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        responses[TopicPartition(name or str(topic.topic_id), data.index)]
+                        for data in topic.partition_data
+                    ],
+                )
+                for name, topic in zip(names, body.topic_data, strict=True)
+            ]
+        )
+        if version >= _FIRST_VERSION_WITH_LEADERS:
+            _name_leaders(broker, responses, answer)
+        request.respond(answer)
+
+    if entries:
+        broker.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
+    else:
+        respond({})
+
+
+def _topic_name(broker: Broker, topic: ProduceRequest.TopicProduceData, version: int) -> str | None:
+    if version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        return topic.name
+    return broker.metadata_cache.topic_name(topic.topic_id)
+
+
+def _validated(records: Buffer | None, version: int) -> Buffer:
+    """The records, if they are what this version may bring (Java: ProduceRequest.validateRecords).
+
+    Raises:
+        InvalidRecordError: not one batch, or one of an old format.
+        UnsupportedCompressionTypeError: zstd, which readers of that age would not know.
+        InvalidTxnStateError: part of a transaction.
+    """
+    if records is None:
+        raise InvalidRecordError(f"a produce request of version {version} must have records for each partition")
+    if version < _FIRST_VERSION_WITH_V2:
+        return records
+    size = len(records)
+    batch_size = LOG_OVERHEAD + int.from_bytes(records[_SIZE], "big", signed=True)
+    if size <= MAGIC_OFFSET or batch_size > size:
+        raise InvalidRecordError(f"a produce request of version {version} must have a whole batch for each partition")
+    if records[MAGIC_OFFSET] != MAGIC_VALUE_V2:
+        raise InvalidRecordError(
+            f"a produce request of version {version} may have batches of format v2 only, not v{records[MAGIC_OFFSET]}"
+        )
+    if batch_size < size:
+        raise InvalidRecordError(f"a produce request of version {version} may have one batch only for each partition")
+    if size >= RECORD_BATCH_OVERHEAD:
+        attributes = records[_ATTRIBUTES]
+        if version < _FIRST_VERSION_WITH_ZSTD and attributes & _CODEC == CompressionType.ZSTD.id:
+            raise UnsupportedCompressionTypeError(
+                f"a produce request of version {version} may not be compressed with zstd, version "
+                f"{_FIRST_VERSION_WITH_ZSTD} may"
+            )
+        if attributes & _TRANSACTIONAL:
+            raise InvalidTxnStateError("the embedded cluster has no transactions; leave transactional.id unset")
+    return records
+
+
+def _name_leaders(broker: Broker, responses: dict[TopicPartition, PartitionResponse], answer: ProduceResponse) -> None:
+    """Tell where the leaders are of partitions that have none here, so that nobody has to ask (KIP-951)."""
+    nodes = {}
+    for topic_partition, response in responses.items():
+        if response.error_code == NotLeaderOrFollowerError.code:
+            leader_id, leader_epoch = broker.replica_manager.current_leader(topic_partition)
+            response.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            node = broker.metadata_cache.alive_broker(leader_id)
+            if node is not None:
+                nodes[leader_id] = node
+    answer.node_endpoints = [
+        ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in nodes.values()
+    ]
+
+
+def _partition_error(index: int, code: int, message: str | None) -> PartitionResponse:
+    return ProduceResponse.PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+
+
+def error_response(body: ProduceRequest, code: int, message: str | None = None) -> ProduceResponse | None:
+    if body.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_partition_error(data.index, code, message) for data in topic.partition_data],
+            )
+            for topic in body.topic_data
+        ]
+    )

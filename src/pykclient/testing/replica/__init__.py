@@ -1,0 +1,1 @@
+"""Replication: partitions and their in-sync replicas, requests that wait for them, fetch sessions, followers."""

@@ -1,0 +1,151 @@
+"""Requests that wait for something to happen, or for their time to run out (Java: DelayedOperationPurgatory)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+
+
+class DelayedOperation:
+    """Something that is completed exactly once: when ``try_complete`` finds that it can be, or after ``delay_ms``.
+
+    Subclasses say when that is and what is done then. Thread: loop.
+    """
+
+    __slots__ = ("completed", "deadline_ms", "delay_ms", "keys")
+
+    def __init__(self, delay_ms: int) -> None:
+        self.delay_ms = delay_ms
+        self.deadline_ms = 0
+        self.completed = False
+        self.keys: tuple[Hashable, ...] = ()
+
+    def force_complete(self) -> bool:
+        """Complete it, whatever it waits for; False if it was completed before."""
+        if self.completed:
+            return False
+        self.completed = True
+        self.on_complete()
+        return True
+
+    def try_complete(self, key: Hashable | None) -> bool:
+        """Complete it if what it waits for is the case. ``key`` is what has changed; None: look at everything."""
+        raise NotImplementedError
+
+    def on_complete(self) -> None:
+        """What is done in the end. Called once."""
+        raise NotImplementedError
+
+    def on_expiration(self) -> None:
+        """What is done, before ``on_complete``, when its time has run out."""
+
+
+class DelayedOperationPurgatory:
+    """Operations that wait, found by the keys of what they wait for.
+
+    Those with the same delay expire in the order in which they came, so that a queue for each delay and one timer for
+    all of them do: nothing is sorted, and an operation that was completed leaves no timer behind. Thread: loop.
+    """
+
+    __slots__ = ("_broker", "_by_delay", "_timer", "_timer_ms", "_watchers")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._by_delay: dict[int, deque[DelayedOperation]] = {}
+        self._timer: TimerHandle | None = None
+        self._timer_ms = 0
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
+        """Complete the operation now if that can be, else when one of ``keys`` has changed or its time is over."""
+        if operation.try_complete(None):
+            return True
+        operation.keys = keys = tuple(keys)
+        watchers = self._watchers
+        for key in keys:
+            watched = watchers.get(key)
+            if watched is None:
+                watchers[key] = {operation: None}
+            else:
+                watched[operation] = None
+        self._expire_later(operation)
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Look again at what waits for ``key``; how many operations that completed."""
+        watched = self._watchers.get(key)
+        if not watched:
+            return 0
+        completed = 0
+        for operation in list(watched):
+            if not operation.completed and operation.try_complete(key):
+                completed += 1
+                self._forget(operation)
+        return completed
+
+    def is_watched(self, key: Hashable) -> bool:
+        """Whether anything waits for ``key``."""
+        return key in self._watchers
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait."""
+        return len({operation for watched in self._watchers.values() for operation in watched})
+
+    def shutdown(self) -> None:
+        """Forget everything; nothing is completed any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._watchers.clear()
+        self._by_delay.clear()
+
+    def _forget(self, operation: DelayedOperation) -> None:
+        watchers = self._watchers
+        for key in operation.keys:
+            watched = watchers.get(key)
+            if watched is not None:
+                watched.pop(operation, None)
+                if not watched:
+                    del watchers[key]
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def _expire_later(self, operation: DelayedOperation) -> None:
+        delay_ms = operation.delay_ms
+        operation.deadline_ms = deadline_ms = self._broker.loop.now_ms + delay_ms
+        queue = self._by_delay.get(delay_ms)
+        if queue is None:
+            queue = self._by_delay[delay_ms] = deque()
+        while queue and queue[0].completed:
+            queue.popleft()
+        queue.append(operation)
+        if self._timer is None or deadline_ms < self._timer_ms:
+            self._arm(deadline_ms)
+
+    def _arm(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._broker.call_later(deadline_ms - self._broker.loop.now_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_ms = self._broker.loop.now_ms
+        for delay_ms, queue in list(self._by_delay.items()):
+            while queue and (queue[0].completed or queue[0].deadline_ms <= now_ms):
+                operation = queue.popleft()
+                if not operation.completed:
+                    self._forget(operation)
+                    operation.on_expiration()
+                    operation.force_complete()
+            if not queue and self._by_delay.get(delay_ms) is queue:
+                del self._by_delay[delay_ms]
+        heads = [queue[0].deadline_ms for queue in self._by_delay.values() if queue]
+        if heads and (self._timer is None or min(heads) < self._timer_ms):
+            self._arm(min(heads))

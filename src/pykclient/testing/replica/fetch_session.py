@@ -1,0 +1,333 @@
+"""Fetch sessions, the broker's half (Java: FetchSession; KIP-227, KIP-516).
+
+A session remembers which partitions a reader wants and what it was told about them, so that requests and answers speak
+of changes only. Both sides count its requests, in epochs: who has missed one starts a new session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.replica.fetch_params import FetchPartitionData, PartitionFetch
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.testing.broker import Broker
+
+    FetchResults = Sequence[tuple[PartitionFetch, FetchPartitionData]]
+    Key = tuple[UUID | str, int]
+
+INVALID_SESSION_ID: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_MAX_EPOCH: Final = (1 << 31) - 1
+
+#: From this version on partitions are named by topic id.
+_TOPIC_ID_VERSION: Final = 13
+
+#: A session that was not used for so long gives way to a new one.
+_EVICTION_MS: Final = 120_000
+
+
+def next_epoch(epoch: int) -> int:
+    """After the largest comes 1, as 0 begins a session."""
+    return 1 if epoch == _MAX_EPOCH else epoch + 1
+
+
+class CachedPartition(PartitionFetch):
+    """A partition of a session: what is wanted of it, and what the reader was last told. Thread: loop."""
+
+    __slots__ = ("high_watermark", "local_log_start_offset")
+
+    def __init__(self, fetch: PartitionFetch) -> None:
+        super().__init__(
+            fetch.topic_partition,
+            fetch.fetch_offset,
+            fetch.max_bytes,
+            topic_id=fetch.topic_id,
+            log_start_offset=fetch.log_start_offset,
+            current_leader_epoch=fetch.current_leader_epoch,
+            last_fetched_epoch=fetch.last_fetched_epoch,
+        )
+        self.high_watermark = -1
+        self.local_log_start_offset = -1
+
+    def update_request(self, fetch: PartitionFetch) -> None:
+        """The reader wants it from another offset, or in another epoch."""
+        self.fetch_offset = fetch.fetch_offset
+        self.max_bytes = fetch.max_bytes
+        self.log_start_offset = fetch.log_start_offset
+        self.current_leader_epoch = fetch.current_leader_epoch
+        self.last_fetched_epoch = fetch.last_fetched_epoch
+
+    def maybe_update_response(self, data: FetchPartitionData) -> bool:
+        """Whether ``data`` has something that the reader was not told yet."""
+        respond = bool(data.size_in_bytes)
+        if self.high_watermark != data.high_watermark:
+            respond = True
+            self.high_watermark = data.high_watermark
+        if self.local_log_start_offset != data.log_start_offset:
+            respond = True
+            self.local_log_start_offset = data.log_start_offset
+        if data.error_code:
+            # Told every time; and when it is over, that is news as well.
+            self.high_watermark = -1
+            return True
+        return respond or data.preferred_read_replica is not None or data.diverging_epoch is not None
+
+
+def _key(fetch: PartitionFetch, *, by_id: bool) -> Key:
+    name, index = fetch.topic_partition
+    return (fetch.topic_id, index) if by_id else (name, index)
+
+
+class FetchSession:
+    """The partitions of one reader in the order in which they are read. Thread: loop."""
+
+    __slots__ = ("created_ms", "epoch", "id", "is_from_follower", "last_used_ms", "partitions", "uses_topic_ids")
+
+    def __init__(
+        self,
+        id: int,
+        partitions: dict[Key, CachedPartition],
+        now_ms: int,
+        *,
+        is_from_follower: bool,
+        uses_topic_ids: bool,
+    ) -> None:
+        self.id = id
+        self.partitions = partitions
+        self.created_ms = self.last_used_ms = now_ms
+        self.is_from_follower = is_from_follower
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+
+    def update(self, fetches: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
+        """Apply the changes that a request brings."""
+        partitions = self.partitions
+        for fetch in fetches:
+            key = _key(fetch, by_id=self.uses_topic_ids)
+            cached = partitions.get(key)
+            if cached is None:
+                partitions[key] = CachedPartition(fetch)
+            else:
+                cached.update_request(fetch)
+        for key in forgotten:
+            partitions.pop(key, None)
+
+    def __repr__(self) -> str:
+        reader = "follower" if self.is_from_follower else "consumer"
+        return f"FetchSession({self.id}, epoch {self.epoch}, {reader}, {len(self.partitions)} partitions)"
+
+
+class FetchSessionCache:
+    """The sessions of a broker, at most ``max_entries``.
+
+    For a new one an old one gives way that was not used for two minutes; else one that is worth less: a consumer's for
+    a follower's, or one with fewer partitions that has had its two minutes. Thread: loop.
+    """
+
+    __slots__ = ("_max_entries", "_sessions")
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __contains__(self, session_id: int) -> bool:
+        return session_id in self._sessions
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def remove(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """Note that it was used; the one used longest ago comes first."""
+        session.last_used_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+
+    def add(self, session: FetchSession) -> bool:
+        """Keep it, if there is room or one gives way."""
+        if len(self._sessions) >= self._max_entries and not self._try_evict(session):
+            return False
+        self._sessions[session.id] = session
+        return True
+
+    def _try_evict(self, candidate: FetchSession) -> bool:
+        now_ms = candidate.created_ms
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > _EVICTION_MS:
+            self.remove(oldest.id)
+            return True
+        worth = candidate.is_from_follower, len(candidate.partitions)
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if (candidate.is_from_follower and not session.is_from_follower)
+            or (
+                now_ms - session.created_ms > _EVICTION_MS
+                and (session.is_from_follower, len(session.partitions)) < worth
+            )
+        ]
+        if not evictable:
+            return False
+        self.remove(min(evictable, key=lambda session: (session.is_from_follower, len(session.partitions))).id)
+        return True
+
+
+class FetchContext:
+    """What one fetch request is about (Java: SessionlessFetchContext): its own partitions, all of them answered.
+
+    ``error_code`` is the session's; with one there are no partitions. Thread: loop.
+    """
+
+    __slots__ = ("error_code", "partitions")
+
+    def __init__(self, partitions: Sequence[PartitionFetch] = (), error_code: int = 0) -> None:
+        self.partitions = partitions
+        self.error_code = error_code
+
+    def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
+        """What to answer: the session's id, the session's error, and the partitions that have news."""
+        return INVALID_SESSION_ID, self.error_code, results
+
+
+class FullFetchContext(FetchContext):
+    """A request that begins a session. All of its partitions are answered. Thread: loop."""
+
+    __slots__ = ("_is_from_follower", "_manager", "_uses_topic_ids")
+
+    def __init__(
+        self,
+        manager: FetchManager,
+        partitions: Sequence[PartitionFetch],
+        *,
+        is_from_follower: bool,
+        uses_topic_ids: bool,
+    ) -> None:
+        super().__init__(partitions)
+        self._manager = manager
+        self._is_from_follower = is_from_follower
+        self._uses_topic_ids = uses_topic_ids
+
+    def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
+        cached: dict[Key, CachedPartition] = {}
+        for fetch, data in results:
+            partition = cached[_key(fetch, by_id=self._uses_topic_ids)] = CachedPartition(fetch)
+            partition.maybe_update_response(data)
+        session_id = self._manager.create_session(
+            cached, is_from_follower=self._is_from_follower, uses_topic_ids=self._uses_topic_ids
+        )
+        return session_id, 0, results
+
+
+class IncrementalFetchContext(FetchContext):
+    """A request within a session: answers for those partitions that have news.
+
+    Partitions with records go to the end of the line, so that none starves when an answer is full. Thread: loop.
+    """
+
+    __slots__ = ("_epoch", "_session")
+
+    def __init__(self, session: FetchSession) -> None:
+        super().__init__(list(session.partitions.values()))
+        self._session = session
+        self._epoch = session.epoch
+
+    def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
+        session = self._session
+        if session.epoch != self._epoch:
+            # Another request of the session came in between, so the client has given this one up.
+            return INVALID_SESSION_ID, InvalidFetchSessionEpochError.code, ()
+        news = []
+        partitions = session.partitions
+        for result in results:
+            fetch, data = result
+            if fetch.maybe_update_response(data):  # type: ignore[attr-defined]
+                news.append(result)
+                if data.size_in_bytes:
+                    key = _key(fetch, by_id=session.uses_topic_ids)
+                    if partitions.get(key) is fetch:
+                        partitions[key] = partitions.pop(key)
+        return session.id, 0, news
+
+
+class FetchManager:
+    """Finds or makes the context of each fetch request. Thread: loop."""
+
+    __slots__ = ("_broker", "cache")
+
+    def __init__(self, broker: Broker, max_sessions: int) -> None:
+        self._broker = broker
+        self.cache = FetchSessionCache(max_sessions)
+
+    def new_context(
+        self,
+        version: int,
+        session_id: int,
+        epoch: int,
+        fetches: Sequence[PartitionFetch],
+        forgotten: Iterable[Key],
+        topic_name: Callable[[UUID], str | None],
+        *,
+        is_from_follower: bool,
+    ) -> FetchContext:
+        """The context of a request. ``topic_name`` finds names of ids that were not known when they came."""
+        uses_topic_ids = version >= _TOPIC_ID_VERSION
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id != INVALID_SESSION_ID:
+                self.cache.remove(session_id)
+            if epoch == FINAL_EPOCH:
+                return FetchContext(fetches)
+            return FullFetchContext(self, fetches, is_from_follower=is_from_follower, uses_topic_ids=uses_topic_ids)
+        session = self.cache.get(session_id)
+        if session is None:
+            return FetchContext(error_code=FetchSessionIdNotFoundError.code)
+        if session.epoch != epoch:
+            return FetchContext(error_code=InvalidFetchSessionEpochError.code)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchContext(error_code=FetchSessionTopicIdError.code)
+        session.update(fetches, forgotten)
+        if not session.partitions:
+            self.cache.remove(session_id)
+            return FetchContext()
+        if uses_topic_ids:
+            self._resolve_names(session, topic_name)
+        self.cache.touch(session, self._broker.loop.now_ms)
+        session.epoch = next_epoch(epoch)
+        return IncrementalFetchContext(session)
+
+    @staticmethod
+    def _resolve_names(session: FetchSession, topic_name: Callable[[UUID], str | None]) -> None:
+        for cached in session.partitions.values():
+            topic_partition = cached.topic_partition
+            if not topic_partition.topic and cached.topic_id != ZERO_UUID:
+                name = topic_name(cached.topic_id)
+                if name is not None:
+                    cached.topic_partition = topic_partition._replace(topic=name)
+
+    def create_session(
+        self, partitions: dict[Key, CachedPartition], *, is_from_follower: bool, uses_topic_ids: bool
+    ) -> int:
+        """The id of a new session; INVALID_SESSION_ID if there is no room for it."""
+        session_id = INVALID_SESSION_ID
+        while session_id == INVALID_SESSION_ID or session_id in self.cache:
+            session_id = self._broker.rng.randrange(1, 1 << 31)
+        session = FetchSession(
+            session_id,
+            partitions,
+            self._broker.loop.now_ms,
+            is_from_follower=is_from_follower,
+            uses_topic_ids=uses_topic_ids,
+        )
+        return session_id if self.cache.add(session) else INVALID_SESSION_ID

@@ -1,0 +1,521 @@
+"""Followers: read what the leader has, and end up with the same log (Java: ReplicaFetcherThread)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    for_code,
+)
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
+from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykclient.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pykclient.testing.replica.follower_fetch_session import FetchPosition, FollowerFetchSession
+from pykclient.testing.replica.partition_fetch_state import (
+    FETCHING,
+    OUT_OF_RANGE,
+    TRUNCATING,
+    PartitionFetchState,
+)
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.message import Request
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.log.unified_log import UnifiedLog
+    from pykclient.testing.replica.partition import Partition
+    from pykclient.testing.replica.replica_fetcher_manager import InitialFetchState
+    from pykclient.testing.replica.replica_manager import ReplicaManager
+    from pykclient.types import Node
+
+#: How often to look at a connection that is being made.
+_CONNECTING_MS: Final = 1_000
+
+
+class ReplicaFetcherThread:
+    """Follows all partitions that one other broker leads, with one request in flight at a time.
+
+    A partition whose log may have parted from the leader's is truncated first. Where the leader tells that in its
+    answers to fetches (``diverging_epoch``) that needs no request; before Kafka 2.7 it was asked by
+    OffsetsForLeaderEpoch (``truncates_on_fetch`` false). Nothing polls: an answer, the end of a backoff or a new
+    partition is what wakes it. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker, manager: ReplicaManager, leader: Node) -> None:
+        self._broker = broker
+        self._manager = manager
+        self._leader = leader
+        self._log = broker.log_context.logger(__name__)
+        config = broker.config
+        self._backoff_ms = config.get_int("replica.fetch.backoff.ms")
+        self._max_wait_ms = config.get_int("replica.fetch.wait.max.ms")
+        self._min_bytes = config.get_int("replica.fetch.min.bytes")
+        self._max_bytes = config.get_int("replica.fetch.response.max.bytes")
+        self._partition_max_bytes = config.get_int("replica.fetch.max.bytes")
+        self.truncates_on_fetch = manager.truncates_on_fetch
+        self._client, selector = broker.new_network_client(f"replica-fetcher-{leader.id}")
+        selector.on_news = self.wakeup
+        self._states: dict[TopicPartition, PartitionFetchState] = {}
+        self._session = FollowerFetchSession()
+        # Those about which the session may be wrong, and those that rest after an error.
+        self._changed: dict[TopicPartition, None] = {}
+        self._delayed: dict[TopicPartition, None] = {}
+        # Those that are not FETCHING.
+        self._unsettled: dict[TopicPartition, None] = {}
+        self._handler: Callable[[ClientResponse], None] | None = None  # of the request that is in flight
+        self._writing = False
+        self._resting_until_ms = 0
+        self._scheduled = False
+        self._closed = False
+        self._timer: TimerHandle | None = None
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._states)
+
+    def fetch_state(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
+        return self._states.get(topic_partition)
+
+    def add_partitions(self, initials: Mapping[TopicPartition, InitialFetchState]) -> None:
+        """Follow these, from where their logs end."""
+        for topic_partition, initial in initials.items():
+            partition = self._manager.partition(topic_partition)
+            if partition is None or partition.log is None:
+                continue
+            log = partition.log
+            epoch = log.latest_epoch
+            if epoch is None:
+                # Without epochs nothing tells how far the log is the leader's but the high watermark.
+                log.truncate_to(initial.init_offset)
+            settled = epoch is None or self.truncates_on_fetch
+            state = PartitionFetchState(
+                initial.topic_id,
+                log.log_end_offset,
+                initial.current_leader_epoch,
+                epoch,
+                FETCHING if settled else TRUNCATING,
+            )
+            self._states[topic_partition] = state
+            self._changed[topic_partition] = None
+            self._delayed.pop(topic_partition, None)
+            if settled:
+                self._unsettled.pop(topic_partition, None)
+            else:
+                self._unsettled[topic_partition] = None
+        self.wakeup()
+
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Follow these no more."""
+        for topic_partition in partitions:
+            if self._states.pop(topic_partition, None) is not None:
+                self._changed[topic_partition] = None
+                self._delayed.pop(topic_partition, None)
+                self._unsettled.pop(topic_partition, None)
+
+    def shutdown(self) -> None:
+        """Stop; what is in flight is forgotten."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._states.clear()
+        self._client.close()
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Do work soon."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._broker.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        for response in self._client.poll(0, self._broker.loop.now_ms):
+            handler, self._handler = self._handler, None
+            if handler is not None:
+                handler(response)
+        if self._handler is None and not self._writing and not self._closed:
+            self.do_work()
+
+    def do_work(self) -> None:
+        """Send the next request, if there is anything to be asked for and the leader can be reached."""
+        if not self._states and not self._session.positions:
+            return
+        now_ms = self._broker.loop.now_ms
+        if now_ms < self._resting_until_ms:
+            self._wake_at(self._resting_until_ms)
+            return
+        if not self._client.ready(self._leader, now_ms):
+            delay_ms = self._client.connection_delay_ms(self._leader, now_ms)
+            self._wake_at(now_ms + min(max(1, delay_ms), _CONNECTING_MS))
+            return
+        if self._delayed:
+            self._end_delays(now_ms)
+        if not (self._unsettled and self._settle()):
+            self._fetch()
+
+    def _send(self, request: Request, handler: Callable[[ClientResponse], None]) -> None:
+        now_ms = self._broker.loop.now_ms
+        builder = RequestBuilder(request)
+        self._client.send(self._client.new_client_request(self._leader.id_string, builder, now_ms, True), now_ms)
+        self._handler = handler
+        if self._timer is None:
+            # For an answer that never comes. It is left as it is when one comes, instead of one timer for each fetch.
+            self._wake_at(now_ms + self._broker.config.get_int("request.timeout.ms"))
+
+    def _wake_at(self, when_ms: int) -> None:
+        timer = self._timer
+        if timer is not None:
+            if timer.active and timer.when_ms <= when_ms:
+                return
+            timer.cancel()
+        self._timer = self._broker.call_later(when_ms - self._broker.loop.now_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._handler is not None:
+            self._wake_at(self._broker.loop.now_ms + self._broker.config.get_int("request.timeout.ms"))
+        self.wakeup()
+
+    # --- partitions with errors --------------------------------------------------------------------------------------
+
+    def _rest(self, reason: str) -> None:
+        self._log.debug("Fetching from broker %d rests for %d ms: %s", self._leader.id, self._backoff_ms, reason)
+        self._resting_until_ms = self._broker.loop.now_ms + self._backoff_ms
+
+    def _delay(self, topic_partition: TopicPartition, reason: object) -> None:
+        """Leave a partition alone for ``replica.fetch.backoff.ms``."""
+        self._log.debug("%s from broker %d is delayed: %s", topic_partition, self._leader.id, reason)
+        state = self._states.get(topic_partition)
+        if state is not None:
+            state.delayed_until_ms = self._broker.loop.now_ms + self._backoff_ms
+            self._delayed[topic_partition] = None
+            self._changed[topic_partition] = None
+
+    def _end_delays(self, now_ms: int) -> None:
+        for topic_partition in list(self._delayed):
+            state = self._states[topic_partition]
+            if state.delayed_until_ms <= now_ms:
+                del self._delayed[topic_partition]
+                self._changed[topic_partition] = None
+            else:
+                self._wake_at(state.delayed_until_ms)
+
+    # --- fetch -------------------------------------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        request = FetchRequest(
+            replica_state=FetchRequest.ReplicaState(replica_id=self._broker.id, replica_epoch=self._broker.epoch),
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+        )
+        changed = list(self._states) if self._session.is_full else list(self._changed)
+        self._changed.clear()
+        if self._session.build(request, self._positions(changed), self._partition_max_bytes):
+            self._send(request, self._handle_fetch_response)
+
+    def _positions(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, FetchPosition | None]]:
+        for topic_partition in partitions:
+            state = self._states.get(topic_partition)
+            partition = self._manager.partition(topic_partition)
+            position = None
+            if (
+                state is not None
+                and state.state == FETCHING
+                and topic_partition not in self._delayed
+                and partition is not None
+                and partition.log is not None
+            ):
+                position = FetchPosition(
+                    state.topic_id,
+                    state.fetch_offset,
+                    partition.log.log_start_offset,
+                    state.current_leader_epoch,
+                    state.last_fetched_epoch if self.truncates_on_fetch else -1,
+                )
+            yield topic_partition, position
+
+    def _handle_fetch_response(self, response: ClientResponse) -> None:
+        body = response.response_body
+        if not isinstance(body, FetchResponse):
+            self._session.handle_error()
+            self._rest("no answer")
+            return
+        if not self._session.handle_response(body):
+            self._rest(str(for_code(body.error_code)))
+            return
+        if any(data.records for topic in body.responses for data in topic.partitions):
+            self._writing = True
+            self._manager.disk_queue.submit(self._write, body)
+        elif body.responses:
+            self._process(body)
+
+    def _write(self, body: FetchResponse) -> None:
+        self._writing = False
+        if not self._closed:
+            self._process(body)
+            self.wakeup()
+
+    def _process(self, body: FetchResponse) -> None:
+        for topic in body.responses:
+            name = self._session.topic_name(topic.topic_id)
+            if name is None:
+                continue
+            for data in topic.partitions:
+                topic_partition = TopicPartition(name, data.partition_index)
+                state = self._states.get(topic_partition)
+                asked = self._session.positions.get(topic_partition)
+                partition = self._manager.partition(topic_partition)
+                if (
+                    state is None
+                    or asked is None
+                    or partition is None
+                    or partition.log is None
+                    or state.state != FETCHING
+                    or asked.fetch_offset != state.fetch_offset
+                    or asked.current_leader_epoch != state.current_leader_epoch
+                ):
+                    continue  # what is followed has changed meanwhile
+                if data.error_code:
+                    self._handle_partition_error(topic_partition, state, data.error_code)
+                    continue
+                try:
+                    self._process_partition_data(topic_partition, partition, partition.log, state, data)
+                except KafkaError as error:
+                    # A full disk, corrupt records ...; the rest of the partitions is not to suffer for it.
+                    self._delay(topic_partition, error)
+        self._manager.complete_delayed()
+
+    def _process_partition_data(
+        self,
+        topic_partition: TopicPartition,
+        partition: Partition,
+        log: UnifiedLog,
+        state: PartitionFetchState,
+        data: FetchResponse.PartitionData,
+    ) -> None:
+        if data.diverging_epoch.epoch >= 0:
+            self._truncate(topic_partition, log, state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            return
+        high_watermark = log.high_watermark
+        if data.records:
+            info = partition.append_records_to_follower(data.records, state.current_leader_epoch)
+            if info is None:
+                return
+            state.fetch_offset = log.log_end_offset
+            if info.last_leader_epoch is not None:
+                state.last_fetched_epoch = info.last_leader_epoch
+            self._changed[topic_partition] = None
+        if log.update_high_watermark(data.high_watermark) != high_watermark:
+            # Consumers that read from this follower wait for it (KIP-392).
+            self._manager.partition_changed(topic_partition)
+        if log.log_start_offset < data.log_start_offset <= log.high_watermark:
+            log.maybe_increment_log_start_offset(data.log_start_offset)
+            self._changed[topic_partition] = None
+
+    def _handle_partition_error(self, topic_partition: TopicPartition, state: PartitionFetchState, code: int) -> None:
+        if code == OffsetOutOfRangeError.code:
+            state.move(OUT_OF_RANGE)
+            state.leader_end_offset = None
+            self._unsettled[topic_partition] = None
+            self._changed[topic_partition] = None
+        elif code == FencedLeaderEpochError.code:
+            # There is a newer leader; the controller is about to tell this broker who it is.
+            self._log.info("%s: leader epoch %d is over", topic_partition, state.current_leader_epoch)
+            self.remove_partitions((topic_partition,))
+        else:
+            self._delay(topic_partition, for_code(code))
+
+    # --- truncation --------------------------------------------------------------------------------------------------
+
+    def _truncate(
+        self,
+        topic_partition: TopicPartition,
+        log: UnifiedLog,
+        state: PartitionFetchState,
+        leader_epoch: int,
+        leader_end_offset: int,
+    ) -> None:
+        """Cut the log to where it is the leader's, as far as what the leader told of ``leader_epoch`` shows it."""
+        offset, completed = offset_truncation_state(log, leader_epoch, leader_end_offset)
+        if offset < log.high_watermark:
+            self._log.warning(
+                "%s is truncated to %d, below its high watermark %d", topic_partition, offset, log.high_watermark
+            )
+        log.truncate_to(offset)
+        state.fetch_offset = log.log_end_offset
+        latest_epoch = log.latest_epoch
+        state.last_fetched_epoch = -1 if latest_epoch is None else latest_epoch
+        if completed or self.truncates_on_fetch:
+            state.move(FETCHING)
+            self._unsettled.pop(topic_partition, None)
+        self._changed[topic_partition] = None
+        self._manager.partition_changed(topic_partition)
+
+    def _settle(self) -> bool:
+        """Ask the leader about partitions that cannot simply be read; whether a request was sent."""
+        due = {
+            topic_partition: self._states[topic_partition]
+            for topic_partition in self._unsettled
+            if topic_partition not in self._delayed
+        }
+        truncating = {topic_partition for topic_partition, state in due.items() if state.state == TRUNCATING}
+        if truncating:
+            self._send_epochs_request(truncating)
+        elif due:
+            self._send_list_offsets_request(due)
+        return bool(due)
+
+    def _log_of(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        partition = self._manager.partition(topic_partition)
+        return None if partition is None else partition.log
+
+    def _send_epochs_request(self, partitions: Iterable[TopicPartition]) -> None:
+        topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
+        asked: dict[TopicPartition, int] = {}
+        for topic_partition in sorted(partitions):
+            log = self._log_of(topic_partition)
+            epoch = None if log is None else log.latest_epoch
+            state = self._states[topic_partition]
+            asked[topic_partition] = state.current_leader_epoch
+            name, index = topic_partition
+            topic = topics.setdefault(name, OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name))
+            topic.partitions.append(
+                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                    partition=index,
+                    current_leader_epoch=state.current_leader_epoch,
+                    leader_epoch=-1 if epoch is None else epoch,
+                )
+            )
+        request = OffsetForLeaderEpochRequest(replica_id=self._broker.id, topics=topics.values())
+        self._send(request, lambda response: self._handle_epochs_response(response, asked))
+
+    def _handle_epochs_response(self, response: ClientResponse, asked: Mapping[TopicPartition, int]) -> None:
+        body = response.response_body
+        if not isinstance(body, OffsetForLeaderEpochResponse):
+            self._rest("no answer")
+            return
+        for topic in body.topics:
+            for end in topic.partitions:
+                topic_partition = TopicPartition(topic.topic, end.partition)
+                state = self._states.get(topic_partition)
+                log = self._log_of(topic_partition)
+                if (
+                    state is None
+                    or log is None
+                    or state.state != TRUNCATING
+                    or asked.get(topic_partition) != state.current_leader_epoch
+                ):
+                    continue
+                if end.error_code:
+                    self._handle_partition_error_unsettled(topic_partition, end.error_code)
+                elif end.end_offset < 0:
+                    # The leader knows nothing of that epoch: only what is committed is sure to be the same.
+                    self._truncate(topic_partition, log, state, -1, log.high_watermark)
+                else:
+                    self._truncate(topic_partition, log, state, end.leader_epoch, end.end_offset)
+        self._manager.complete_delayed()
+
+    def _handle_partition_error_unsettled(self, topic_partition: TopicPartition, code: int) -> None:
+        if code == FencedLeaderEpochError.code:
+            self.remove_partitions((topic_partition,))
+        else:
+            self._delay(topic_partition, for_code(code))
+
+    # --- offsets out of range ----------------------------------------------------------------------------------------
+
+    def _send_list_offsets_request(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
+        topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+        asked: dict[TopicPartition, PartitionFetchState] = {}
+        for topic_partition, state in states.items():
+            name, index = topic_partition
+            asked[topic_partition] = state
+            topic = topics.setdefault(name, ListOffsetsRequest.ListOffsetsTopic(name=name))
+            topic.partitions.append(
+                ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=index,
+                    current_leader_epoch=state.current_leader_epoch,
+                    timestamp=LATEST_TIMESTAMP if state.leader_end_offset is None else EARLIEST_TIMESTAMP,
+                )
+            )
+        request = ListOffsetsRequest(replica_id=self._broker.id, topics=topics.values())
+        self._send(request, lambda response: self._handle_list_offsets_response(response, asked))
+
+    def _handle_list_offsets_response(
+        self, response: ClientResponse, asked: Mapping[TopicPartition, PartitionFetchState]
+    ) -> None:
+        body = response.response_body
+        if not isinstance(body, ListOffsetsResponse):
+            self._rest("no answer")
+            return
+        for topic in body.topics:
+            for answer in topic.partitions:
+                topic_partition = TopicPartition(topic.name, answer.partition_index)
+                state = self._states.get(topic_partition)
+                log = self._log_of(topic_partition)
+                if state is None or log is None or asked.get(topic_partition) is not state:
+                    continue
+                if answer.error_code:
+                    self._handle_partition_error_unsettled(topic_partition, answer.error_code)
+                    continue
+                try:
+                    self._fetch_offset_and_truncate(topic_partition, log, state, answer.offset)
+                except BrokerError as error:
+                    self._delay(topic_partition, error)
+        self._manager.complete_delayed()
+
+    def _fetch_offset_and_truncate(
+        self, topic_partition: TopicPartition, log: UnifiedLog, state: PartitionFetchState, offset: int
+    ) -> None:
+        """Get back into the leader's range, first by its end and, if that is beyond this log's, by its start.
+
+        A leader whose log is shorter was elected uncleanly. One that begins later has deleted what is missing here.
+        """
+        if state.leader_end_offset is None:
+            if offset >= log.log_end_offset:
+                state.leader_end_offset = offset
+                return
+            self._log.warning("%s: the leader's log ends with %d, before this one's %r", topic_partition, offset, log)
+            log.truncate_to(offset)
+        elif offset > log.log_end_offset:
+            log.truncate_fully_and_start_at(offset)
+        state.fetch_offset = log.log_end_offset
+        latest_epoch = log.latest_epoch
+        state.last_fetched_epoch = -1 if latest_epoch is None else latest_epoch
+        state.leader_end_offset = None
+        state.move(FETCHING)
+        self._unsettled.pop(topic_partition, None)
+        self._changed[topic_partition] = None
+        self._manager.partition_changed(topic_partition)
+
+
+def offset_truncation_state(log: UnifiedLog, leader_epoch: int, leader_end_offset: int) -> tuple[int, bool]:
+    """Where to cut a log if the leader's ``leader_epoch`` ends with ``leader_end_offset``; and whether that is all.
+
+    If this log does not have that epoch, its own last one before it has to be asked about next (KIP-101, KIP-279).
+    """
+    end = log.log_end_offset
+    if leader_epoch < 0:
+        return min(leader_end_offset, end), True
+    own = log.end_offset_for_epoch(leader_epoch)
+    if own is None:
+        return min(leader_end_offset, end), True
+    if own.leader_epoch != leader_epoch:
+        return min(own.offset, end), False
+    return min(own.offset, leader_end_offset, end), True

@@ -1,0 +1,408 @@
+"""All replicas of a broker: what is written to them, read from them, and who leads them (Java: ReplicaManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from pykclient.errors import (
+    BrokerError,
+    InvalidRequiredAcksError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.produce import ProduceResponse
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing import broker_state
+from pykclient.testing.log.log_types import AppendOrigin
+from pykclient.testing.log.log_validator import RecordValidationError
+from pykclient.testing.replica.alter_partition_manager import AlterPartitionManager
+from pykclient.testing.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
+from pykclient.testing.replica.delayed_fetch import DelayedFetch
+from pykclient.testing.replica.delayed_operation import DelayedOperationPurgatory
+from pykclient.testing.replica.delayed_produce import DelayedProduce
+from pykclient.testing.replica.disk_queue import DiskQueue
+from pykclient.testing.replica.fetch_params import FetchParams, FetchPartitionData, PartitionFetch
+from pykclient.testing.replica.fetch_session import FetchManager
+from pykclient.testing.replica.partition import Partition
+from pykclient.testing.replica.replica_fetcher_manager import ReplicaFetcherManager
+from pykclient.testing.replica.replica_selector import replica_selector
+from pykclient.testing.replica.replica_state_changes import ReplicaStateChanges
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+    from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+    from pykclient.record.record_batch import Buffer
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.log.unified_log import UnifiedLog
+    from pykclient.types import TopicPartition
+
+_FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
+
+PartitionResponse = ProduceResponse.PartitionProduceResponse
+
+
+class ReplicaManager:
+    """The partitions of a broker by name, the requests that wait for them, and the fetchers that fill the followers.
+
+    Something that was written or read can complete requests that wait. They are looked at when the request at hand is
+    done with all its partitions (``complete_delayed``), so that a fetch gets all that one produce request wrote.
+    Thread: loop.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = broker.loop
+        self.log = broker.log_context.logger(__name__)
+        self.broker_id = broker.id
+        config = broker.config
+        #: The epoch of the last controller that was heard of.
+        self.controller_epoch = 0
+        self.replica_lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
+        self._checkpoint_interval_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
+        self.replica_selector = replica_selector(config["replica.selector.class"])
+        newest_fetch = broker.cluster.profile.max_version(ApiKeys.FETCH) or 0
+        #: Before Kafka 2.7 followers asked for the ends of epochs.
+        self.truncates_on_fetch: bool = newest_fetch >= _FIRST_FETCH_WITH_DIVERGING_EPOCH
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self.fetch_manager = FetchManager(broker, config.get_int("max.incremental.fetch.session.cache.slots"))
+        self.alter_partition_manager = AlterPartitionManager(broker)
+        self.replica_fetcher_manager = ReplicaFetcherManager(broker, self)
+        self.disk_queue = DiskQueue(broker)
+        self._state_changes = ReplicaStateChanges(broker, self, self._partitions)
+        self._delayed_produces = DelayedOperationPurgatory(broker)
+        self._delayed_fetches = DelayedOperationPurgatory(broker)
+        self._delayed_delete_records = DelayedOperationPurgatory(broker)
+        self._changed: dict[TopicPartition, None] = {}
+        self._completing = False
+        self._timers: dict[str, TimerHandle] = {}
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        self._later("isr-expiration", max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
+        self._later("highwatermark-checkpoint", self._checkpoint_interval_ms, self._checkpoint_periodically)
+
+    def shutdown(self) -> None:
+        """Stop everything. The high watermarks are written down unless the broker was killed."""
+        self.replica_fetcher_manager.shutdown()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for purgatory in (self._delayed_produces, self._delayed_fetches, self._delayed_delete_records):
+            purgatory.shutdown()
+        self.disk_queue.clear()
+        if self._broker.state == broker_state.SHUTTING_DOWN:
+            self.checkpoint_high_watermarks()
+
+    def _later(self, name: str, delay_ms: int, callback: Callable[[], None]) -> None:
+        self._timers[name] = self._broker.call_later(delay_ms, callback)
+
+    def _maybe_shrink_isrs(self) -> None:
+        self._later("isr-expiration", max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
+        for partition in self._partitions.values():
+            if partition.is_leader:
+                partition.maybe_shrink_isr()
+
+    def _checkpoint_periodically(self) -> None:
+        self._later("highwatermark-checkpoint", self._checkpoint_interval_ms, self._checkpoint_periodically)
+        self.checkpoint_high_watermarks()
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write down where the high watermarks are, for the next start."""
+        if not self._broker.disk.offline:
+            checkpoint = self._broker.disk.high_watermarks
+            for topic_partition, partition in self._partitions.items():
+                if partition.log is not None:
+                    checkpoint[topic_partition] = partition.log.high_watermark
+
+    # --- for partitions ----------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self._loop.clock.now_ms()
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._broker.epoch
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is alive, as far as this one has been told."""
+        return self._broker.metadata_cache.alive_broker(broker_id) is not None
+
+    def racks(self) -> dict[int, str | None]:
+        """The racks of the brokers that are alive."""
+        return {node.id: node.rack for node in self._broker.metadata_cache.alive_brokers()}
+
+    def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> UnifiedLog:
+        """The log, with the high watermark that was last written down. Raises KafkaStorageError."""
+        log = self._broker.log_manager.get_or_create_log(topic_partition, topic_id)
+        log.update_high_watermark(self._broker.disk.high_watermarks.get(topic_partition, 0))
+        return log
+
+    # --- finding them ------------------------------------------------------------------------------------------------
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """The broker's replica, None if it has none."""
+        return self._partitions.get(topic_partition)
+
+    def partitions(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def get_partition_or_error(self, topic_partition: TopicPartition) -> tuple[Partition | None, int]:
+        """The replica, or the code of the error to answer."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            return partition, 0
+        if self._broker.metadata_cache.partition_info(topic_partition) is not None:
+            return None, NotLeaderOrFollowerError.code
+        return None, UnknownTopicOrPartitionError.code
+
+    def get_partition_or_raise(self, topic_partition: TopicPartition) -> Partition:
+        """
+        Raises:
+            KafkaStorageError: its disk is offline.
+            NotLeaderOrFollowerError: other brokers have it.
+            UnknownTopicOrPartitionError: nobody is known to have it.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            if self._broker.disk.offline:
+                raise KafkaStorageError(f"the log of {topic_partition} is on a disk that is offline")
+            return partition
+        if self._broker.metadata_cache.partition_info(topic_partition) is not None:
+            raise NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
+        raise UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
+
+    def current_leader(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """Id and epoch of the leader, as far as is known here; -1 for each that is not."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and partition.leader_replica_id is not None:
+            return partition.leader_replica_id, partition.leader_epoch
+        info = self._broker.metadata_cache.partition_info(topic_partition)
+        return (-1, -1) if info is None else (info.leader, info.leader_epoch)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, Buffer],
+        respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
+        *,
+        origin: str = AppendOrigin.CLIENT,
+    ) -> None:
+        """Append to partitions that this broker leads, and call ``respond`` when that is as safe as it should be.
+
+        ``required_acks``: 0 and 1 the leader's log, -1 all in-sync replicas, for which there are ``timeout_ms``. A slow
+        disk delays all of this.
+        """
+        if required_acks not in (-1, 0, 1):
+            error = InvalidRequiredAcksError(f"acks can be 0, 1 or -1 (all), not {required_acks}")
+            respond({topic_partition: _failed(topic_partition, error) for topic_partition in entries})
+            return
+        self.disk_queue.submit(self._append_records, timeout_ms, required_acks, entries, respond, origin)
+
+    def _append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, Buffer],
+        respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
+        origin: str,
+    ) -> None:
+        responses: dict[TopicPartition, PartitionResponse] = {}
+        pending: dict[TopicPartition, int] = {}
+        for topic_partition, records in entries.items():
+            try:
+                partition = self.get_partition_or_raise(topic_partition)
+                info = partition.append_records_to_leader(records, origin, required_acks)
+            except BrokerError as error:
+                responses[topic_partition] = _failed(topic_partition, error)
+                continue
+            except RecordValidationError as error:
+                responses[topic_partition] = _refused(topic_partition, error)
+                continue
+            self._changed[topic_partition] = None
+            responses[topic_partition] = PartitionResponse(
+                index=topic_partition.partition,
+                base_offset=info.first_or_last_offset_of_first_batch,
+                log_append_time_ms=info.log_append_time,
+                log_start_offset=info.log_start_offset,
+            )
+            pending[topic_partition] = info.last_offset + 1
+        if required_acks == -1 and pending:
+            operation = DelayedProduce(timeout_ms, self, responses, pending, respond)
+            self._delayed_produces.try_complete_else_watch(operation, pending)
+        else:
+            respond(responses)
+        self.complete_delayed()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def fetch_messages(
+        self,
+        params: FetchParams,
+        fetches: Sequence[PartitionFetch],
+        respond: Callable[[list[tuple[PartitionFetch, FetchPartitionData]]], None],
+    ) -> None:
+        """Read, for a consumer or a follower; ``respond`` is called when ``min_bytes`` are there or time is up.
+
+        A follower's fetch tells how far it is, which can move the high watermark.
+        """
+        results = self.read_from_log(params, fetches, update=True)
+        if params.max_wait_ms <= 0 or not fetches or self._is_enough(params, results):
+            respond(results)
+        else:
+            operation = DelayedFetch(params, results, self, respond)
+            keys = [fetch.topic_partition for fetch in fetches]
+            self._delayed_fetches.try_complete_else_watch(operation, keys)
+        self.complete_delayed()
+
+    @staticmethod
+    def _is_enough(params: FetchParams, results: list[tuple[PartitionFetch, FetchPartitionData]]) -> bool:
+        size = 0
+        for _, data in results:
+            if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica is not None:
+                return True
+            size += data.size_in_bytes
+        return size >= params.min_bytes
+
+    def read_from_log(
+        self, params: FetchParams, fetches: Sequence[PartitionFetch], *, update: bool
+    ) -> list[tuple[PartitionFetch, FetchPartitionData]]:
+        """Read what there is, up to ``max_bytes`` in all; the first batch is given even if it is larger (KIP-74)."""
+        left = params.max_bytes
+        min_one_message = not params.hard_max_bytes
+        results = []
+        for fetch in fetches:
+            data = self._read(params, fetch, min(left, fetch.max_bytes), min_one_message=min_one_message, update=update)
+            size = data.size_in_bytes
+            if size:
+                min_one_message = False
+                left = max(0, left - size)
+            results.append((fetch, data))
+        return results
+
+    def _read(
+        self, params: FetchParams, fetch: PartitionFetch, max_bytes: int, *, min_one_message: bool, update: bool
+    ) -> FetchPartitionData:
+        try:
+            partition = self.get_partition_or_raise(fetch.topic_partition)
+            # Of a topic that was deleted and made anew, nothing is given for the old one.
+            if fetch.topic_id is not partition.topic_id and ZERO_UUID != fetch.topic_id != partition.topic_id:
+                raise UnknownTopicIdError(
+                    f"{fetch.topic_partition} has topic id {partition.topic_id}, not {fetch.topic_id}"
+                )
+            if self.replica_selector is not None and params.client_metadata is not None:
+                preferred = partition.find_preferred_read_replica(params.client_metadata, fetch.fetch_offset)
+                if preferred is not None:
+                    snapshot = partition.local_log_or_raise()
+                    return FetchPartitionData(
+                        0,
+                        snapshot.high_watermark,
+                        snapshot.last_stable_offset,
+                        snapshot.log_start_offset,
+                        preferred_read_replica=preferred,
+                    )
+            return partition.fetch_records(params, fetch, max_bytes, min_one_message=min_one_message, update=update)
+        except BrokerError as error:
+            return FetchPartitionData(error.code)
+
+    # --- deleting ----------------------------------------------------------------------------------------------------
+
+    def delete_records(
+        self,
+        timeout_ms: int,
+        offsets: Mapping[TopicPartition, int],
+        respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+    ) -> None:
+        """Let logs begin at ``offsets`` (-1: at the high watermark), and answer when all replicas have done so."""
+        results: dict[TopicPartition, DeleteRecordsResult] = {}
+        for topic_partition, offset in offsets.items():
+            try:
+                partition = self.get_partition_or_raise(topic_partition)
+                low_watermark = partition.delete_records_on_leader(offset)
+            except BrokerError as error:
+                results[topic_partition] = DeleteRecordsResult(-1, error.code)
+            else:
+                requested = partition.local_log_or_raise().high_watermark if offset < 0 else offset
+                results[topic_partition] = DeleteRecordsResult(low_watermark, 0, requested)
+                self._changed[topic_partition] = None
+        operation = DelayedDeleteRecords(timeout_ms, self, results, respond)
+        self._delayed_delete_records.try_complete_else_watch(operation, offsets)
+        self.complete_delayed()
+
+    # --- what waits --------------------------------------------------------------------------------------------------
+
+    def partition_changed(self, topic_partition: TopicPartition) -> None:
+        """Note that what waits for a partition is to be looked at by the next ``complete_delayed``."""
+        self._changed[topic_partition] = None
+
+    def complete_delayed(self) -> None:
+        """Complete the requests that what has changed allows to complete."""
+        changed = self._changed
+        if self._completing or not changed:
+            return
+        self._completing = True
+        try:
+            while changed:
+                topic_partition, _ = changed.popitem()
+                self._delayed_produces.check_and_complete(topic_partition)
+                self._delayed_fetches.check_and_complete(topic_partition)
+                self._delayed_delete_records.check_and_complete(topic_partition)
+        finally:
+            self._completing = False
+
+    # --- leadership --------------------------------------------------------------------------------------------------
+
+    def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
+        """Fence what a controller sends, and note its epoch.
+
+        Raises:
+            StaleBrokerEpochError: it means an earlier life of this broker.
+            ControllerMovedError: there is a newer controller.
+        """
+        self._state_changes.check_controller(controller_id, controller_epoch, broker_epoch)
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """LEADER_AND_ISR: lead, follow, or change the ISR, as the controller says."""
+        response = self._state_changes.become_leader_or_follower(request)
+        self.complete_delayed()
+        return response
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """STOP_REPLICA: follow no more, or delete, as the controller says."""
+        response = self._state_changes.stop_replicas(request)
+        self.complete_delayed()
+        return response
+
+
+def _failed(topic_partition: TopicPartition, error: BrokerError) -> PartitionResponse:
+    # An error's text goes to the client; what a defect of the broker says goes to the log alone.
+    message = None if isinstance(error, UnknownServerError) else str(error)
+    return PartitionResponse(
+        index=topic_partition.partition, error_code=error.code, base_offset=-1, error_message=message
+    )
+
+
+def _refused(topic_partition: TopicPartition, error: RecordValidationError) -> PartitionResponse:
+    """Some records of a batch are not valid, so that none of it was appended (KIP-467)."""
+    cause = error.error
+    return PartitionResponse(
+        index=topic_partition.partition,
+        error_code=cause.code,
+        base_offset=-1,
+        record_errors=[
+            ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ],
+        error_message=str(cause),
+    )

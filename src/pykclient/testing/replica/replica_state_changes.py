@@ -1,0 +1,227 @@
+"""What the controller says about a broker's replicas, carried out (Java: ReplicaManager, ZooKeeper mode)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import (
+    BrokerError,
+    ControllerMovedError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    StaleBrokerEpochError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.replica.partition import Partition
+from pykclient.testing.replica.replica_fetcher_manager import InitialFetchState
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.replica.replica_manager import ReplicaManager
+
+    LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+_NO_EPOCH: Final = -1
+_GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+
+
+class ReplicaStateChanges:
+    """LEADER_AND_ISR and STOP_REPLICA.
+
+    Both are fenced three ways: a controller that was deposed, a request that was meant for the broker before it was
+    restarted, and a state older than what is known of the partition, are refused. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker, manager: ReplicaManager, partitions: dict[TopicPartition, Partition]) -> None:
+        self._broker = broker
+        self._manager = manager
+        self._partitions = partitions
+        self._log = broker.log_context.logger(__name__)
+
+    def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
+        """Note the epoch of a controller that sends something.
+
+        Raises:
+            StaleBrokerEpochError: it means an earlier life of this broker.
+            ControllerMovedError: there is a newer controller.
+        """
+        if broker_epoch != _NO_EPOCH and broker_epoch < self._broker.epoch:
+            raise StaleBrokerEpochError(
+                f"controller {controller_id} means broker epoch {broker_epoch}, it is {self._broker.epoch}"
+            )
+        if controller_epoch < self._manager.controller_epoch:
+            raise ControllerMovedError(
+                f"controller {controller_id} has epoch {controller_epoch}, the latest is "
+                f"{self._manager.controller_epoch}"
+            )
+        self._manager.controller_epoch = controller_epoch
+
+    # --- LEADER_AND_ISR ----------------------------------------------------------------------------------------------
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Carry out what can be, and tell of each partition whether it was. Raises as ``check_controller``."""
+        self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
+        leaders: list[tuple[Partition, LeaderAndIsrState]] = []
+        followers: list[tuple[Partition, LeaderAndIsrState]] = []
+        errors: dict[UUID, dict[TopicPartition, int]] = {}
+        for topic in request.topic_states:
+            of_topic = errors.setdefault(topic.topic_id, {})
+            for state in topic.partition_states:
+                topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+                of_topic[topic_partition] = 0
+                try:
+                    partition = self._accept(topic_partition, topic.topic_id, state)
+                except BrokerError as error:
+                    self._log.debug("LEADER_AND_ISR of %s is refused: %s", topic_partition, error)
+                    of_topic[topic_partition] = error.code
+                    continue
+                (leaders if state.leader == self._broker.id else followers).append((partition, state))
+        nodes = {
+            leader.broker_id: Node(leader.broker_id, leader.host_name, leader.port) for leader in request.live_leaders
+        }
+        failed = self._make_leaders(leaders) | self._make_followers(followers, nodes)
+        for of_topic in errors.values():
+            for topic_partition in failed & of_topic.keys():
+                of_topic[topic_partition] = KafkaStorageError.code
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrResponse.LeaderAndIsrTopicError(
+                    topic_id=topic_id,
+                    partition_errors=[
+                        LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                            topic_name=name, partition_index=index, error_code=code
+                        )
+                        for (name, index), code in of_topic.items()
+                    ],
+                )
+                for topic_id, of_topic in errors.items()
+            ]
+        )
+
+    def _accept(self, topic_partition: TopicPartition, topic_id: UUID, state: LeaderAndIsrState) -> Partition:
+        """The partition that the state is for, made if need be.
+
+        Raises:
+            ControllerMovedError: the state is older than what is known.
+            InconsistentTopicIdError: this broker still has the log of another topic with that name.
+            UnknownTopicOrPartitionError: the broker is no replica.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            if ZERO_UUID not in (topic_id, partition.topic_id) and topic_id != partition.topic_id:
+                raise InconsistentTopicIdError(f"{topic_partition} has topic id {partition.topic_id}, not {topic_id}")
+            known = partition.leader_epoch, partition.partition_epoch
+            if (state.leader_epoch, state.partition_epoch) < known:
+                raise ControllerMovedError(
+                    f"{topic_partition} has leader epoch {known[0]} and partition epoch {known[1]} already, "
+                    f"not {state.leader_epoch} and {state.partition_epoch}"
+                )
+        if self._broker.id not in state.replicas:
+            raise UnknownTopicOrPartitionError(f"broker {self._broker.id} is no replica of {topic_partition}")
+        if partition is None:
+            partition = self._partitions[topic_partition] = Partition(topic_partition, topic_id, self._manager)
+        return partition
+
+    def _make_leaders(self, leaders: list[tuple[Partition, LeaderAndIsrState]]) -> set[TopicPartition]:
+        self._manager.replica_fetcher_manager.remove_fetcher_for_partitions(
+            [partition.topic_partition for partition, _ in leaders]
+        )
+        failed = set()
+        for partition, state in leaders:
+            topic_partition = partition.topic_partition
+            try:
+                is_new = partition.make_leader(state)
+            except KafkaStorageError as error:
+                self._log.error("Cannot lead %s: %s", topic_partition, error)
+                failed.add(topic_partition)
+                continue
+            self._manager.partition_changed(topic_partition)
+            if is_new:
+                self._log.info("Leader of %s in epoch %d, ISR %s", topic_partition, state.leader_epoch, state.isr)
+                if topic_partition.topic == _GROUP_METADATA_TOPIC:
+                    self._broker.group_coordinator.on_election(topic_partition.partition, state.leader_epoch)
+        return failed
+
+    def _make_followers(
+        self, followers: list[tuple[Partition, LeaderAndIsrState]], nodes: dict[int, Node]
+    ) -> set[TopicPartition]:
+        failed = set()
+        changed: list[tuple[Partition, LeaderAndIsrState]] = []
+        for partition, state in followers:
+            topic_partition = partition.topic_partition
+            was_leader = partition.is_leader
+            try:
+                if partition.make_follower(state):
+                    changed.append((partition, state))
+            except KafkaStorageError as error:
+                self._log.error("Cannot follow %s: %s", topic_partition, error)
+                failed.add(topic_partition)
+                continue
+            # Whoever waits for a leader here waits in vain.
+            self._manager.partition_changed(topic_partition)
+            if was_leader:
+                self._log.info("Follower of %s in epoch %d", topic_partition, state.leader_epoch)
+                if topic_partition.topic == _GROUP_METADATA_TOPIC:
+                    self._broker.group_coordinator.on_resignation(topic_partition.partition, state.leader_epoch)
+        fetchers = self._manager.replica_fetcher_manager
+        fetchers.remove_fetcher_for_partitions([partition.topic_partition for partition, _ in changed])
+        to_fetch = {}
+        for partition, state in changed:
+            leader = nodes.get(state.leader) or self._broker.metadata_cache.alive_broker(state.leader)
+            if leader is not None and partition.log is not None:
+                to_fetch[partition.topic_partition] = InitialFetchState(
+                    partition.topic_id, leader, state.leader_epoch, partition.log.high_watermark
+                )
+        fetchers.add_fetcher_for_partitions(to_fetch)
+        return failed
+
+    # --- STOP_REPLICA ------------------------------------------------------------------------------------------------
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop following, and delete where that is asked for. Raises as ``check_controller``."""
+        self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
+        errors: dict[TopicPartition, int] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+                errors[topic_partition] = 0
+                try:
+                    self._stop_replica(topic_partition, state.leader_epoch, delete=state.delete_partition)
+                except BrokerError as error:
+                    self._log.debug("STOP_REPLICA of %s is refused: %s", topic_partition, error)
+                    errors[topic_partition] = error.code
+        return StopReplicaResponse(
+            partition_errors=[
+                StopReplicaResponse.StopReplicaPartitionError(
+                    topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=code
+                )
+                for topic_partition, code in errors.items()
+            ]
+        )
+
+    def _stop_replica(self, topic_partition: TopicPartition, leader_epoch: int, *, delete: bool) -> None:
+        """
+        Raises:
+            FencedLeaderEpochError: the partition has a newer leader than the request knows of.
+            KafkaStorageError: the disk fails.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and leader_epoch >= 0 and leader_epoch < partition.leader_epoch:
+            raise FencedLeaderEpochError(f"{topic_partition} has leader epoch {partition.leader_epoch} already")
+        self._manager.replica_fetcher_manager.remove_fetcher_for_partitions([topic_partition])
+        if partition is not None and partition.is_leader and topic_partition.topic == _GROUP_METADATA_TOPIC:
+            self._broker.group_coordinator.on_resignation(topic_partition.partition, leader_epoch)
+        if delete:
+            if partition is not None:
+                del self._partitions[topic_partition]
+                partition.delete()
+            self._broker.log_manager.async_delete(topic_partition)
+            self._log.info("%s is deleted", topic_partition)
+        self._manager.partition_changed(topic_partition)
