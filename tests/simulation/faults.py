@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from pykclient.errors import IllegalStateError
+from pykclient.testing.broker_state import RUNNING
 from pykclient.testing.simulation import Simulation
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
 from tests.simulation.schedule import APIS, CLIENTS, COORDINATION, EVERYBODY, Settings, Step
 
+_LOOK_MS: Final = 20
 _PARTIES: Final = {CLIENTS: "client:*", EVERYBODY: "*", COORDINATION: "coordination"}
 
 
@@ -106,14 +108,15 @@ class FaultMaker:
             self._later(duration_ms, self._restart, broker)
 
     def _stop(self, broker: int, duration_ms: int) -> None:
-        if self._is_alive(broker) and not self._cluster.broker(broker).paused:
-            if self._cluster.broker(broker).state != "RUNNING":
-                return
-            self._cluster.stop_broker(broker, lambda: self._later(duration_ms, self._restart, broker))
+        if self._is_alive(broker) and self._cluster.broker(broker).state == RUNNING:
+            self._cluster.stop_broker(broker)
+            self._later(duration_ms, self._restart, broker)
 
     def _restart(self, broker: int) -> None:
         if not self._is_alive(broker):
             self._cluster.start_broker(broker)
+        elif self._cluster.broker(broker).state != RUNNING:  # stopping takes longer than it was to be away
+            self._later(_LOOK_MS, self._restart, broker)
 
     def _resume(self, broker: int) -> None:
         if self._is_alive(broker):

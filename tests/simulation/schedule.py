@@ -213,9 +213,9 @@ APIS: Final = (
     "API_VERSIONS",
 )
 
-#: What brokers may answer at any time, and clients get over.
+#: What brokers may answer at any time without a lie: nothing that is about what a producer has sent before.
 ERRORS: Final[dict[str, tuple[int, ...]]] = {
-    "PRODUCE": (2, 3, 5, 6, 7, 10, 19, 20, 45, 56, 59, 74, 75, 87),
+    "PRODUCE": (2, 3, 5, 6, 7, 19, 20, 56, 74, 75, 87),
     "FETCH": (3, 5, 6, 9, 56, 70, 71, 74, 75, 76),
     "METADATA": (5, 3),
     "INIT_PRODUCER_ID": (14, 15, 16),

@@ -10,6 +10,8 @@ from typing import Any
 
 from pykclient.errors import KafkaError
 from pykclient.record import CompressionRatioEstimator
+from pykclient.testing.broker import Broker
+from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import (
     InvariantError,
@@ -36,19 +38,36 @@ _NO_LIMIT_MS = 100_000
 
 
 class _Errors(logging.Handler):
-    """Exceptions that were caught and logged."""
+    """Defects that were caught and logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.records: list[logging.LogRecord] = []
+        self._records: list[logging.LogRecord] = []
+        self._logger = logging.getLogger("pykclient")
+        self._before = (self._logger.level, self._logger.propagate)
+
+    def install(self) -> None:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.ERROR)
+        self._logger.propagate = False
+
+    def uninstall(self) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._before[0])
+        self._logger.propagate = self._before[1]
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[0] and not issubclass(record.exc_info[0], KafkaError):
-            self.records.append(record)
+            self._records.append(record)
+
+    def check(self) -> None:
+        for record in self._records:
+            assert record.exc_info is not None
+            raise InvariantError(f"caught and logged: {record.getMessage()}") from record.exc_info[1]
 
 
 class World:
-    """A cluster, applications, and a director who goes through a schedule."""
+    """A cluster, applications, and what is to become of them."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -98,7 +117,8 @@ class World:
         self._sent_values: set[bytes] = set()
         self._history = hashlib.sha256()
         self.trace: Callable[[str], None] | None = None
-        self.done = False
+        self._errors = _Errors()
+        self._begun_ms = 0
 
     # --- for applications --------------------------------------------------------------------------------------------
 
@@ -159,29 +179,73 @@ class World:
 
     def run(self) -> World:
         """Raises InvariantError, or whatever else went wrong."""
-        errors = _Errors()
-        logger = logging.getLogger("pykclient")
-        level, propagate = logger.level, logger.propagate
-        logger.addHandler(errors)
-        logger.setLevel(logging.ERROR)
-        logger.propagate = False
         try:
-            self.simulation.start()
-            self.simulation.actor(self._direct, "director")
-            self.simulation.run(lambda: self.done or bool(self.violations))
+            self.begin()
+            for step in self.schedule.steps:
+                self.pass_time(self._begun_ms + step.at_ms - self.clock.now_ms())
+                self.do(step)
+            self.finish()
         finally:
-            logger.removeHandler(errors)
-            logger.setLevel(level)
-            logger.propagate = propagate
-            self._abandon()
-        for record in errors.records:
-            assert record.exc_info is not None
-            raise InvariantError(f"caught and logged: {record.getMessage()}") from record.exc_info[1]
-        if self.violations:
-            raise self.violations[0]
+            self.close()
         return self
 
-    def _abandon(self) -> None:
+    def begin(self) -> None:
+        """Start the brokers and the applications."""
+        self._errors.install()
+        self.simulation.start()
+        self._begun_ms = self.clock.now_ms()
+        self._watch()
+        self.producers = [ProducerApplication(self, number, 0) for number in range(self.settings.producers)]
+        self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
+
+    def _watch(self) -> None:
+        """Whatever is committed is in the log of each in-sync replica, at any time."""
+        if self.violations:
+            return
+        for tp in self.partitions:
+            leader_id = self.cluster.leader(tp)
+            leader = None if leader_id is None else self.cluster.broker(leader_id).replica_manager.partition(tp)
+            if leader is None or leader.log is None:
+                continue
+            for id in sorted(leader.isr):
+                broker = self.cluster.brokers[id]
+                replica = broker.replica_manager.partition(tp) if broker.alive else None
+                if replica is None or replica.log is None or replica.leader_epoch > leader.leader_epoch:
+                    continue
+                if replica.log.log_end_offset < leader.log.high_watermark:
+                    self.violated(
+                        InvariantError(
+                            f"{tp}: broker {leader_id} has the high watermark {leader.log.high_watermark} in epoch "
+                            f"{leader.leader_epoch}, in-sync replica {id} ends at {replica.log.log_end_offset}"
+                        )
+                    )
+        self.loop.call_later(_LOOK_MS, self._watch)
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Let everybody go on for so long."""
+        passed: list[bool] = []
+        self.loop.call_later(duration_ms, passed.append, True)
+        self._drive(lambda: bool(passed))
+
+    def finish(self) -> None:
+        """End all faults, let everybody come to an end, and check what must hold."""
+        self.pass_time(_LOOK_MS)
+        self.faults.heal()
+        self.note("healed")
+        director = self.simulation.actor(self._settle, "director")
+        self._drive(lambda: director.done)
+        self._check_commits()
+        self._check_logs()
+
+    def _drive(self, until: Callable[[], bool]) -> None:
+        self.simulation.run(lambda: bool(self.violations) or until())
+        if self.violations:
+            raise self.violations[0]
+        self._errors.check()
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        self._errors.uninstall()
         for producer in (*self.former_producers, *self.producers):
             if not producer.closed:
                 producer.crash()
@@ -190,23 +254,9 @@ class World:
                 consumer.crash()
         self.simulation.close()
 
-    def _direct(self) -> None:
-        self.producers = [ProducerApplication(self, number, 0) for number in range(self.settings.producers)]
-        self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
-        start_ms = self.clock.now_ms()
-        for step in self.schedule.steps:
-            self.clock.sleep_ms(start_ms + step.at_ms - self.clock.now_ms())
-            self.note(step.what, step.arguments)
-            self._do(step)
-        self.clock.sleep_ms(_LOOK_MS)
-        self.faults.heal()
-        self.note("healed")
-        self._settle()
-        self._check_commits()
-        self._check_logs()
-        self.done = True
-
-    def _do(self, step: Step) -> None:
+    def do(self, step: Step) -> None:
+        """Have it happen now."""
+        self.note(step.what, step.arguments)
         what, a = step.what, step.arguments
         if what in (steps.SEND, steps.FLUSH, steps.CLOSE_PRODUCER, steps.CRASH_PRODUCER):
             self._do_producer(what, a[0] % len(self.producers), a)
@@ -319,7 +369,13 @@ class World:
 
     def _log_end(self, tp: TopicPartition) -> int:
         leader = self.cluster.leader(tp)
-        return 0 if leader is None else self.cluster.disk(leader).logs[tp].log_end_offset
+        log = None if leader is None else self._log(self.cluster.broker(leader), tp)
+        return 0 if log is None else log.log_end_offset
+
+    @staticmethod
+    def _log(broker: Broker, tp: TopicPartition) -> UnifiedLog | None:
+        partition = broker.replica_manager.partition(tp)
+        return None if partition is None else partition.log
 
     # --- what must hold ----------------------------------------------------------------------------------------------
 
@@ -343,9 +399,9 @@ class World:
         }
         for tp in self.partitions:
             replicas = {
-                broker: b"".join(bytes(batch.data) for batch in disk.logs[tp].batches())
-                for broker, disk in self.cluster.disks.items()
-                if tp in disk.logs
+                broker.id: b"".join(bytes(batch.buffer) for batch in log.batches(0, log.log_end_offset))
+                for broker in self.cluster.alive_brokers()
+                if (log := self._log(broker, tp)) is not None
             }
             check_replicas(replicas, tp)
         producers = [*self.former_producers, *self.producers]

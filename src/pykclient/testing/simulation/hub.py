@@ -291,8 +291,8 @@ class SimulatedThread:
     def join(self, timeout: float | None = None) -> None:
         timeout_ms = FOREVER_MS if timeout is None else int(timeout * 1000)
         deadline_ms = self._hub.clock.time_ms + timeout_ms
-        me = self._hub.current
         while not self._actor.done and self._hub.clock.time_ms < deadline_ms:
+            me = self._hub.current
             self._actor.waiters.append(me)
             me.park(deadline_ms - self._hub.clock.time_ms)
             if me in self._actor.waiters:

@@ -1,0 +1,84 @@
+"""Schedules of all kinds, fresh ones each time, and those that once found a defect.
+
+A failure prints its seed and the schedule, shrunk. To see it again: ``SIMULATION_SEED=<seed>`` in the environment, or
+``python -m tests.simulation --seed <seed> --shrink``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from tests.simulation.schedule import Schedule, make, shrink
+from tests.simulation.world import failure, run
+
+_ROOT = Path(__file__).parents[2]
+_SCHEDULES = 300
+_BUDGET_MS = 30_000
+_SHRINKING_MS = 30_000
+
+
+def test_many_schedules() -> None:
+    given = os.environ.get("SIMULATION_SEED")
+    if given is not None:
+        run(make(int(given)))
+        return
+    # On CI a commit is judged by the same schedules each time; everywhere else new ones are tried.
+    first = 1 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 40)
+    end_ms = SYSTEM_CLOCK.now_ms() + _BUDGET_MS
+    done = 0
+    for seed in range(first, first + _SCHEDULES):
+        why = failure(make(seed))
+        if why is not None:
+            pytest.fail(f"seed {seed}: {why}\n{_smaller(make(seed), why)}", pytrace=False)
+        done += 1
+        if SYSTEM_CLOCK.now_ms() > end_ms:
+            break
+    print(f"{done} schedules from seed {first} on")
+
+
+def _smaller(schedule: Schedule, why: str) -> Schedule:
+    end_ms = SYSTEM_CLOCK.now_ms() + _SHRINKING_MS
+
+    def fails_alike(other: Schedule) -> bool:
+        return SYSTEM_CLOCK.now_ms() < end_ms and (failure(other) or "").startswith(why[:40])
+
+    return shrink(schedule, fails_alike)
+
+
+def test_a_seed_is_a_schedule_and_a_schedule_is_a_history() -> None:
+    for seed in range(1, 8):
+        assert make(seed) == make(seed)
+        assert run(make(seed)).history == run(make(seed)).history
+
+
+def test_a_seed_is_a_history_in_every_process() -> None:
+    seeds = range(1, 13)
+    code = (
+        "from tests.simulation.schedule import make\n"
+        "from tests.simulation.world import run\n"
+        f"for seed in {list(seeds)}: print(run(make(seed)).history)"
+    )
+    histories = []
+    for hash_seed in ("1", "2"):  # the order of sets of strings differs
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=_ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        histories.append(done.stdout.split())
+    assert len(histories[0]) == len(seeds)
+    assert histories[0] == histories[1]
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    schedule = make(next(seed for seed in count() if len(make(seed).steps) > 10))
+    wanted = schedule.steps[7]
+    small = shrink(schedule, lambda other: any(step.what == wanted.what for step in other.steps))
+    assert [step.what for step in small.steps] == [wanted.what]
