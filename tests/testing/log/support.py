@@ -103,7 +103,7 @@ class LogBox:
 
 def read_all(log: UnifiedLog, isolation: str = FetchIsolation.LOG_END, max_length: int = 1 << 20) -> list[bytes]:
     """What all reads from the log's start on bring."""
-    found = []
+    found: list[bytes] = []
     offset = log.log_start_offset
     while True:
         info = log.read(offset, max_length, isolation, True)

@@ -27,6 +27,7 @@ from pykclient.testing.log.log_config import LogConfig
 from pykclient.testing.log.log_segment import LogSegment, RollParams
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -407,7 +408,8 @@ class UnifiedLog:
         """The first record with this time (ms since the epoch) or a later one; None if there is none.
 
         Negative ones stand for the earliest (-2) and the latest offset (-1), or the record with the largest timestamp
-        (-3). There is no remote storage, so the earliest local offset (-4) is the earliest, and none is tiered (-5).
+        (-3). As there is no remote storage, the earliest local offset (-4) is the earliest one, and nothing is tiered
+        (-5) or about to be (-6).
         """
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             entry = self.leader_epoch_cache.earliest_entry
@@ -415,7 +417,7 @@ class UnifiedLog:
             return TimestampAndOffset(-1, self.log_start_offset, epoch)
         if timestamp == LATEST_TIMESTAMP:
             return TimestampAndOffset(-1, self.log_end_offset, self.latest_epoch)
-        if timestamp == LATEST_TIERED_TIMESTAMP:
+        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return TimestampAndOffset(-1, -1, -1)
         segments = self._local.segments
         if timestamp == MAX_TIMESTAMP:

@@ -1,0 +1,70 @@
+"""OffsetForLeaderEpoch: where a leader's epoch ended (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.OFFSET_FOR_LEADER_EPOCH
+VERSIONS = (0, 4)
+
+_EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Only leaders answer. Without a current epoch in the question, the asker is not fenced."""
+    body = cast(OffsetForLeaderEpochRequest, request.body)
+    request.respond(
+        OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[
+                        _end_offset(broker, TopicPartition(topic.topic, one.partition), one) for one in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ]
+        )
+    )
+
+
+def _end_offset(
+    broker: Broker, topic_partition: TopicPartition, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> OffsetForLeaderEpochResponse.EpochEndOffset:
+    try:
+        found = broker.replica_manager.get_partition_or_raise(topic_partition).last_offset_for_leader_epoch(
+            one.current_leader_epoch, one.leader_epoch, fetch_only_from_leader=True
+        )
+    except BrokerError as error:
+        return _EpochEndOffset(partition=one.partition, error_code=error.code)
+    if found is None:
+        return _EpochEndOffset(partition=one.partition)
+    return _EpochEndOffset(partition=one.partition, leader_epoch=found.leader_epoch, end_offset=found.offset)
+
+
+def error_response(
+    body: OffsetForLeaderEpochRequest,
+    code: int,
+    message: str | None = None,  # noqa: ARG001
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_EpochEndOffset(partition=one.partition, error_code=code) for one in topic.partitions],
+            )
+            for topic in body.topics
+        ]
+    )
