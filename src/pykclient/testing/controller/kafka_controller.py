@@ -14,7 +14,9 @@ from pykclient.errors import (
     for_code,
 )
 from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.admin_manager import AdminManager
 from pykclient.testing.controller.alter_partition_handler import AlterPartitionHandler
+from pykclient.testing.controller.config_manager import ConfigManager
 from pykclient.testing.controller.controller_channel_manager import (
     ControllerBrokerRequestBatch,
     ControllerChannelManager,
@@ -54,6 +56,7 @@ class KafkaController:
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
         self.active_controller_id = -1
+        self._topic_deleted_listeners: list[Callable[[str], None]] = []
         self.context = context = ControllerContext()
         self.store = KafkaCoordinationClient(broker.coordination)
         self.event_manager = ControllerEventManager(broker, self._maybe_resign)
@@ -77,7 +80,8 @@ class KafkaController:
         self.reassigner = PartitionReassigner(self, context)
         self.elector = ReplicaElector(broker, self, context)
         self.alter_partition_handler = AlterPartitionHandler(broker, self)
-        self._topic_deleted_listeners: list[Callable[[str], None]] = []
+        self.admin_manager = AdminManager(broker, self)
+        self.config_manager = ConfigManager(broker)
 
     # --- start and stop ----------------------------------------------------------------------------------------------
 
@@ -88,12 +92,14 @@ class KafkaController:
             StateChangeHandler(self._before_initializing_session, self._after_initializing_session)
         )
         coordination.register_reconnect_listener(self.event_manager.resume)
+        self.config_manager.startup()
         self._register_broker()
-        self.event_manager.put(ControllerEvent("Startup", self._process_startup))
+        self.put("Startup", self._process_startup)
 
     def shutdown(self) -> None:
         """Stop at once. The session ends by itself, and with it this controller's election."""
         self.event_manager.close()
+        self.admin_manager.shutdown()
         if self.is_active:
             self._on_controller_resignation()
         self.active_controller_id = -1

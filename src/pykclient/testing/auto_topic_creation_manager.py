@@ -1,0 +1,83 @@
+"""Topics that are made because somebody asked about them (Java: DefaultAutoTopicCreationManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from pykclient.errors import InvalidTopicError, UnknownTopicOrPartitionError
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pykclient.protocol.messages.metadata import MetadataResponse
+from pykclient.testing.controller import topic_names
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+
+MetadataResponseTopic = MetadataResponse.MetadataResponseTopic
+
+
+class AutoTopicCreationManager:
+    """Asks the controller for topics, each once at a time; who asked comes again until there is one. Thread: loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._in_flight: set[str] = set()
+
+    def create_topics(self, topics: Collection[str]) -> list[MetadataResponseTopic]:
+        """What to answer for each topic: that it is not there yet, or never will be."""
+        answers = []
+        creatable = []
+        for topic in topics:
+            if not topic_names.is_valid(topic):
+                code = InvalidTopicError.code
+            else:
+                code = UnknownTopicOrPartitionError.code
+                if topic not in self._in_flight:
+                    creatable.append(topic)
+            answers.append(
+                MetadataResponseTopic(error_code=code, name=topic, is_internal=topic_names.is_internal(topic))
+            )
+        if creatable:
+            self._send_create_topics_request(creatable)
+        return answers
+
+    def _send_create_topics_request(self, topics: list[str]) -> None:
+        self._in_flight.update(topics)
+        request = CreateTopicsRequest(
+            topics=[self._creatable_topic(topic) for topic in topics],
+            timeout_ms=self._broker.config.get_int("request.timeout.ms"),
+        )
+
+        def on_complete(response: ClientResponse) -> None:
+            self._in_flight.difference_update(topics)
+            body = response.response_body
+            if isinstance(body, CreateTopicsResponse):
+                for topic in body.topics:
+                    if topic.error_code:
+                        self._log.info("Could not create topic %s: %s", topic.name, topic.error_message)
+
+        def on_timeout() -> None:
+            self._in_flight.difference_update(topics)
+
+        self._broker.node_to_controller.send_request(RequestBuilder(request), on_complete, on_timeout)
+
+    def _creatable_topic(self, topic: str) -> CreateTopicsRequest.CreatableTopic:
+        if topic != topic_names.GROUP_METADATA_TOPIC_NAME:
+            return CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
+        config = self._broker.config
+        brokers = len(self._broker.metadata_cache.snapshot.alive_brokers)
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+        }
+        return CreateTopicsRequest.CreatableTopic(
+            name=topic,
+            num_partitions=config.get_int("offsets.topic.num.partitions"),
+            replication_factor=min(config.get_int("offsets.topic.replication.factor"), brokers),
+            configs=[
+                CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
+            ],
+        )

@@ -1,0 +1,355 @@
+"""What the admin APIs make of topics, on the broker that is the controller (Java: ZkAdminManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from pykclient.errors import (
+    BrokerError,
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    InvalidTopicError,
+    NotControllerError,
+    ReassignmentInProgressError,
+    RequestTimedOutError,
+    TopicDeletionDisabledError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.controller import topic_names
+from pykclient.testing.controller.replica_placement import assign_replicas_to_brokers
+from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.testing.coordination.znodes import ReplicaAssignment, TopicAssignment
+from pykclient.testing.log import log_config
+from pykclient.testing.replica.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.controller.kafka_controller import KafkaController
+    from pykclient.testing.metadata_cache import MetadataCache
+
+#: In a request: the cluster's default.
+_DEFAULT: Final = -1
+_MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
+
+
+class TopicOutcome(NamedTuple):
+    """What came of one topic. ``error`` None: it is done, and the rest says what it is like."""
+
+    error: BrokerError | None
+    topic_id: UUID = ZERO_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    config: Mapping[str, str] | None = None
+
+
+Respond = Callable[[Mapping[str, TopicOutcome]], None]
+
+
+class AdminManager:
+    """Creates, extends and deletes topics.
+
+    A request is answered when this broker has heard of the result from itself as the controller, which then has sent it
+    to all others too, or with REQUEST_TIMED_OUT; what was begun goes on all the same. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker, controller: KafkaController) -> None:
+        self._broker = broker
+        self._controller = controller
+        self._store = KafkaCoordinationClient(broker.coordination)
+        self._purgatory = DelayedOperationPurgatory(broker)
+        controller.add_topic_deleted_listener(self._on_topic_deleted)
+        broker.metadata_cache.add_listener(self._on_metadata_update)
+
+    def shutdown(self) -> None:
+        self._purgatory.shutdown()
+
+    def _on_topic_deleted(self, topic: str) -> None:
+        self._purgatory.check_and_complete(topic)
+
+    def _on_metadata_update(self, topics: Collection[str]) -> None:
+        for topic in topics:
+            self._purgatory.check_and_complete(topic)
+
+    # --- creating ------------------------------------------------------------------------------------------------
+
+    def create_topics(
+        self,
+        timeout_ms: int,
+        validate_only: bool,
+        topics: Sequence[CreateTopicsRequest.CreatableTopic],
+        respond: Respond,
+    ) -> None:
+        """``respond`` gets what came of each."""
+        names = [topic.name for topic in topics]
+
+        def process() -> None:
+            if not self._controller.is_active:
+                respond(_not_controller(names))
+                return
+            outcomes: dict[str, TopicOutcome] = {}
+            for topic in topics:
+                if names.count(topic.name) > 1:
+                    outcomes[topic.name] = TopicOutcome(InvalidRequestError("Duplicate topic name."))
+                    continue
+                try:
+                    outcomes[topic.name] = self._create_topic(topic, validate_only)
+                except BrokerError as error:
+                    outcomes[topic.name] = TopicOutcome(error)
+            self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
+
+        self._controller.put("CreateTopics", process, lambda: respond(_not_controller(names)))
+
+    def _create_topic(self, topic: CreateTopicsRequest.CreatableTopic, validate_only: bool) -> TopicOutcome:
+        name = topic.name
+        topic_names.validate(name)
+        if name == topic_names.CLUSTER_METADATA_TOPIC_NAME:
+            raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
+        existing = self._store.all_topics()
+        if name in existing:
+            raise TopicExistsError(f"Topic '{name}' already exists.")
+        other = topic_names.colliding(name, existing)
+        if other is not None:
+            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
+        nulls = [config.name for config in topic.configs if config.value is None]
+        if nulls:
+            raise InvalidConfigurationError(f"Null value not supported for topic configs: {','.join(nulls)}")
+        config = {config.name: config.value for config in topic.configs if config.value is not None}
+        log_config.validate(config)
+        partitions = self._manual_assignment(topic) if topic.assignments else self._automatic_assignment(topic)
+        topic_id = ZERO_UUID if validate_only else UUID(int=self._broker.rng.getrandbits(128), version=4)
+        if not validate_only:
+            replicas = {index: ReplicaAssignment(ids) for index, ids in partitions.items()}
+            self._store.create_topic(name, TopicAssignment(topic_id, replicas), config)
+        return TopicOutcome(None, topic_id, len(partitions), len(partitions[0]), config)
+
+    def _automatic_assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[int, tuple[int, ...]]:
+        context, config = self._controller.context, self._broker.config
+        brokers = [context.live_brokers[id] for id in sorted(context.live_broker_ids)]
+        num_partitions = topic.num_partitions
+        if num_partitions == _DEFAULT:
+            num_partitions = config.get_int("num.partitions")
+        replication_factor = topic.replication_factor
+        if replication_factor == _DEFAULT:
+            replication_factor = config.get_int("default.replication.factor")
+            if replication_factor == _DEFAULT:
+                replication_factor = min(_MAX_DEFAULT_REPLICATION_FACTOR, len(brokers))
+        return assign_replicas_to_brokers(brokers, num_partitions, replication_factor, self._broker.rng)
+
+    def _manual_assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[int, tuple[int, ...]]:
+        if topic.replication_factor != _DEFAULT:
+            raise InvalidRequestError(
+                "A manual partition assignment was specified, but replication factor was not set to -1."
+            )
+        if topic.num_partitions != _DEFAULT:
+            raise InvalidRequestError(
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
+            )
+        partitions: dict[int, tuple[int, ...]] = {}
+        replication_factor = None
+        for assignment in topic.assignments:
+            index = assignment.partition_index
+            if index in partitions:
+                raise InvalidReplicaAssignmentError(
+                    f"Found multiple manual partition assignments for partition {index}"
+                )
+            ids = tuple(assignment.broker_ids)
+            self.validate_manual_assignment(ids, replication_factor)
+            replication_factor = len(ids)
+            partitions[index] = ids
+        if sorted(partitions) != list(range(len(partitions))):
+            raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+        return partitions
+
+    def validate_manual_assignment(self, ids: Sequence[int], replication_factor: int | None) -> None:
+        """Raises InvalidReplicaAssignmentError unless all are registered, different and as many as they should be."""
+        if not ids:
+            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+        for id in ids:
+            if ids.count(id) > 1:
+                raise InvalidReplicaAssignmentError(
+                    f"The manual partition assignment includes the broker {id} more than once."
+                )
+            if id not in self._controller.context.live_brokers:
+                raise InvalidReplicaAssignmentError(
+                    f"The manual partition assignment includes broker {id}, but no such broker is registered."
+                )
+        if replication_factor is not None and len(ids) != replication_factor:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes a partition with {len(ids)} replica(s), but this is not "
+                f"consistent with previous partitions, which have {replication_factor} replica(s)."
+            )
+
+    def create_partitions(
+        self,
+        timeout_ms: int,
+        validate_only: bool,
+        topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic],
+        respond: Respond,
+    ) -> None:
+        """Give topics more partitions; ``respond`` gets what came of each."""
+        names = [topic.name for topic in topics]
+
+        def process() -> None:
+            if not self._controller.is_active:
+                respond(_not_controller(names))
+                return
+            outcomes: dict[str, TopicOutcome] = {}
+            for topic in topics:
+                if names.count(topic.name) > 1:
+                    outcomes[topic.name] = TopicOutcome(InvalidRequestError("Duplicate topic name."))
+                    continue
+                try:
+                    outcomes[topic.name] = self._create_partitions(topic, validate_only)
+                except BrokerError as error:
+                    outcomes[topic.name] = TopicOutcome(error)
+            self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
+
+        self._controller.put("CreatePartitions", process, lambda: respond(_not_controller(names)))
+
+    def _create_partitions(
+        self, topic: CreatePartitionsRequest.CreatePartitionsTopic, validate_only: bool
+    ) -> TopicOutcome:
+        existing = self._store.topic_assignment(topic.name)
+        if existing is None or self._controller.context.is_topic_queued_up_for_deletion(topic.name):
+            raise UnknownTopicOrPartitionError
+        count = len(existing.partitions)
+        added = topic.count - count
+        if added == 0:
+            raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
+        if added < 0:
+            raise InvalidPartitionsError(
+                f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."
+            )
+        if any(assignment.is_being_reassigned for assignment in existing.partitions.values()):
+            raise ReassignmentInProgressError(f"A partition reassignment is in progress for the topic '{topic.name}'.")
+        replication_factor = len(existing.partitions[0].replicas)
+        if topic.assignments:
+            if len(topic.assignments) != added:
+                raise InvalidReplicaAssignmentError(
+                    f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} "
+                    "assignment(s) were specified."
+                )
+            partitions: dict[int, tuple[int, ...]] = {}
+            for offset, assignment in enumerate(topic.assignments):
+                ids = tuple(assignment.broker_ids)
+                self.validate_manual_assignment(ids, replication_factor)
+                partitions[count + offset] = ids
+        else:
+            context = self._controller.context
+            brokers = [context.live_brokers[id] for id in sorted(context.live_broker_ids)]
+            ids_in_order = [broker.id for broker in brokers]
+            first = existing.partitions[0].replicas[0]
+            start = ids_in_order.index(first) if first in ids_in_order else 0
+            partitions = assign_replicas_to_brokers(
+                brokers, added, replication_factor, self._broker.rng, start_partition=count, start_index=start
+            )
+        if not validate_only:
+            extended = {**existing.partitions, **{index: ReplicaAssignment(ids) for index, ids in partitions.items()}}
+            self._store.set_topic_assignment(topic.name, TopicAssignment(existing.topic_id, extended))
+        return TopicOutcome(None, existing.topic_id, topic.count, replication_factor)
+
+    def _is_created(self, topic: str, outcome: TopicOutcome) -> bool:
+        return is_led(self._broker.metadata_cache, topic, outcome.num_partitions)
+
+    # --- deleting ------------------------------------------------------------------------------------------------
+
+    def delete_topics(self, timeout_ms: int, topics: Collection[str], respond: Respond) -> None:
+        """``respond`` gets what came of each."""
+
+        def process() -> None:
+            if not self._controller.is_active:
+                respond(_not_controller(topics))
+                return
+            outcomes: dict[str, TopicOutcome] = {}
+            for topic in topics:
+                if not self._broker.config.get_bool("delete.topic.enable"):
+                    outcomes[topic] = TopicOutcome(TopicDeletionDisabledError())
+                elif self._store.topic_exists(topic):
+                    self._store.create_delete_topic(topic)
+                    outcomes[topic] = TopicOutcome(None, self._controller.context.topic_id(topic))
+                else:
+                    outcomes[topic] = TopicOutcome(UnknownTopicOrPartitionError())
+            self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
+
+        self._controller.put("DeleteTopics", process, lambda: respond(_not_controller(topics)))
+
+    def _is_deleted(self, topic: str, outcome: TopicOutcome) -> bool:  # noqa: ARG002 - as _is_created
+        if self._broker.metadata_cache.contains(topic):
+            return False
+        # Once nothing is left of it, a topic of the same name can be made; where that must wait for a broker to come
+        # back, the topic is gone for clients all the same.
+        context = self._controller.context
+        return topic not in context.assignments or topic in context.topics_ineligible_for_deletion
+
+    # --- answering -----------------------------------------------------------------------------------------------
+
+    def _answer_when_known(
+        self,
+        timeout_ms: int,
+        validate_only: bool,
+        outcomes: dict[str, TopicOutcome],
+        respond: Respond,
+        is_known: Callable[[str, TopicOutcome], bool],
+    ) -> None:
+        pending = [topic for topic, outcome in outcomes.items() if outcome.error is None]
+        if validate_only or not pending:
+            respond(outcomes)
+        elif timeout_ms <= 0:
+            timed_out = TopicOutcome(RequestTimedOutError())
+            respond({topic: timed_out if topic in pending else outcome for topic, outcome in outcomes.items()})
+        else:
+            operation = DelayedTopicOperation(timeout_ms, outcomes, respond, is_known)
+            self._purgatory.try_complete_else_watch(operation, pending)
+
+
+class DelayedTopicOperation(DelayedOperation):
+    """An answer that waits until the broker knows what was done (Java: DelayedCreatePartitions). Thread: loop."""
+
+    __slots__ = ("_is_known", "_outcomes", "_respond")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        outcomes: dict[str, TopicOutcome],
+        respond: Respond,
+        is_known: Callable[[str, TopicOutcome], bool],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._outcomes = outcomes
+        self._respond = respond
+        self._is_known = is_known
+
+    def try_complete(self, key: object) -> bool:  # noqa: ARG002 - there are few topics in a request
+        if all(self._is_known(topic, outcome) for topic, outcome in self._outcomes.items() if outcome.error is None):
+            return self.force_complete()
+        return False
+
+    def on_complete(self) -> None:
+        self._respond(
+            {
+                topic: TopicOutcome(RequestTimedOutError())
+                if outcome.error is None and not self._is_known(topic, outcome)
+                else outcome
+                for topic, outcome in self._outcomes.items()
+            }
+        )
+
+
+def is_led(cache: MetadataCache, topic: str, num_partitions: int) -> bool:
+    """Whether a broker knows a live leader for so many partitions of a topic."""
+    snapshot = cache.snapshot
+    return all(snapshot.leader(TopicPartition(topic, index)) is not None for index in range(num_partitions))
+
+
+def _not_controller(topics: Iterable[str]) -> dict[str, TopicOutcome]:
+    outcome = TopicOutcome(NotControllerError("This is not the correct controller for this cluster."))
+    return dict.fromkeys(topics, outcome)

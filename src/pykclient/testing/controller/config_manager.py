@@ -1,0 +1,322 @@
+"""Settings of topics and brokers: what is set, what holds, and how brokers hear of changes (Java: ConfigHelper,
+ZkConfigManager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pykclient.config.config_def import ConfigKey, Type
+from pykclient.errors import (
+    BrokerError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    NotControllerError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
+from pykclient.testing.config import BrokerConfig
+from pykclient.testing.controller import topic_names
+from pykclient.testing.coordination import znodes
+from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.testing.log import log_config
+from pykclient.testing.log.log_config import LogConfig, server_defaults
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+
+# Java: ConfigResource.Type.
+UNKNOWN: Final = 0
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+_TYPE_NAMES: Final = {
+    TOPIC: "TOPIC",
+    BROKER: "BROKER",
+    BROKER_LOGGER: "BROKER_LOGGER",
+    CLIENT_METRICS: "CLIENT_METRICS",
+    GROUP: "GROUP",
+}
+
+# Java: DescribeConfigsResponse.ConfigSource.
+TOPIC_CONFIG: Final = 1
+STATIC_BROKER_CONFIG: Final = 4
+DEFAULT_CONFIG: Final = 5
+
+# Java: AlterConfigOp.OpType.
+_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+
+#: Java: DescribeConfigsResponse.ConfigType.
+_TYPE_IDS: Final = {
+    Type.BOOLEAN: 1,
+    Type.STRING: 2,
+    Type.INT: 3,
+    Type.SHORT: 4,
+    Type.LONG: 5,
+    Type.DOUBLE: 6,
+    Type.LIST: 7,
+    Type.CLASS: 8,
+    Type.PASSWORD: 9,
+}
+
+Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+class ConfigResource(NamedTuple):
+    """Whose settings: a topic's or a broker's."""
+
+    type: int
+    name: str
+
+
+class AlterConfigOp(NamedTuple):
+    """A change of one setting: SET (0), DELETE (1), APPEND (2) or SUBTRACT (3)."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def value_as_string(value: Any, key: ConfigKey | None) -> str | None:
+    """As Kafka writes it (Java: ConfigDef.convertToString)."""
+    if value is None or (key is not None and key.type == Type.PASSWORD):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documentation: bool = False) -> list[Entry]:
+    """All settings of a topic, each with where it comes from."""
+    values = LogConfig(server_defaults(config), overrides).values
+    entries = []
+    for name, value in values.items():
+        if name.startswith("internal."):
+            continue
+        key = log_config.DEFINITION.keys[name]
+        synonyms: list[Synonym] = []
+        if name in overrides:
+            synonyms.append(Synonym(name=name, value=value_as_string(value, key), source=TOPIC_CONFIG))
+        for broker_name in log_config.SERVER_SYNONYMS.get(name, ()):
+            if broker_name in config:
+                synonyms += _broker_synonyms(config, broker_name)
+        entries.append(_entry(key, value, synonyms, documentation, read_only=False))
+    return entries
+
+
+def broker_entries(config: BrokerConfig, *, documentation: bool = False) -> list[Entry]:
+    """All settings of a broker, each with where it comes from. They are fixed at its start."""
+    return [
+        _entry(key, config[name], _broker_synonyms(config, name), documentation, read_only=True)
+        for name, key in BrokerConfig.DEFINITION.keys.items()
+    ]
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
+    key = BrokerConfig.DEFINITION.keys[name]
+    synonyms = []
+    if config.is_set(name):
+        synonyms.append(Synonym(name=name, value=value_as_string(config[name], key), source=STATIC_BROKER_CONFIG))
+    synonyms.append(Synonym(name=name, value=value_as_string(key.default, key), source=DEFAULT_CONFIG))
+    return synonyms
+
+
+def _entry(key: ConfigKey, value: Any, synonyms: list[Synonym], documentation: bool, *, read_only: bool) -> Entry:
+    source = synonyms[0].source if synonyms else DEFAULT_CONFIG
+    return Entry(
+        name=key.name,
+        value=value_as_string(value, key),
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=key.type == Type.PASSWORD,
+        synonyms=synonyms,
+        config_type=_TYPE_IDS.get(key.type, 0),
+        documentation=key.doc if documentation else None,
+    )
+
+
+class ConfigManager:
+    """Describes and alters settings; hears of changes that other brokers made. Thread: loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._store = KafkaCoordinationClient(broker.coordination)
+        self._seen_changes: set[str] = set()
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """From now on hear of changes. Those of before are in the logs' settings when they are opened."""
+        coordination = self._broker.coordination
+        coordination.register_child_change_handler(znodes.CONFIG_CHANGES, self._on_change)
+        coordination.register_reconnect_listener(self._on_reconnect)
+        self._seen_changes.update(coordination.get_children(znodes.CONFIG_CHANGES))
+
+    def _on_reconnect(self) -> None:
+        # In a new session the watch has to be set again, and logs may have been opened meanwhile without settings.
+        if self._broker.coordination.connected:
+            self._on_change()
+            for topic in dict.fromkeys(log.topic_partition.topic for log in self._broker.log_manager.all_logs):
+                self._apply(topic)
+
+    def _on_change(self) -> None:
+        coordination = self._broker.coordination
+        if not coordination.connected:
+            return
+        for change in coordination.get_children(znodes.CONFIG_CHANGES):
+            if change not in self._seen_changes:
+                self._seen_changes.add(change)
+                entity = znodes.decode_config_change(coordination.get_data(f"{znodes.CONFIG_CHANGES}/{change}")[0])
+                kind, _, name = entity.partition("/")
+                if kind == "topics":
+                    self._apply(name)
+                    self._broker.controller.on_topic_config_change(name)
+
+    def _apply(self, topic: str) -> None:
+        self._broker.log_manager.update_topic_config(topic, self._store.topic_config(topic))
+
+    # --- describing ----------------------------------------------------------------------------------------------
+
+    def describe(self, resource: ConfigResource, *, documentation: bool) -> list[Entry]:
+        """
+        Raises:
+            InvalidTopicError: no topic can be called so.
+            UnknownTopicOrPartitionError: no topic is.
+            InvalidRequestError: another broker has to be asked, or there are no such settings.
+        """
+        if resource.type == TOPIC:
+            topic_names.validate(resource.name)
+            if not self._broker.metadata_cache.contains(resource.name):
+                raise UnknownTopicOrPartitionError
+            overrides = self._store.topic_config(resource.name)
+            return topic_entries(self._broker.config, overrides, documentation=documentation)
+        if resource.type == BROKER:
+            if not resource.name:
+                return []  # defaults for all brokers that were set while they run, which cannot be
+            self._check_broker(resource.name)
+            return broker_entries(self._broker.config, documentation=documentation)
+        if resource.type in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+            return []
+        raise InvalidRequestError(f"Unsupported resource type: {resource.type}")
+
+    def _check_broker(self, name: str) -> None:
+        id = self._broker.id
+        try:
+            wanted = int(name)
+        except ValueError:
+            raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+        if wanted != id:
+            raise InvalidRequestError(f"Unexpected broker id, expected {id} or empty string, but received {name}")
+
+    def list_resources(self, types: Collection[int]) -> list[ConfigResource]:
+        """Topics and brokers that there are settings of."""
+        snapshot = self._broker.metadata_cache.snapshot
+        found = []
+        if TOPIC in types:
+            found += [ConfigResource(TOPIC, topic) for topic in snapshot.partition_states]
+        if BROKER in types:
+            found += [ConfigResource(BROKER, str(id)) for id in snapshot.alive_brokers]
+        return found
+
+    # --- altering ------------------------------------------------------------------------------------------------
+
+    def alter(
+        self,
+        changes: Sequence[tuple[ConfigResource, Sequence[AlterConfigOp], bool]],
+        validate_only: bool,
+        respond: Callable[[Sequence[tuple[ConfigResource, BrokerError | None]]], None],
+    ) -> None:
+        """Change what is set for resources; with the flag, what is not named goes (the old way: AlterConfigs)."""
+
+        def process() -> None:
+            if not self._broker.controller.is_active:
+                fail()
+                return
+            resources = [resource for resource, _, _ in changes]
+            outcomes: list[tuple[ConfigResource, BrokerError | None]] = []
+            for resource, operations, replace in changes:
+                try:
+                    if resources.count(resource) > 1:
+                        raise InvalidRequestError("Error due to duplicate config resources")
+                    self._alter(resource, operations, replace, validate_only)
+                except BrokerError as error:
+                    outcomes.append((resource, error))
+                else:
+                    outcomes.append((resource, None))
+            respond(outcomes)
+
+        def fail() -> None:
+            error = NotControllerError("This is not the correct controller for this cluster.")
+            respond([(resource, error) for resource, _, _ in changes])
+
+        self._broker.controller.put("AlterConfigs", process, fail)
+
+    def _alter(
+        self, resource: ConfigResource, operations: Sequence[AlterConfigOp], replace: bool, validate_only: bool
+    ) -> None:
+        if resource.type == BROKER:
+            if resource.name:
+                self._check_registered(resource.name)
+            if operations:
+                refused = ", ".join(operation.name for operation in operations)
+                raise InvalidRequestError(f"Cannot update these configs dynamically: [{refused}]")
+            return
+        if resource.type != TOPIC:
+            kind = _TYPE_NAMES.get(resource.type, str(resource.type))
+            raise InvalidRequestError(f"Unexpected resource type {kind}; settings of topics can be altered here")
+        topic_names.validate(resource.name)
+        if not self._store.topic_exists(resource.name):
+            raise UnknownTopicOrPartitionError(f"The topic '{resource.name}' does not exist.")
+        names = [operation.name for operation in operations]
+        if len(set(names)) < len(names):
+            raise InvalidRequestError("Error due to duplicate config keys")
+        current = self._store.topic_config(resource.name)
+        altered = {} if replace else dict(current)
+        for operation in operations:
+            self._apply_operation(altered, operation)
+        log_config.validate(altered)
+        if not validate_only and altered != current:
+            self._store.set_config(znodes.topic_config_path(resource.name), altered)
+
+    def _check_registered(self, name: str) -> None:
+        if not name.isdecimal() or int(name) not in self._broker.controller.context.live_brokers:
+            raise InvalidRequestError(f"Node id {name} is not a broker that is registered.")
+
+    def _apply_operation(self, config: dict[str, str], change: AlterConfigOp) -> None:
+        name, operation, value = change
+        if operation == _DELETE:
+            config.pop(name, None)
+            return
+        if operation not in (_SET, _APPEND, _SUBTRACT):
+            raise InvalidRequestError(f"Unknown config operation {operation} for {name}")
+        if value is None:
+            raise InvalidConfigurationError(f"Null value not supported for topic configs: {name}")
+        if operation == _SET:
+            config[name] = value
+            return
+        key = log_config.DEFINITION.keys.get(name)
+        if key is None or key.type != Type.LIST:
+            verb = "APPEND to" if operation == _APPEND else "SUBTRACT from"
+            raise InvalidConfigurationError(f"Can't {verb} key {name} because its type is not LIST.")
+        present = _entries(config.get(name, value_as_string(key.default, key) or ""))
+        if operation == _APPEND:
+            present += [entry for entry in _entries(value) if entry not in present]
+        else:
+            removed = _entries(value)
+            present = [entry for entry in present if entry not in removed]
+        config[name] = ",".join(present)
+
+
+def _entries(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def select(entries: Iterable[Entry], names: Collection[str] | None) -> list[Entry]:
+    """Those that were asked for; all, if none were named."""
+    return [entry for entry in entries if not names or entry.name in names]

@@ -1,0 +1,63 @@
+"""CreateTopics: by numbers or with the replicas of each partition, on the broker that is the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pykclient.testing.controller.admin_manager import TopicOutcome
+from pykclient.testing.controller.config_manager import topic_entries
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.CREATE_TOPICS
+VERSIONS = CreateTopicsRequest.VERSIONS
+
+_FIRST_VERSION_WITH_CONFIGS = 5
+
+Result = CreateTopicsResponse.CreatableTopicResult
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered when this broker knows leaders for all partitions, or time is up."""
+    body = cast(CreateTopicsRequest, request.body)
+
+    def respond(outcomes: Mapping[str, TopicOutcome]) -> None:
+        results = [_result(broker, name, outcome, request.api_version) for name, outcome in outcomes.items()]
+        request.respond(CreateTopicsResponse(topics=results))
+
+    broker.controller.admin_manager.create_topics(body.timeout_ms, body.validate_only, body.topics, respond)
+
+
+def _result(broker: Broker, name: str, outcome: TopicOutcome, version: int) -> Result:
+    if outcome.error is not None:
+        return Result(name=name, error_code=outcome.error.code, error_message=str(outcome.error), configs=None)
+    result = Result(
+        name=name,
+        topic_id=outcome.topic_id,
+        error_message=None,
+        num_partitions=outcome.num_partitions,
+        replication_factor=outcome.replication_factor,
+    )
+    if version >= _FIRST_VERSION_WITH_CONFIGS:
+        result.configs = [
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.config_source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in topic_entries(broker.config, outcome.config or {})
+        ]
+    return result
+
+
+def error_response(body: CreateTopicsRequest, code: int, message: str | None = None) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[Result(name=topic.name, error_code=code, error_message=message, configs=None) for topic in body.topics]
+    )

@@ -1,0 +1,139 @@
+"""Metadata: brokers, topics and who leads their partitions; asking for a topic can create it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
+
+from pykclient.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    ReplicaNotAvailableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.controller import topic_names
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.metadata_cache import MetadataSnapshot, PartitionState
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.METADATA
+VERSIONS = MetadataRequest.VERSIONS
+
+Topic = MetadataResponse.MetadataResponseTopic
+Partition = MetadataResponse.MetadataResponsePartition
+
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 12
+
+#: Everybody may do everything here (Java: AclOperation): READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS,
+#: ALTER_CONFIGS.
+_ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+#: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
+ALL_CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answer with what this broker knows, which may be behind what is the case."""
+    body = cast(MetadataRequest, request.body)
+    version = request.api_version
+    snapshot = broker.metadata_cache.snapshot
+    topics = _topics(broker, snapshot, body, version)
+    if version >= 8 and body.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in map(request.advertised, snapshot.alive_brokers.values())
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=-1 if snapshot.controller_id is None else snapshot.controller_id,
+        topics=topics,
+    )
+    if 8 <= version <= 10 and body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    request.respond(response)
+
+
+def _topics(broker: Broker, snapshot: MetadataSnapshot, body: MetadataRequest, version: int) -> list[Topic]:
+    # In version 0 an empty list meant all topics, as it had no null.
+    if body.topics is None or (version == 0 and not body.topics):
+        return [_topic(snapshot, topic, version) for topic in snapshot.partition_states]
+    for wanted in body.topics:
+        if wanted.name is None and version < _FIRST_VERSION_WITH_TOPIC_IDS:
+            raise InvalidRequestError(f"Topic name can not be null for version {version}")
+        if wanted.topic_id != ZERO_UUID and version < _FIRST_VERSION_WITH_TOPIC_IDS:
+            raise InvalidRequestError(f"Topic IDs are not supported in requests for version {version}")
+    ids = [wanted.topic_id for wanted in body.topics if wanted.topic_id != ZERO_UUID]
+    if ids:
+        return [_topic_of_id(snapshot, topic_id, version) for topic_id in dict.fromkeys(ids)]
+    names = dict.fromkeys(wanted.name for wanted in body.topics if wanted.name is not None)
+    found = [_topic(snapshot, name, version) for name in names if name in snapshot.partition_states]
+    missing = [name for name in names if name not in snapshot.partition_states]
+    if not missing:
+        return found
+    if body.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable"):
+        return found + broker.auto_topic_creation.create_topics(missing)
+    return found + [_missing(name) for name in missing]
+
+
+def _topic_of_id(snapshot: MetadataSnapshot, topic_id: UUID, version: int) -> Topic:
+    name = snapshot.topic_names.get(topic_id)
+    if name is None:
+        return Topic(error_code=UnknownTopicIdError.code, name=None, topic_id=topic_id)
+    return _topic(snapshot, name, version)
+
+
+def _missing(name: str) -> Topic:
+    error = UnknownTopicOrPartitionError if topic_names.is_valid(name) else InvalidTopicError
+    return Topic(error_code=error.code, name=name, is_internal=topic_names.is_internal(name))
+
+
+def _topic(snapshot: MetadataSnapshot, name: str, version: int) -> Topic:
+    return Topic(
+        name=name,
+        topic_id=snapshot.topic_ids.get(name, ZERO_UUID),
+        is_internal=topic_names.is_internal(name),
+        partitions=[_partition(snapshot, state, version) for state in snapshot.partition_states[name].values()],
+    )
+
+
+def _partition(snapshot: MetadataSnapshot, state: PartitionState, version: int) -> Partition:
+    alive = snapshot.alive_brokers
+    replicas: Sequence[int] = state.replicas
+    isr: Sequence[int] = state.isr
+    code = 0
+    if version == 0:
+        # Only that version hides brokers that are down, and calls it an error.
+        replicas = [id for id in replicas if id in alive]
+        isr = [id for id in isr if id in alive]
+        if len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+            code = ReplicaNotAvailableError.code
+    leader = state.leader
+    if leader not in alive:
+        leader = -1
+        code = LeaderNotAvailableError.code
+    return Partition(
+        error_code=code,
+        partition_index=state.partition_index,
+        leader_id=leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=state.offline_replicas,
+    )
+
+
+def error_response(body: MetadataRequest, code: int, message: str | None = None) -> MetadataResponse:  # noqa: ARG001
+    """For each topic that was asked for; the newest version also has it at the top."""
+    return MetadataResponse(
+        error_code=code,
+        topics=[Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in body.topics or ()],
+    )
