@@ -213,3 +213,236 @@ _CONSUMER = (
         "            self._reset(reason, reset_member_id, lost_because)\n",
     ),
 )
+
+_BROKERS = (
+    Mutant(
+        "the high watermark does not wait for the followers",
+        "testing/replica/partition_isr",
+        "            if replica.log_end_offset < new_high_watermark and (\n",
+        "            if replica.log_end_offset < 0 and (\n",
+    ),
+    Mutant(
+        "acks=all is answered before the followers have the records",
+        "testing/replica/partition_isr",
+        "        if log.high_watermark < required_offset:\n            return False, 0\n",
+        "",
+    ),
+    Mutant(
+        "a follower joins the ISR before it has caught up",
+        "testing/replica/partition_isr",
+        "        if replica.log_end_offset < log.high_watermark or replica.log_end_offset < start:\n            return\n",
+        "",
+    ),
+    Mutant(
+        "the ISR never shrinks",
+        "testing/replica/partition_isr",
+        "        if not late:\n            return\n",
+        "        if True:\n            return\n",
+    ),
+    Mutant(
+        "the ISR never grows",
+        "testing/replica/partition_isr",
+        "            self._maybe_expand_isr(replica)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a broker that does not lead takes records",
+        "testing/replica/partition",
+        "        if log is None or not self.is_leader:\n            raise NotLeaderOrFollowerError(\n"
+        '                f"broker {self._manager.broker_id} does not lead',
+        "        if log is None:\n            raise NotLeaderOrFollowerError(\n"
+        '                f"broker {self._manager.broker_id} does not lead',
+    ),
+    Mutant(
+        "leader epochs of those who fetch are not checked",
+        "testing/replica/partition",
+        "        if epoch != NO_EPOCH and epoch != self.leader_epoch:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a follower does not truncate what has diverged",
+        "testing/replica/replica_fetcher_thread",
+        "        log.truncate_to(offset)\n        state.fetch_offset",
+        "        state.fetch_offset",
+    ),
+    Mutant(
+        "a leader does not tell who has diverged",
+        "testing/replica/partition",
+        "        if fetch.last_fetched_epoch != NO_EPOCH:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "consumers get what is not committed",
+        "testing/replica/partition",
+        "        info = log.read(offset, max_bytes, isolation, min_one_message)\n",
+        "        info = log.read(offset, max_bytes, FetchIsolation.LOG_END, min_one_message)\n",
+    ),
+    Mutant(
+        "duplicates are not noticed",
+        "testing/log/producer_state_manager",
+        "                if updates.duplicate is not None:\n                    return updates\n",
+        "                updates.duplicate = None\n",
+    ),
+    Mutant(
+        "any sequence number is taken",
+        "testing/log/producer_state_entry",
+        "        if first_sequence != expected:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "old epochs of a producer are taken",
+        "testing/log/producer_state_entry",
+        "        if epoch < entry.producer_epoch and",
+        "        if epoch < -1 and",
+    ),
+    Mutant(
+        "producers are forgotten when a log is truncated",
+        "testing/log/unified_log",
+        "        if end_offset > state.map_end_offset and not was_empty:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "producers are unknown to a follower",
+        "testing/log/unified_log",
+        "        updates = state.prepare_update(batches, origin)\n",
+        "        updates = state.prepare_update(batches if origin != AppendOrigin.REPLICATION else (), origin)\n",
+    ),
+    Mutant(
+        "a fetch session goes on whatever its epoch is",
+        "testing/replica/fetch_session",
+        "        if session.epoch != epoch:\n            return FetchContext(error_code=InvalidFetchSessionEpochError.code)\n",
+        "",
+    ),
+    Mutant(
+        "a fetch session keeps the offset that it was begun with",
+        "testing/replica/fetch_session",
+        "                cached.update_request(fetch)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "commits of any generation are taken",
+        "testing/group/group_metadata",
+        "        self.validate_generation(generation_id)\n        if self.state is COMPLETING_REBALANCE:\n",
+        "        if self.state is COMPLETING_REBALANCE:\n",
+    ),
+    Mutant(
+        "any member may sync",
+        "testing/group/group_rebalance",
+        "        group.validate_generation(body.generation_id)\n        for theirs",
+        "        for theirs",
+    ),
+    Mutant(
+        "a generation is not counted up",
+        "testing/group/group_metadata",
+        "        self.generation_id += 1\n",
+        "        self.generation_id = max(1, self.generation_id)\n",
+    ),
+    Mutant(
+        "a dead member keeps its partitions",
+        "testing/group/group_rebalance",
+        '            group.remove(member.member_id)\n            self.update_after_removal(group, f"session',
+        '            self.update_after_removal(group, f"session',
+    ),
+    Mutant(
+        "a new coordinator knows no offsets",
+        "testing/replica/replica_state_changes",
+        "                if topic_partition.topic == _GROUP_METADATA_TOPIC:\n"
+        "                    self._broker.group_coordinator.on_election(",
+        "                if topic_partition.topic == _GROUP_METADATA_TOPIC and state.leader_epoch == 0:\n"
+        "                    self._broker.group_coordinator.on_election(",
+    ),
+    Mutant(
+        "a replica that is not in sync is elected",
+        "testing/controller/election",
+        "        if id in live_replicas and id in isr:\n            return id\n    if unclean:",
+        "        if id in live_replicas:\n            return id\n    if unclean:",
+    ),
+    Mutant(
+        "a leader keeps its epoch",
+        "testing/coordination/znodes",
+        "isr=isr, leader_epoch=self.leader_epoch + 1)",
+        "isr=isr)",
+    ),
+    Mutant(
+        "an old controller is obeyed",
+        "testing/replica/replica_state_changes",
+        "        if controller_epoch < self._manager.controller_epoch:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "an older state of a partition is taken over",
+        "testing/replica/replica_state_changes",
+        "            if (state.leader_epoch, state.partition_epoch) < known:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a connection is not muted while a request is in progress",
+        "testing/server/processor",
+        "connection.state is mute_state.NOT_MUTED and not connection.broker.paused",
+        "not connection.broker.paused",
+    ),
+)
+
+MUTANTS = (*_PRODUCER, *_CONSUMER, *_BROKERS)
+
+
+def _sources(mutant: Mutant, directory: Path) -> Path:
+    sources = directory / "src"
+    shutil.copytree(_ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    path = sources / "pykclient" / f"{mutant.module}.py"
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.before) != 1:
+        raise SystemExit(f"{mutant.name}: {path.name} has that place {text.count(mutant.before)} times")
+    path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+    return sources
+
+
+def _caught(mutant: Mutant) -> str | None:
+    """The failure's line, or None."""
+    with tempfile.TemporaryDirectory() as name:
+        sources = _sources(mutant, Path(name))
+        command = [sys.executable, "-m", "tests.simulation", "--seed", "1", "--stop", "--count", str(_SEEDS)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT)))}
+        try:
+            done = subprocess.run(
+                command, cwd=name, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return "seed ?: a schedule has no end"
+    found = re.search(r"^seed .*", done.stdout, re.MULTILINE)
+    return found.group() if found else (done.stderr[-300:] or None)
+
+
+def _write_docs(results: dict[str, str]) -> None:
+    lines = ["| deliberate fault | where | first seed | found by |\n", "| --- | --- | --- | --- |\n"]
+    for mutant in MUTANTS:
+        found = re.match(r"seed (\S+): (.*)", results.get(mutant.name, ""))
+        if found:
+            why = re.sub(r"[|<>]", " ", found.group(2))[:90]
+            lines.append(f"| {mutant.name} | `{mutant.module}` | {found.group(1)} | {why} |\n")
+    text = _DOCS.read_text(encoding="utf-8")
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    _DOCS.write_text("".join([before, _BEGIN, *lines, _END, after]), encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--docs", action="store_true", help="write the table in docs/testing.md")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
+    results: dict[str, str] = {}
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, caught in zip(chosen, pool.map(_caught, chosen), strict=True):
+            print(f"{mutant.name}: {caught or 'ESCAPED'}", flush=True)
+            if caught is not None:
+                results[mutant.name] = caught
+    if options.docs:
+        _write_docs(results)
+    return 0 if len(results) == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,6 +52,8 @@ class Settings(NamedTuple):
     fetch_slots: int = 1000
     link_delay_ms: int = 0
     link_jitter_ms: int = 0
+    #: Whether a follower is cut off from its leader at the end, to see that the leader goes on without it.
+    drill: bool = False
 
     producers: int = 1
     idempotent: bool = True
@@ -116,6 +118,7 @@ def make(seed: int) -> Schedule:
 def _settings(rng: random.Random) -> Settings:
     brokers = rng.choice((1, 2, 3, 3))
     replication_factor = rng.randint(1, brokers)
+    min_isr = rng.randint(1, replication_factor)
     kind = rng.choice(("idempotent",) * 7 + ("one in flight", "acks 1", "acks 0"))
     idempotent = kind == "idempotent"
     batch_size = rng.choice((150, 400, 1000))
@@ -125,7 +128,7 @@ def _settings(rng: random.Random) -> Settings:
         brokers=brokers,
         partitions=rng.choice((1, 1, 2, 3)),
         replication_factor=replication_factor,
-        min_isr=rng.randint(1, replication_factor),
+        min_isr=min_isr,
         release=rng.choice((None,) * 12 + ("2.1", "2.4", "2.8", "3.3")),
         session_timeout_ms=rng.choice((150, 300, 600)),
         replica_lag_ms=rng.choice((300, 800)),
@@ -134,6 +137,7 @@ def _settings(rng: random.Random) -> Settings:
         fetch_slots=rng.choice((1000, 1000, 1, 0)),
         link_delay_ms=rng.choice((0, 1, 1, 5, 20)),
         link_jitter_ms=rng.choice((0, 0, 3, 15)),
+        drill=min_isr < replication_factor and rng.random() < 0.3,
         producers=rng.choice((1, 1, 1, 2)),
         idempotent=idempotent,
         acks={"acks 1": 1, "acks 0": 0}.get(kind, -1),

@@ -319,6 +319,8 @@ class World:
         self._await("former producers are closed", lambda: all(producer.closed for producer in self.former_producers))
         self._probe()
         self._await("all replicas are in sync", self._in_sync)
+        if self.settings.drill:
+            self._drill()
         for producer in self.producers:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
@@ -355,6 +357,25 @@ class World:
                 raise InvariantError("a producer cannot send although all faults are over")
             if not record.acknowledged:
                 raise InvariantError(f"{record} although all faults are over")
+
+    def _drill(self) -> None:
+        """A follower that is cut off from its leader is waited for no longer than replica.lag.time.max.ms."""
+        tp = self.partitions[0]
+        leader, controller = self.cluster.leader(tp), self.cluster.active_controller()
+        followers = [id for id in self.cluster.isr(tp) if id != leader and controller and id != controller.id]
+        if leader is None or not followers:
+            return
+        self.note("drill", leader, followers[0])
+        self.cluster.faults.cut(leader, followers[0])
+        lag_ms = self.settings.replica_lag_ms
+        self.clock.sleep_ms(2 * lag_ms + _LOOK_MS)
+        if followers[0] in self.cluster.isr(tp):
+            raise InvariantError(
+                f"broker {followers[0]} is in the ISR of {tp} without having fetched for {2 * lag_ms} ms"
+            )
+        self._probe()
+        self.faults.heal()
+        self._await("all replicas are in sync again", self._in_sync)
 
     def _in_sync(self) -> bool:
         return all(len(self.cluster.isr(tp)) == self.settings.replication_factor for tp in self.partitions)
