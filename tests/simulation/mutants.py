@@ -8,6 +8,14 @@ With ``--docs`` the table in docs/testing.md is written anew.
 
 from __future__ import annotations
 
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,7 +158,7 @@ _CONSUMER = (
         "offsets are committed that were fetched, not handed out",
         "consumer/consumer_components",
         "        return offsets\n\n\ndef _bound",
-        "        return {tp: type(o)(o.offset + 1, o.metadata, o.leader_epoch) for tp, o in offsets.items()}\n\n\ndef _bound",
+        "        return {tp: type(o)(o.offset + 1, '', o.leader_epoch) for tp, o in offsets.items()}\n\n\ndef _bound",
     ),
     Mutant(
         "what was fetched before a seek is handed out",
@@ -209,7 +217,8 @@ _CONSUMER = (
     Mutant(
         "the answer to an old heartbeat ends the membership",
         "consumer/coordinator/group_membership",
-        "            if self._generation != sent:\n                return False\n            self._reset(reason, reset_member_id, lost_because)\n",
+        "            if self._generation != sent:\n                return False\n"
+        "            self._reset(reason, reset_member_id, lost_because)\n",
         "            self._reset(reason, reset_member_id, lost_because)\n",
     ),
 )
@@ -230,7 +239,8 @@ _BROKERS = (
     Mutant(
         "a follower joins the ISR before it has caught up",
         "testing/replica/partition_isr",
-        "        if replica.log_end_offset < log.high_watermark or replica.log_end_offset < start:\n            return\n",
+        "        if replica.log_end_offset < log.high_watermark or replica.log_end_offset < start:\n"
+        "            return\n",
         "",
     ),
     Mutant(
@@ -310,7 +320,8 @@ _BROKERS = (
     Mutant(
         "a fetch session goes on whatever its epoch is",
         "testing/replica/fetch_session",
-        "        if session.epoch != epoch:\n            return FetchContext(error_code=InvalidFetchSessionEpochError.code)\n",
+        "        if session.epoch != epoch:\n"
+        "            return FetchContext(error_code=InvalidFetchSessionEpochError.code)\n",
         "",
     ),
     Mutant(
