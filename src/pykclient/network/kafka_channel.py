@@ -211,6 +211,7 @@ class KafkaChannel:
         read_into = self._transport.read_into
         while received < _READ_LIMIT:
             target = reader.writable()
+            room = len(target)
             count = read_into(target)
             if count is None:
                 break
@@ -224,7 +225,7 @@ class KafkaChannel:
                 if one:
                     return received
             # The socket is empty now, so save the call that would say so; but the rest of a large frame is on its way.
-            if (count < len(target) and not reader.mid_large_frame) or reader.waits_for_memory:
+            if (count < room and not reader.mid_large_frame) or reader.waits_for_memory:
                 break
         return received
 

@@ -19,6 +19,9 @@ BUFFER_SIZE = 64 * 1024
 
 _SIZE = struct.Struct(">i")
 
+#: What a frame gets of its own buffer at first. More follows as it comes: who only claims to send much takes no memory.
+_FIRST_BYTES = 1024 * 1024
+
 Frame = bytes | bytearray
 
 
@@ -55,8 +58,10 @@ class FrameReader:
         "_buffer",
         "_end",
         "_first",
+        "_given",
         "_large",
         "_large_end",
+        "_large_size",
         "_max_size",
         "_pool",
         "_start",
@@ -81,6 +86,8 @@ class FrameReader:
         self._end = 0  # first byte that is not filled
         self._large: bytearray | None = None  # a frame with a buffer of its own, filled up to _large_end
         self._large_end = 0
+        self._large_size = 0  # what it will have in the end
+        self._given = memoryview(b"")  # what writable() gave last of it
         self._wanted = 0  # size of a frame that the pool has no memory for
         self.waits_for_memory = False
 
@@ -103,14 +110,22 @@ class FrameReader:
     def has_frame(self) -> bool:
         """Whether ``next_frame`` gives a frame without more bytes."""
         if self._large is not None:
-            return self._large_end == len(self._large)
+            return self._large_end == self._large_size
         available = self._end - self._start - 4
         return available >= 0 and not self._pool and available >= _SIZE.unpack_from(self._buffer, self._start)[0] >= 0
 
     def writable(self) -> memoryview:
-        """Where the next bytes go."""
-        if self._large is not None:
-            return memoryview(self._large)[self._large_end :]
+        """Where the next bytes go; the view given before is no longer valid."""
+        large = self._large
+        if large is not None:
+            self._given.release()
+            if self._large_end == len(large):
+                try:
+                    large += bytes(min(len(large), self._large_size - len(large)))
+                except MemoryError:
+                    raise InvalidReceiveError(f"there is no memory for a frame of {self._large_size} bytes") from None
+            self._given = memoryview(large)[self._large_end :]
+            return self._given
         if self.waits_for_memory:
             return self._view[:0]
         return self._view[self._end :] if self._end else self._view
@@ -126,8 +141,9 @@ class FrameReader:
         """The next whole frame; InvalidReceiveError for a size that cannot be."""
         large = self._large
         if large is not None:
-            if self._large_end < len(large):
+            if self._large_end < self._large_size:
                 return None
+            self._given.release()
             self._large = None
             return large
         start, end = self._start, self._end
@@ -162,6 +178,7 @@ class FrameReader:
         assert self._pool is not None
         self._large = self._pool.try_allocate(self._wanted)
         self._large_end = 0
+        self._large_size = self._wanted
         self.waits_for_memory = self._large is None
         return not self.waits_for_memory
 
@@ -182,12 +199,9 @@ class FrameReader:
     def _start_large(self, size: int) -> None:
         """Give the frame at ``_start`` its own buffer, with what came of it already."""
         have = self._end - self._start - 4
-        try:
-            large = bytearray(size)
-        except MemoryError:
-            raise InvalidReceiveError(f"there is no memory for a frame of {size} bytes") from None
+        large = bytearray(min(size, _FIRST_BYTES))
         large[:have] = self._view[self._start + 4 : self._end]
-        self._large, self._large_end = large, have
+        self._large, self._large_end, self._large_size = large, have, size
         self._start = self._end = 0
 
     def _compact(self) -> None:

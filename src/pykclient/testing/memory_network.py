@@ -443,6 +443,8 @@ class MemorySelector:
             elif frame is _CLOSED:
                 del self._sockets[sock.id]
                 sock.close()
+                if sock.id in self.connected:
+                    self.connected.remove(sock.id)  # it was ended in the same poll that connected it
                 state = channel_state.READY if sock.established else channel_state.NOT_CONNECTED
                 self.disconnected[sock.id] = ChannelState(
                     state, remote_address=sock.remote_party, cause=ConnectionError(sock.problem)

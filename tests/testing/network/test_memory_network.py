@@ -389,7 +389,9 @@ def test_whatever_links_do_frames_arrive_once_and_in_order(data: st.DataObject) 
     sent: list[bytes] = []
     received: list[bytes] = []
     for _ in range(data.draw(st.integers(1, 25))):
-        action = data.draw(st.sampled_from(["send", "send", "run", "delay", "cut", "narrow", "heal", "pause", "resume"]))
+        action = data.draw(
+            st.sampled_from(["send", "send", "run", "delay", "cut", "narrow", "heal", "pause", "resume"])
+        )
         if action == "send":
             sent.append(b"%d" % len(sent))
             two.client.send(send("c", sent[-1]))

@@ -23,6 +23,7 @@ from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
 from pykclient.testing.history import History
 from pykclient.testing.memory_network import MemoryNetwork, MemorySelector
+from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.server.kafka_apis import KafkaApis
 from pykclient.testing.server.memory_server import MemoryServer
 from pykclient.testing.server.quotas import Quotas
@@ -42,7 +43,7 @@ class ServerCluster:
         self.quotas = Quotas(self.config, self.loop)
         self.network = MemoryNetwork(self.loop, self.faults.links)
         self.server = MemoryServer(self.network)
-        self.profile = None
+        self.profile = ReleaseProfile.of("4.3")
 
     def broker(self, id: int, port: int = 9092) -> Any:
         """A stand-in for a Broker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pykclient.errors import RemoteProtocolError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.link_policy import LinkPolicy
+    from pykclient.types import Node
 
 #: Frames of one connection that may wait for their turn before the connection is not read any more. More than none, as
 #: clients send several requests at a time, and to stop and start reading costs more than to serve a small request.
@@ -52,6 +54,7 @@ class Connection:
         "backlog",
         "broker",
         "client_id",
+        "endpoints",
         "host",
         "id",
         "last_arrival_ms",
@@ -71,6 +74,7 @@ class Connection:
         self.broker = broker
         self.host = host
         self.party = party
+        self.endpoints: Mapping[int, Node] | None = None  # where there are proxies on the way
         self.client_id: str | None = ""  # that the party was made of, if it was
         self.state = mute_state.NOT_MUTED
         self.backlog: deque[tuple[Frame, int]] = deque()  # requests that wait, and when they have arrived over the link
@@ -109,8 +113,18 @@ class Processor:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def accept(self, broker: Broker, sock: Any, host: str, party: str | None = None) -> None:
-        """Take over a connection to ``broker`` from ``host``, if the broker's limits allow it."""
+    def accept(
+        self,
+        broker: Broker,
+        sock: Any,
+        host: str,
+        party: str | None = None,
+        endpoints: Mapping[int, Node] | None = None,
+    ) -> None:
+        """Take over a connection to ``broker`` from ``host``, if the broker's limits allow it.
+
+        ``endpoints`` are brokers' addresses as they are to be told on this connection.
+        """
         mine = self.connections_of(broker)
         per_ip: int = broker.config["max.connections.per.ip"]
         if len(mine) >= per_ip and sum(connection.host == host for connection in mine) >= per_ip:
@@ -129,6 +143,7 @@ class Processor:
             self._log.debug("A connection from %s was gone before it was accepted: %s", host, error)
             sock.close()
             return
+        connection.endpoints = endpoints
         self._connections[connection.id] = connection
 
     def connections_of(self, broker: Broker) -> list[Connection]:
@@ -180,6 +195,9 @@ class Processor:
                 self._received(receiver, frame)
         for id in selector.disconnected:
             gone = connections.get(id)
+            while gone in self._runnable:  # whoever wants no answers (acks=0) may send and leave
+                del self._runnable[gone]
+                self._serve(gone)
             if gone is not None:
                 self._forget(gone)
 
@@ -243,6 +261,8 @@ class Processor:
         connection.state = mute_state.after(connection.state, mute_state.REQUEST_RECEIVED)
         channel = connection.broker.apis.request_channel
         request = Request(channel, self, header, reader, connection.id, party, connection.host, self._loop.now_ms)
+        if connection.endpoints is not None:
+            request.endpoints = connection.endpoints
         channel.send_request(request)
 
     # --- who it is ---------------------------------------------------------------------------------------------------

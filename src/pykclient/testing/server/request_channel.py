@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pykclient.errors import IllegalStateError
 from pykclient.protocol.headers import encode_response
 from pykclient.testing import history
+from pykclient.types import Node
 
 if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from pykclient.protocol.wire import Reader
     from pykclient.testing.broker import Broker
     from pykclient.testing.history import RequestRecord
+
+
+_DIRECT: Final[Mapping[int, Node]] = {}
 
 
 class ResponseSink(Protocol):
@@ -42,6 +47,7 @@ class Request:
         "broker_id",
         "client_host",
         "connection_id",
+        "endpoints",
         "fate",
         "header",
         "party",
@@ -82,8 +88,14 @@ class Request:
         self.client_host = client_host
         self.received_ms = received_ms
         self.size_bytes = reader.end + 4
+        #: Brokers by id whose addresses are others for whoever asks, as there are proxies in between.
+        self.endpoints = _DIRECT
         #: What fault injection has decided about the answer; None: nothing.
         self.fate: str | None = None
+
+    def advertised(self, node: Node) -> Node:
+        """A broker as whoever asks is to reach it (Kafka: by the listener that the request came by)."""
+        return self.endpoints.get(node.id, node)
 
     @property
     def api_key(self) -> int:

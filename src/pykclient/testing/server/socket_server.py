@@ -6,7 +6,7 @@ import selectors
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pykclient.log_context import LogContext
@@ -15,6 +15,7 @@ from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.server.processor import Processor
+from pykclient.types import Node
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -35,6 +36,7 @@ class Acceptor:
     """
 
     def __init__(self, hand_over: Callable[[int, socket.socket], None]) -> None:
+        """``hand_over`` gets the listener's port and the connection's socket."""
         self._hand_over = hand_over
         self._lock = threading.Lock()  # guards: _listeners, _selector's registrations
         self._listeners: dict[int, socket.socket] = {}
@@ -46,20 +48,20 @@ class Acceptor:
         self._thread = threading.Thread(target=self._run, name="pykclient-cluster-acceptor", daemon=True)
         self._log = LogContext("[Acceptor] ").logger(__name__)
 
-    def open(self, broker_id: int, listener: socket.socket) -> None:
+    def open(self, port: int, listener: socket.socket) -> None:
         """Accept what comes to ``listener``, a listening socket."""
         if not self._thread.is_alive():
             self._thread.start()
         listener.setblocking(False)
         with self._lock:
-            self._listeners[broker_id] = listener
-            self._selector.register(listener, selectors.EVENT_READ, broker_id)
+            self._listeners[port] = listener
+            self._selector.register(listener, selectors.EVENT_READ, port)
         self._wake()
 
-    def close_listener(self, broker_id: int) -> None:
-        """Accept nothing for a broker any more; connections that are made after this are refused."""
+    def close_listener(self, port: int) -> None:
+        """Accept nothing at a port any more; connections that are made after this are refused."""
         with self._lock:
-            listener = self._listeners.pop(broker_id, None)
+            listener = self._listeners.pop(port, None)
             if listener is not None:
                 self._selector.unregister(listener)
                 listener.close()
@@ -70,8 +72,8 @@ class Acceptor:
         self._wake()
         if self._thread.is_alive():
             self._thread.join()
-        for broker_id in list(self._listeners):
-            self.close_listener(broker_id)
+        for port in list(self._listeners):
+            self.close_listener(port)
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
@@ -87,9 +89,9 @@ class Acceptor:
                 else:
                     self._accept(key.data)
 
-    def _accept(self, broker_id: int) -> None:
+    def _accept(self, port: int) -> None:
         with self._lock:
-            listener = self._listeners.get(broker_id)
+            listener = self._listeners.get(port)
             if listener is None:
                 return
             try:
@@ -97,19 +99,47 @@ class Acceptor:
             except BlockingIOError:
                 return  # whoever it was has left again
             except OSError as error:
-                self._log.warning("Accepting a connection for broker %d failed: %s", broker_id, error)
+                self._log.warning("Accepting a connection at port %d failed: %s", port, error)
                 accepted = None
         if accepted is None:
             self._stopping.wait(_REST_S)
         else:
-            self._hand_over(broker_id, accepted)
+            self._hand_over(port, accepted)
+
+
+class _Listener:
+    """A port of a broker. ``endpoints`` are brokers' addresses as those who connect to it are told. Thread: loop."""
+
+    __slots__ = ("_family", "_host", "endpoints", "port")
+
+    def __init__(
+        self, family: socket.AddressFamily, host: str, port: int, endpoints: Mapping[int, Node] | None = None
+    ) -> None:
+        self._family = family
+        self._host = host
+        self.port = port
+        self.endpoints = endpoints
+
+    def bound_socket(self) -> socket.socket:
+        """A socket that does not listen yet; it also decides which port it is, if none was named."""
+        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            # Connections of a broker that has stopped may linger on its port; nobody listens there.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((self._host, self.port))
+        except OSError as error:
+            sock.close()
+            raise OSError(error.errno, f"cannot listen at {self._host}:{self.port}: {error.strerror}") from error
+        self.port = sock.getsockname()[1]
+        return sock
 
 
 class SocketServer:
     """All brokers' TCP listeners and connections: one acceptor, and one processor on one selector.
 
     A broker's port is chosen by ``bind`` and is its own until ``close``, whether the broker runs or not: while it does
-    not, connections are refused. Thread: loop, but for ``wakeup``.
+    not, connections are refused. A broker with a proxy before it has a second port for that one, where clients are told
+    the proxies' addresses as the brokers'. Thread: loop, but for ``wakeup``.
     """
 
     def __init__(self, config: ClusterConfig, loop: EventLoop) -> None:
@@ -130,9 +160,10 @@ class SocketServer:
         )
         self._log_context = log_context
         self._processor: Processor | None = None
-        self._addresses: dict[int, tuple[socket.AddressFamily, str, int]] = {}
-        self._reserved: dict[int, socket.socket] = {}  # bound, not listening: nobody else gets the port
-        self._brokers: dict[int, Broker] = {}
+        self._proxied = {id: Node(id, host, port, config.racks.get(id)) for id, (host, port) in config.proxies.items()}
+        self._listeners: dict[int, list[_Listener]] = {}  # by broker
+        self._reserved: dict[int, socket.socket] = {}  # by port; bound, not listening: nobody else gets the port
+        self._open: dict[int, tuple[Broker, _Listener]] = {}  # by port
         self._accepted: deque[tuple[int, socket.socket]] = deque()  # filled by the acceptor's thread
         self._acceptor = Acceptor(self._hand_over)
         self._closed = False
@@ -147,34 +178,50 @@ class SocketServer:
         host, first_port = self._config.host, self._config.port
         family, _, _, _, address = socket.getaddrinfo(host, first_port, type=socket.SOCK_STREAM)[0]
         for index, broker_id in enumerate(broker_ids):
-            port = first_port + index if first_port else 0
-            sock = _bound_socket(family, str(address[0]), port)
-            self._reserved[broker_id] = sock
-            self._addresses[broker_id] = (family, str(address[0]), sock.getsockname()[1])
-        return {broker_id: port for broker_id, (_, _, port) in self._addresses.items()}
+            first = _Listener(family, str(address[0]), first_port + index if first_port else 0)
+            self._listeners[broker_id] = [first]
+            if broker_id in self._proxied:
+                self._listeners[broker_id].append(_Listener(family, str(address[0]), 0, self._proxied))
+            for listener in self._listeners[broker_id]:
+                self._reserve(listener)
+        return {broker_id: listeners[0].port for broker_id, listeners in self._listeners.items()}
+
+    def port_behind_proxy(self, broker_id: int) -> int:
+        """The second port of a broker. Raises KeyError if it has no proxy."""
+        if broker_id not in self._proxied:
+            raise KeyError(broker_id)
+        return self._listeners[broker_id][1].port
+
+    def _reserve(self, listener: _Listener) -> None:
+        sock = listener.bound_socket()
+        self._reserved[listener.port] = sock
 
     def open(self, broker: Broker) -> None:
-        """Listen at a broker's port."""
+        """Listen at a broker's ports."""
         if self._processor is None:
             self._processor = self._new_processor(broker.faults.links)
-        listener = self._reserved.pop(broker.id)
-        listener.listen(_LISTEN_BACKLOG)
-        self._brokers[broker.id] = broker
-        self._acceptor.open(broker.id, listener)
+        for listener in self._listeners[broker.id]:
+            sock = self._reserved.pop(listener.port)
+            sock.listen(_LISTEN_BACKLOG)
+            self._open[listener.port] = (broker, listener)
+            self._acceptor.open(listener.port, sock)
 
     def _new_processor(self, links: LinkPolicy) -> Processor:
         return Processor(self._loop, self._selector, self._log_context, links)
 
     def close_broker(self, broker: Broker, *, reset: bool) -> None:
         """Refuse new connections to a broker and close the others; with ``reset`` as if its process had died."""
-        if self._brokers.pop(broker.id, None) is None:
+        listeners = [listener for listener in self._listeners[broker.id] if self._open.pop(listener.port, None)]
+        if not listeners:
             return
-        self._acceptor.close_listener(broker.id)
+        for listener in listeners:
+            self._acceptor.close_listener(listener.port)
         self._configure_new_connections()
         assert self._processor is not None
         self._processor.close_connections(broker, reset=reset)
         if not self._closed:
-            self._reserved[broker.id] = _bound_socket(*self._addresses[broker.id])
+            for listener in listeners:
+                self._reserve(listener)
 
     def pause(self, broker: Broker) -> None:
         """Nothing to do: the processor serves no request of a broker that is paused, and so soon stops reading."""
@@ -199,23 +246,24 @@ class SocketServer:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, broker_id: int, sock: socket.socket) -> None:
+    def _hand_over(self, port: int, sock: socket.socket) -> None:
         """Thread: acceptor."""
-        self._accepted.append((broker_id, sock))
+        self._accepted.append((port, sock))
         self._selector.wakeup()
 
     def _configure_new_connections(self) -> None:
         while self._accepted:
-            broker_id, sock = self._accepted.popleft()
-            broker = self._brokers.get(broker_id)
+            port, sock = self._accepted.popleft()
+            found = self._open.get(port)
             try:
                 host = sock.getpeername()[0]
             except OSError:
-                broker = None  # it has left already
-            if broker is None or self._processor is None:
+                found = None  # it has left already
+            if found is None or self._processor is None:
                 sock.close()
             else:
-                self._processor.accept(broker, sock, host)
+                broker, listener = found
+                self._processor.accept(broker, sock, host, endpoints=listener.endpoints)
 
     def poll(self, timeout_ms: int) -> None:
         """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
@@ -231,15 +279,3 @@ class SocketServer:
     def wakeup(self) -> None:
         """End the present poll, or the next one at once. Thread: any."""
         self._selector.wakeup()
-
-
-def _bound_socket(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Connections of a broker that has stopped may linger on its port; nobody listens there.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        raise OSError(error.errno, f"cannot listen at {host}:{port}: {error.strerror}") from error
-    return sock

@@ -1,0 +1,168 @@
+"""Dispatch: what is read, refused, noted, and what becomes of a handler's errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pykclient.errors import RebalanceInProgressError
+from pykclient.network.network_send import NetworkSend
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import encode_request, parse_response
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykclient.testing.handlers import handler as find_handler
+from pykclient.testing.handlers import is_broker_only
+from pykclient.testing.server.request_channel import Request
+from tests.testing.server.support import HeartbeatHandler, heartbeat_handler
+from tests.testing.server.test_processor import Setup
+
+
+@pytest.fixture
+def handler() -> Iterator[HeartbeatHandler]:
+    with heartbeat_handler() as handler:
+        yield handler
+
+
+def exchange(setup: Setup, request: bytes) -> bytes | None:
+    """The payload of the answer; None if the connection was closed instead."""
+    setup.client.send(NetworkSend("1", [request]))
+    setup.cluster.run()
+    setup.client.poll(0)
+    if setup.client.disconnected:
+        return None
+    return bytes(setup.client.completed_receives[0].payload)
+
+
+def heartbeat_error(payload: bytes | None) -> int:
+    assert payload is not None
+    response = parse_response(payload, ApiKeys.HEARTBEAT, 4)[1]
+    assert isinstance(response, HeartbeatResponse)
+    return response.error_code
+
+
+def with_version(request: bytes, version: int, api_key: int | None = None) -> bytes:
+    key = request[4:6] if api_key is None else api_key.to_bytes(2, "big", signed=True)
+    return request[:4] + key + version.to_bytes(2, "big", signed=True) + request[8:]
+
+
+HEARTBEAT = encode_request(HeartbeatRequest(group_id="g"), 4, 1, "c").getvalue()
+API_VERSIONS = encode_request(
+    ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3, 1, "c"
+).getvalue()
+
+
+def test_a_broker_error_becomes_the_answer(handler: HeartbeatHandler) -> None:
+    def fail(request: Request) -> None:
+        raise RebalanceInProgressError
+
+    setup = Setup()
+    handler.answer = fail
+    assert heartbeat_error(exchange(setup, HEARTBEAT)) == RebalanceInProgressError.code
+    (record,) = setup.cluster.history.matching(api="Heartbeat")
+    assert record.error_codes == {RebalanceInProgressError.code}
+
+
+def test_a_defect_is_logged_kept_and_answered(handler: HeartbeatHandler, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(request: Request) -> None:
+        raise KeyError("oops")
+
+    setup = Setup()
+    handler.answer = fail
+    setup.client.send(NetworkSend("1", [HEARTBEAT]))
+    with caplog.at_level(logging.ERROR), pytest.raises(KeyError, match="oops"):
+        setup.cluster.run()
+    assert "HEARTBEAT" in caplog.text
+    setup.cluster.loop.failure = None
+    setup.cluster.run()
+    setup.client.poll(0)
+    assert heartbeat_error(bytes(setup.client.completed_receives[0].payload)) == -1
+    handler.answer = lambda request: request.respond(HeartbeatResponse())
+    assert heartbeat_error(exchange(setup, HEARTBEAT)) == 0
+
+
+def test_an_answer_that_cannot_be_written_closes_the_connection(
+    handler: HeartbeatHandler, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup()
+    handler.answer = lambda request: request.respond(HeartbeatResponse(error_code=1 << 40))
+    setup.client.send(NetworkSend("1", [HEARTBEAT]))
+    with pytest.raises(Exception, match="cannot be written"):
+        setup.cluster.run()
+    setup.cluster.loop.failure = None
+    setup.cluster.run()
+    setup.client.poll(0)
+    assert list(setup.client.disconnected) == ["1"]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        with_version(HEARTBEAT, 99),
+        with_version(HEARTBEAT, -1),
+        with_version(HEARTBEAT, 0, 999),
+        with_version(HEARTBEAT, 0, -1),
+        HEARTBEAT[:-3],
+        HEARTBEAT[:9],
+        b"\0\0\0\0",
+    ],
+    ids=["version", "negative version", "API", "negative API", "cut body", "cut header", "empty"],
+)
+def test_a_request_that_cannot_be_read_costs_its_connection(handler: HeartbeatHandler, request_bytes: bytes) -> None:
+    setup = Setup()
+    assert exchange(setup, request_bytes) is None
+    assert handler.requests == []
+    assert len(setup.cluster.history) == 0
+    setup.client = setup.new_client("client:c")
+    assert heartbeat_error(exchange(setup, HEARTBEAT)) == 0
+
+
+@pytest.mark.parametrize("version", [5, 99, -3])
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: int) -> None:
+    payload = exchange(Setup(), with_version(api_versions("x"), version))
+    assert payload is not None
+    response = parse_response(payload, ApiKeys.API_VERSIONS, 0)[1]
+    assert isinstance(response, ApiVersionsResponse)
+    assert response.error_code == 35
+    assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
+
+
+def test_a_wrong_name_of_a_clients_software_is_refused() -> None:
+    payload = exchange(
+        Setup(),
+        encode_request(
+            ApiVersionsRequest(client_software_name="no name!", client_software_version="1"), 3, 1, "c"
+        ).getvalue(),
+    )
+    assert payload is not None
+    response = parse_response(payload, ApiKeys.API_VERSIONS, 3)[1]
+    assert isinstance(response, ApiVersionsResponse)
+    assert response.error_code == 42
+
+
+def test_the_history_knows_what_was_asked_and_answered(handler: HeartbeatHandler) -> None:
+    setup = Setup()
+    exchange(setup, HEARTBEAT)
+    setup.cluster.clock.advance(5)
+    exchange(setup, HEARTBEAT)
+    first, second = setup.cluster.history.matching(client_id="c", broker=1)
+    assert (first.api, first.api_version, first.fate, first.party) == ("HEARTBEAT", 4, "ANSWERED", "client:c")
+    assert second.time_ms - first.time_ms == 5
+    assert second.answered_ms == second.time_ms
+    assert first.body == HeartbeatRequest(group_id="g")
+    assert first.response == HeartbeatResponse()
+    assert setup.cluster.history.matching(after=first.number) == [second]
+    assert setup.cluster.history.counts[ApiKeys.HEARTBEAT] == 2
+
+
+def test_every_handler_declares_what_it_serves() -> None:
+    for key in ApiKeys.all():
+        found = find_handler(key)
+        if found is not None:
+            assert key == found.API_KEY
+            oldest, newest = found.VERSIONS
+            lowest, highest = ApiKeys.message_class(key).VERSIONS
+            assert lowest <= oldest <= newest <= highest
+            assert is_broker_only(found) in (True, False)

@@ -1,0 +1,256 @@
+"""The server on real sockets: listeners that come and go, limits, and peers that mean no good."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.protocol.messages.heartbeat import HeartbeatResponse
+from pykclient.testing.config import ClusterConfig
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.server.request_channel import Request
+from pykclient.testing.server.socket_server import SocketServer
+from tests.support.wait import eventually
+from tests.testing.server.running import Peer, RunningServer
+from tests.testing.server.support import HeartbeatHandler, frame, heartbeat_handler
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[HeartbeatHandler]:
+    with heartbeat_handler() as handler:
+        yield handler
+
+
+def is_served(server: RunningServer, broker: int = 1) -> bool:
+    with server.connect(broker) as peer:
+        peer.send(frame(77))
+        return peer.correlation_id() == 77
+
+
+def test_many_requests_at_once_are_answered_in_order() -> None:
+    with RunningServer() as server, server.connect() as peer:
+        for _ in range(3):
+            peer.send(b"".join(frame(id) for id in range(200)))
+            assert [peer.correlation_id() for _ in range(200)] == list(range(200))
+
+
+def test_brokers_share_a_processor_and_keep_their_ports() -> None:
+    with RunningServer(3) as server:
+        assert len(set(server.ports.values())) == 3
+        first = server.connect(2)
+        first.send(frame(1))
+        assert first.correlation_id() == 1
+        for reset in (False, True):
+            server.stop(server.brokers[2], reset=reset)
+            assert first.closed
+            with pytest.raises(ConnectionRefusedError):
+                server.connect(2)
+            assert is_served(server, 1)
+            assert is_served(server, 3)
+            server.open(server.brokers[2])
+            first.sock.close()
+            first = server.connect(2)
+            first.send(frame(2))
+            assert first.correlation_id() == 2
+        first.sock.close()
+
+
+def test_the_port_of_a_broker_that_is_down_is_taken_by_nobody_else() -> None:
+    with RunningServer() as server:
+        server.stop(server.brokers[1])
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", server.ports[1]))
+        server.open(server.brokers[1])
+        assert is_served(server)
+
+
+def test_ports_in_a_row_and_one_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = SocketServer(ClusterConfig(1, port=port), EventLoop(SYSTEM_CLOCK))
+        with pytest.raises(OSError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use"):
+            server.bind([1])
+        server.close()
+        server.close()
+
+
+def test_a_paused_broker_accepts_and_answers_later(handler: HeartbeatHandler) -> None:
+    with RunningServer(2) as server:
+        broker = server.brokers[1]
+        broker.paused = True
+        with server.connect(1) as peer:
+            # More than what is read from a connection that has to wait.
+            sender = threading.Thread(target=peer.send, args=(b"".join(frame(id) for id in range(20_000)),))
+            sender.start()
+            assert is_served(server, 2)
+            assert len(handler.requests) == 1
+
+            def go_on() -> None:
+                broker.resume()
+                server.server.resume(broker)
+
+            server.thread.call(go_on)
+            assert [peer.correlation_id() for _ in range(20_000)] == list(range(20_000))
+            sender.join()
+
+
+# --- peers that mean no good ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        struct.pack(">i", -1),
+        struct.pack(">i", -(1 << 31)),
+        struct.pack(">i", (1 << 31) - 1),
+        struct.pack(">i", 100_001) + bytes(100),
+        struct.pack(">i", 0),
+        struct.pack(">i", 3) + b"abc",
+        struct.pack(">i", 100) + b"\xff" * 100,
+        frame(1)[:4] + b"\x00\x0c\x00\x63" + frame(1)[8:],
+    ],
+    ids=["HTTP", "TLS", "-1", "min", "max", "over the limit", "empty", "short", "noise", "version"],
+)
+def test_garbage_costs_only_its_connection(garbage: bytes) -> None:
+    with RunningServer(socket_request_max_bytes=100_000) as server, server.connect() as good, server.connect() as bad:
+        good.send(frame(1))
+        bad.send(garbage)
+        assert bad.closed
+        assert good.correlation_id() == 1
+        good.send(frame(2))
+        assert good.correlation_id() == 2
+
+
+def test_what_came_before_the_garbage_takes_effect(handler: HeartbeatHandler) -> None:
+    with RunningServer() as server, server.connect() as peer:
+        peer.send(frame(1) + struct.pack(">i", -5))
+        assert peer.closed
+        assert [request.header.correlation_id for request in handler.requests] == [1]
+
+
+def test_slow_writers_hold_up_nobody() -> None:
+    with RunningServer() as server, server.connect() as slow:
+        for byte in frame(5):
+            slow.send(bytes([byte]))
+            assert is_served(server)
+        assert slow.correlation_id() == 5
+
+
+def test_half_a_frame_and_then_nothing() -> None:
+    with RunningServer() as server:
+        with server.connect() as peer:
+            peer.send(frame(1)[:10])
+            assert is_served(server)
+        assert is_served(server)
+        processor = server.server._processor
+        assert processor is not None
+        eventually(lambda: not processor._connections, what="all connections to be forgotten")
+
+
+def test_claims_of_much_memory_take_none() -> None:
+    with RunningServer() as server:
+        peers = [server.connect() for _ in range(50)]
+        for peer in peers:
+            peer.send(struct.pack(">i", 100_000_000) + b"x")
+        assert is_served(server)
+        for peer in peers:
+            peer.sock.close()
+
+
+def test_a_peer_that_never_reads_costs_one_answer_and_a_few_requests(handler: HeartbeatHandler) -> None:
+    def large_answer(request: Request) -> None:
+        request.respond(HeartbeatResponse() if request.client_id == "c" else LargeResponse())
+
+    class LargeResponse(HeartbeatResponse):
+        def write(self, w: object, version: int) -> None:
+            w.raw(bytes(1_000_000)) if hasattr(w, "raw") else w.bytes_(bytes(1_000_000), False)  # type: ignore[attr-defined]
+
+    handler.answer = large_answer
+    with RunningServer() as server, Peer(server.ports[1], receive_buffer=4096) as peer:
+        peer.sock.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            peer.send(frame(1, "never-reads") * 2_000_000)
+        assert is_served(server)
+        served = sum(request.client_id == "never-reads" for request in handler.requests)
+        assert served < 10
+        processor = server.server._processor
+        assert processor is not None
+        (connection,) = (c for c in processor._connections.values() if c.client_id == "never-reads")
+        assert sum(len(frame) for frame, _ in connection.backlog) < 10_000_000
+
+
+def test_a_flood_of_requests_leaves_others_their_turn(handler: HeartbeatHandler) -> None:
+    with RunningServer() as server, server.connect() as flooder, server.connect() as other:
+        flood = frame(1, "flood") * 50_000
+        sender = threading.Thread(target=flooder.sock.sendall, args=(flood,))
+        reader = threading.Thread(target=lambda: [flooder.answer() for _ in range(50_000)])
+        sender.start()
+        reader.start()
+        eventually(lambda: handler.requests)
+        other.send(frame(9))
+        assert other.correlation_id() == 9
+        assert len(handler.requests) < 49_000
+        sender.join()
+        reader.join()
+
+
+def test_many_connections() -> None:
+    with RunningServer() as server:
+        peers = [server.connect() for _ in range(300)]
+        for id, peer in enumerate(peers):
+            peer.send(frame(id))
+        assert [peer.correlation_id() for peer in peers] == list(range(300))
+        for peer in peers:
+            peer.sock.close()
+        processor = server.server._processor
+        assert processor is not None
+        eventually(lambda: not processor._connections)
+        assert server.server._selector.metrics._traffic == {}
+
+
+def test_idle_connections_are_closed() -> None:
+    with RunningServer(connections_max_idle_ms=50) as server, server.connect() as peer:
+        peer.send(frame(1))
+        assert peer.correlation_id() == 1
+        waker = threading.Event()
+        assert eventually(lambda: server.thread.call(lambda: True) and peer_closed(peer), every_s=0.02)
+        waker.set()
+
+
+def peer_closed(peer: Peer) -> bool:
+    peer.sock.setblocking(False)
+    try:
+        return peer.sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    finally:
+        peer.sock.settimeout(5)
+
+
+def test_limits_of_connections() -> None:
+    with RunningServer(max_connections_per_ip=2) as server, server.connect() as first, server.connect() as second:
+        for peer in (first, second):
+            peer.send(frame(1))
+            assert peer.correlation_id() == 1
+        with server.connect() as third:
+            assert third.closed
+        second.sock.close()
+        eventually(lambda: server_takes_another(server))
+
+
+def server_takes_another(server: RunningServer) -> bool:
+    with server.connect() as peer:
+        try:
+            peer.send(frame(1))
+            return peer.correlation_id() == 1
+        except (EOFError, ConnectionError):
+            return False
