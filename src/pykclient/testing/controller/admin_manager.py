@@ -27,8 +27,8 @@ from pykclient.testing.controller import topic_names
 from pykclient.testing.controller.replica_placement import assign_replicas_to_brokers
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import ReplicaAssignment, TopicAssignment
+from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 from pykclient.testing.log import log_config
-from pykclient.testing.replica.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

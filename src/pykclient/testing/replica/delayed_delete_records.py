@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import BrokerError
-from pykclient.testing.replica.delayed_operation import DelayedOperation
+from pykclient.testing.delayed_operation import DelayedOperation
 
 if TYPE_CHECKING:
     from pykclient.testing.replica.replica_manager import ReplicaManager

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from pykclient.errors import BrokerError
+from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.log.log_types import FetchIsolation
-from pykclient.testing.replica.delayed_operation import DelayedOperation
 
 if TYPE_CHECKING:
     from pykclient.testing.replica.fetch_params import FetchParams, FetchPartitionData, PartitionFetch

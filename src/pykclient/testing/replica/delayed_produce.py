@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from pykclient.testing.replica.delayed_operation import DelayedOperation
+from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.replica.fetch_params import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:

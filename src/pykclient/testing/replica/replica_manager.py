@@ -19,12 +19,12 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import broker_state
+from pykclient.testing.delayed_operation import DelayedOperationPurgatory
 from pykclient.testing.log.log_types import AppendOrigin
 from pykclient.testing.log.log_validator import RecordValidationError
 from pykclient.testing.replica.alter_partition_manager import AlterPartitionManager
 from pykclient.testing.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from pykclient.testing.replica.delayed_fetch import DelayedFetch
-from pykclient.testing.replica.delayed_operation import DelayedOperationPurgatory
 from pykclient.testing.replica.delayed_produce import DelayedProduce
 from pykclient.testing.replica.disk_queue import DiskQueue
 from pykclient.testing.replica.fetch_params import FetchParams, FetchPartitionData, PartitionFetch

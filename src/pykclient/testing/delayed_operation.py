@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,8 @@ class DelayedOperationPurgatory:
     """Operations that wait, found by the keys of what they wait for.
 
     Those with the same delay expire in the order in which they came, so that a queue for each delay and one timer for
-    all of them do: nothing is sorted, and an operation that was completed leaves no timer behind. Thread: loop.
+    all of them do. An operation that was completed leaves nothing behind, neither under its keys nor in a queue; one
+    that somebody else has completed does so when its keys are next looked at, or its time is over. Thread: loop.
     """
 
     __slots__ = ("_broker", "_by_delay", "_timer", "_timer_ms", "_watchers")
@@ -57,7 +58,7 @@ class DelayedOperationPurgatory:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
-        self._by_delay: dict[int, deque[DelayedOperation]] = {}
+        self._by_delay: dict[int, OrderedDict[DelayedOperation, None]] = {}
         self._timer: TimerHandle | None = None
         self._timer_ms = 0
 
@@ -83,7 +84,9 @@ class DelayedOperationPurgatory:
             return 0
         completed = 0
         for operation in list(watched):
-            if not operation.completed and operation.try_complete(key):
+            if operation.completed:
+                self._forget(operation)
+            elif operation.try_complete(key):
                 completed += 1
                 self._forget(operation)
         return completed
@@ -95,7 +98,7 @@ class DelayedOperationPurgatory:
     @property
     def waiting(self) -> int:
         """How many operations wait."""
-        return len({operation for watched in self._watchers.values() for operation in watched})
+        return sum(map(len, self._by_delay.values()))
 
     def shutdown(self) -> None:
         """Forget everything; nothing is completed any more."""
@@ -113,6 +116,11 @@ class DelayedOperationPurgatory:
                 watched.pop(operation, None)
                 if not watched:
                     del watchers[key]
+        queue = self._by_delay.get(operation.delay_ms)
+        if queue is not None:
+            queue.pop(operation, None)
+            if not queue:
+                del self._by_delay[operation.delay_ms]
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -121,10 +129,8 @@ class DelayedOperationPurgatory:
         operation.deadline_ms = deadline_ms = self._broker.loop.now_ms + delay_ms
         queue = self._by_delay.get(delay_ms)
         if queue is None:
-            queue = self._by_delay[delay_ms] = deque()
-        while queue and queue[0].completed:
-            queue.popleft()
-        queue.append(operation)
+            queue = self._by_delay[delay_ms] = OrderedDict()
+        queue[operation] = None
         if self._timer is None or deadline_ms < self._timer_ms:
             self._arm(deadline_ms)
 
@@ -137,15 +143,12 @@ class DelayedOperationPurgatory:
     def _expire(self) -> None:
         self._timer = None
         now_ms = self._broker.loop.now_ms
-        for delay_ms, queue in list(self._by_delay.items()):
-            while queue and (queue[0].completed or queue[0].deadline_ms <= now_ms):
-                operation = queue.popleft()
+        for queue in list(self._by_delay.values()):
+            while queue and (operation := next(iter(queue))).deadline_ms <= now_ms:
+                self._forget(operation)
                 if not operation.completed:
-                    self._forget(operation)
                     operation.on_expiration()
                     operation.force_complete()
-            if not queue and self._by_delay.get(delay_ms) is queue:
-                del self._by_delay[delay_ms]
-        heads = [queue[0].deadline_ms for queue in self._by_delay.values() if queue]
-        if heads and (self._timer is None or min(heads) < self._timer_ms):
-            self._arm(min(heads))
+        deadlines = [next(iter(queue)).deadline_ms for queue in self._by_delay.values()]
+        if deadlines and (self._timer is None or min(deadlines) < self._timer_ms):
+            self._arm(min(deadlines))
