@@ -24,7 +24,6 @@ from tests.kafka.broker import Broker
 from tests.kafka.ports import PortReservations
 from tests.kafka.tools import run_tool
 from tests.support.any_kafka import AnyKafka
-from tests.support.wait import eventually
 
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms128m", "-Xmx512m")
 _THROUGHPUT = ("-XX:+UseG1GC", "-Xms1g", "-Xmx1g")
@@ -111,35 +110,6 @@ class KafkaCluster(AnyKafka):
             shutil.rmtree(self.folder, ignore_errors=True)
         self.brokers = {}
         self._ports.close()
-
-    def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Make broker ``to`` lead a partition, replicating to it first if it has no replica."""
-        replicas = self.partition(topic, partition).replicas
-        wanted = [to, *(broker for broker in replicas if broker != to)][: len(replicas)]
-        if wanted != list(replicas):
-            self._reassign(topic, partition, wanted)
-        if self.leader_of(topic, partition) != to:
-            from confluent_kafka import ElectionType, TopicPartition
-
-            admin = self._admin()
-            admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, partition)]).result(30.0)
-        self.await_moved(topic, partition, to)
-
-    def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
-        """Move a partition to ``replicas``, and wait until they are in sync. (confluent-kafka cannot ask for it.)"""
-        from kafka import TopicPartition
-        from kafka.admin import KafkaAdminClient
-
-        def done() -> bool:
-            state = self.partition(topic, partition)
-            return list(state.replicas) == replicas and set(state.isr) == set(replicas)
-
-        admin = KafkaAdminClient(bootstrap_servers=self.any_broker().address)
-        try:
-            admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})
-        finally:
-            admin.close()
-        eventually(done, 30.0, f"{topic}-{partition} on {replicas}")
 
     def _configuration(self, broker: Broker, voters: str, controllers: Mapping[int, int]) -> dict[str, object]:
         """The server.properties of one broker."""

@@ -7,7 +7,6 @@ proxy in front of it) is each cluster's own.
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,7 +84,7 @@ class AnyBroker(Protocol):
         """Stop if running, then start."""
 
 
-class AnyKafka(ABC):
+class AnyKafka:
     """Brokers 1 to ``size``, each in a rack of its own, as tests use them. Thread: any, one call at a time."""
 
     size: int
@@ -199,17 +198,38 @@ class AnyKafka(ABC):
         assert found is not None
         return found
 
-    @abstractmethod
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Make broker ``to`` lead a partition, replicating to it first if it has no replica."""
+        replicas = self.partition(topic, partition).replicas
+        wanted = [to, *(broker for broker in replicas if broker != to)][: len(replicas)]
+        if wanted != list(replicas):
+            self._reassign(topic, partition, wanted)
+        if self.leader_of(topic, partition) != to:
+            from confluent_kafka import ElectionType, TopicPartition
 
-    def await_moved(self, topic: str, partition: int, to: int) -> None:
-        """Wait until every broker knows that ``to`` leads."""
+            admin = self._admin()
+            admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, partition)]).result(30.0)
         eventually(
             lambda: all(topics[topic][partition].leader == to for topics in self._views()),
             30.0,
             f"broker {to} leads {topic}-{partition}",
         )
+
+    def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
+        """Move a partition to ``replicas``, and wait until they are in sync. (confluent-kafka cannot ask for it.)"""
+        from kafka import TopicPartition
+        from kafka.admin import KafkaAdminClient
+
+        def done() -> bool:
+            state = self.partition(topic, partition)
+            return list(state.replicas) == replicas and set(state.isr) == set(replicas)
+
+        admin = KafkaAdminClient(bootstrap_servers=self.any_broker().address)
+        try:
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})
+        finally:
+            admin.close()
+        eventually(done, 30.0, f"{topic}-{partition} on {replicas}")
 
     def _views(self) -> list[dict[str, dict[int, PartitionState]]]:
         """What each running broker knows of all topics."""

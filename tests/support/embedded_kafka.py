@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
+from tests.kafka.ports import PortReservations
 from tests.kafka.probe import ClusterState, cluster_state
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
@@ -19,24 +20,18 @@ class EmbeddedBroker:
 
     host = "127.0.0.1"
 
-    def __init__(self, cluster: EmbeddedCluster, id: int, port: int) -> None:
+    def __init__(self, cluster: EmbeddedCluster, id: int, port: int, proxied_port: int) -> None:
         self._cluster = cluster
         self.id = id
         self.port = port
+        self.proxied_port = proxied_port
+        self.behind_proxy_port = cluster.address_behind_proxy(id)[1]
         self.running = True
         self.paused = False
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
-
-    @property
-    def proxied_port(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def behind_proxy_port(self) -> int:
-        raise NotImplementedError
 
     def state(self, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
         return cluster_state(self.host, self.port, topics, timeout_s)
@@ -95,6 +90,7 @@ class EmbeddedKafka(AnyKafka):
         self._properties = dict(properties or {})
         self._release = release
         self._cluster: EmbeddedCluster | None = None
+        self._ports = PortReservations()
 
     def __enter__(self) -> Self:
         from pykclient.testing import EmbeddedCluster
@@ -108,25 +104,24 @@ class EmbeddedKafka(AnyKafka):
             **_SETTINGS,
             **self._properties,
         }
-        racks = {id: f"rack-{id}" for id in range(1, self.size + 1)}
-        self._cluster = cluster = EmbeddedCluster(self.size, racks=racks, release=self._release, config=settings)
+        ids = range(1, self.size + 1)
+        proxied_ports = {id: self._ports.take() for id in ids}
+        self._cluster = cluster = EmbeddedCluster(
+            self.size,
+            racks={id: f"rack-{id}" for id in ids},
+            proxies={id: (EmbeddedBroker.host, port) for id, port in proxied_ports.items()},
+            release=self._release,
+            config=settings,
+        )
         cluster.start()
-        addresses = cluster.bootstrap_servers.split(",")
-        self.brokers = {
-            id: EmbeddedBroker(cluster, id, int(address.rsplit(":", 1)[1])) for id, address in enumerate(addresses, 1)
-        }
+        ports = [int(address.rsplit(":", 1)[1]) for address in cluster.bootstrap_servers.split(",")]
+        self.brokers = {id: EmbeddedBroker(cluster, id, ports[id - 1], proxied_ports[id]) for id in ids}
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._cluster is not None
         self._cluster.close()
-
-    def move_leader(self, topic: str, partition: int, to: int) -> None:
-        from pykclient.types import TopicPartition
-
-        assert self._cluster is not None
-        self._cluster.move_leader(TopicPartition(topic, partition), to)
-        self.await_moved(topic, partition, to)
+        self._ports.close()
 
 
 #: What a test does not want to wait for, or to lose; as in ``KafkaCluster``.

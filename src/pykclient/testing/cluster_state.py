@@ -54,7 +54,7 @@ class ClusterState(NamedTuple):
         groups = {
             group.group_id: GroupState(group.state.name, group.generation_id, len(group.members))
             for broker in cluster.alive_brokers()
-            for group in broker.group_coordinator.groups()
+            for group in broker.group_coordinator.groups.values()
         }
         return cls(brokers, None if controller is None else controller.id, partitions, dict(sorted(groups.items())))
 
@@ -62,7 +62,9 @@ class ClusterState(NamedTuple):
 def _partition_state(
     cluster: Cluster, topic_partition: TopicPartition, state: UpdateMetadataRequest.UpdateMetadataPartitionState
 ) -> PartitionState:
-    leader = state.leader if state.leader >= 0 else None
-    log = None if leader is None else cluster.disk(leader).logs.get(topic_partition)
+    leader = cluster.brokers.get(state.leader)
+    partition = None if leader is None else leader.replica_manager.partition(topic_partition)
+    log = None if partition is None else partition.log
     start, end = (0, 0) if log is None else (log.log_start_offset, log.log_end_offset)
-    return PartitionState(leader, tuple(state.replicas), tuple(state.isr), start, end)
+    known = state.leader if state.leader >= 0 else None
+    return PartitionState(known, tuple(state.replicas), tuple(state.isr), start, end)

@@ -163,8 +163,9 @@ class ClusterConfig:
 
     ``brokers`` is a number (ids 1 to that) or the ids themselves. ``port`` is the first broker's, the others take the
     next ones; with 0 the system chooses. ``racks`` gives a broker's rack by its id. ``release`` makes the brokers pose
-    as an older Kafka, such as "2.1". ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker
-    settings, see ``BrokerConfig``.
+    as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the broker
+    gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
+    ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker settings, see ``BrokerConfig``.
     """
 
     __slots__ = (
@@ -175,6 +176,7 @@ class ClusterConfig:
         "host",
         "memory_limit_bytes",
         "port",
+        "proxies",
         "racks",
         "release",
     )
@@ -186,6 +188,7 @@ class ClusterConfig:
         host: str = "127.0.0.1",
         port: int = 0,
         racks: dict[int, str] | None = None,
+        proxies: dict[int, tuple[str, int]] | None = None,
         release: str | None = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
@@ -206,6 +209,7 @@ class ClusterConfig:
         self.host = host
         self.port = port
         self.racks = dict(racks or {})
+        self.proxies = dict(proxies or {})
         self.release = release
         self.memory_limit_bytes = memory_limit_bytes
         self.history_size = history_size

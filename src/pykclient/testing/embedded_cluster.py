@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.errors import DisconnectError, IllegalStateError, KafkaTimeoutError, for_code
+from pykclient.errors import DisconnectError, IllegalArgumentError, IllegalStateError, KafkaTimeoutError, for_code
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -37,9 +37,11 @@ class EmbeddedCluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
     ``brokers`` is how many (ids from 1), or their ids. ``port`` is the first broker's port and the others take the next
-    ones; with 0 the system chooses. ``racks`` gives racks by broker id. ``release`` makes the brokers pose as an older
-    Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``: what does not fit is refused with
-    PolicyViolationError. ``config`` and further keywords are Kafka's broker settings, as ``num_partitions=6``.
+    ones; with 0 the system chooses. ``racks`` gives racks by broker id. ``proxies`` says by broker id where proxies of
+    yours listen: clients that come through one are told of the others, see ``address_behind_proxy``. ``release`` makes the
+    brokers pose as an older Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``: what does not fit is
+    refused with PolicyViolationError. ``config`` and further keywords are Kafka's broker settings, as
+    ``num_partitions=6``.
 
     Nothing is written to disk, but what a broker's log holds survives its ``kill`` and ``restart``. Methods that change
     something return when it is done, and raise KafkaTimeoutError when that does not happen within half a minute.
@@ -54,6 +56,7 @@ class EmbeddedCluster:
         host: str = "127.0.0.1",
         port: int = 0,
         racks: dict[int, str] | None = None,
+        proxies: dict[int, tuple[str, int]] | None = None,
         release: str | None = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
@@ -67,6 +70,7 @@ class EmbeddedCluster:
             host=host,
             port=port,
             racks=racks,
+            proxies=proxies,
             release=release,
             memory_limit_bytes=memory_limit_bytes,
             history_size=history_size,
@@ -145,6 +149,14 @@ class EmbeddedCluster:
         """The addresses of all brokers, as clients want them; they stay the same when brokers are restarted."""
         nodes = self._now_running().cluster.nodes.values()
         return ",".join(f"{node.host}:{node.port}" for node in nodes)
+
+    def address_behind_proxy(self, broker: int) -> tuple[str, int]:
+        """Where a broker listens for the proxy that was named for it. Raises IllegalArgumentError if none was."""
+        try:
+            return self.config.host, self._now_running().server.port_behind_proxy(broker)
+        except KeyError:
+            named = sorted(self.config.proxies)
+            raise IllegalArgumentError(f"no proxy was named for broker {broker}, only for {named}") from None
 
     @property
     def broker_ids(self) -> list[int]:

@@ -186,7 +186,7 @@ def _respond(
         topic.partitions.append(answer)
     response.node_endpoints = [
         FetchResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in nodes.values()
+        for node in map(request.advertised, nodes.values())
     ]
     request.respond(response)
 

@@ -28,10 +28,10 @@ def handle(broker: Broker, request: Request) -> None:
     """Answer at once; the topic is created when it is first asked for, and clients try again meanwhile."""
     body = cast(FindCoordinatorRequest, request.body)
     if request.api_version >= _BATCHED:
-        answers = [_coordinator(broker, body.key_type, key) for key in body.coordinator_keys]
+        answers = [_coordinator(broker, request, body.key_type, key) for key in body.coordinator_keys]
         request.respond(FindCoordinatorResponse(coordinators=answers))
         return
-    found = _coordinator(broker, body.key_type, body.key)
+    found = _coordinator(broker, request, body.key_type, body.key)
     request.respond(
         FindCoordinatorResponse(
             error_code=found.error_code,
@@ -43,9 +43,9 @@ def handle(broker: Broker, request: Request) -> None:
     )
 
 
-def _coordinator(broker: Broker, key_type: int, key: str) -> Coordinator:
+def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> Coordinator:
     try:
-        node = _find(broker, key_type, key)
+        node = request.advertised(_find(broker, key_type, key))
     except BrokerError as error:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message=None)

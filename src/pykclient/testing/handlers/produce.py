@@ -83,7 +83,7 @@ def handle(broker: Broker, request: Request) -> None:
             ]
         )
         if version >= _FIRST_VERSION_WITH_LEADERS:
-            _name_leaders(broker, responses, answer)
+            _name_leaders(broker, request, responses, answer)
         request.respond(answer)
 
     if entries:
@@ -132,7 +132,9 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
     return records
 
 
-def _name_leaders(broker: Broker, responses: dict[TopicPartition, PartitionResponse], answer: ProduceResponse) -> None:
+def _name_leaders(
+    broker: Broker, request: Request, responses: dict[TopicPartition, PartitionResponse], answer: ProduceResponse
+) -> None:
     """Tell where the leaders are of partitions that have none here, so that nobody has to ask (KIP-951)."""
     nodes = {}
     for topic_partition, response in responses.items():
@@ -144,7 +146,7 @@ def _name_leaders(broker: Broker, responses: dict[TopicPartition, PartitionRespo
                 nodes[leader_id] = node
     answer.node_endpoints = [
         ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in nodes.values()
+        for node in map(request.advertised, nodes.values())
     ]
 
 
