@@ -47,7 +47,10 @@ STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
 
 # Java: AlterConfigOp.OpType.
-_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
 
 #: Java: DescribeConfigsResponse.ConfigType.
 _TYPE_IDS: Final = {
@@ -222,6 +225,8 @@ class ConfigManager:
             found += [ConfigResource(TOPIC, topic) for topic in snapshot.partition_states]
         if BROKER in types:
             found += [ConfigResource(BROKER, str(id)) for id in snapshot.alive_brokers]
+        if BROKER_LOGGER in types:
+            found += [ConfigResource(BROKER_LOGGER, str(id)) for id in snapshot.alive_brokers]
         return found
 
     # --- altering ------------------------------------------------------------------------------------------------
@@ -290,22 +295,22 @@ class ConfigManager:
 
     def _apply_operation(self, config: dict[str, str], change: AlterConfigOp) -> None:
         name, operation, value = change
-        if operation == _DELETE:
+        if operation == DELETE:
             config.pop(name, None)
             return
-        if operation not in (_SET, _APPEND, _SUBTRACT):
+        if operation not in (SET, APPEND, SUBTRACT):
             raise InvalidRequestError(f"Unknown config operation {operation} for {name}")
         if value is None:
             raise InvalidConfigurationError(f"Null value not supported for topic configs: {name}")
-        if operation == _SET:
+        if operation == SET:
             config[name] = value
             return
         key = log_config.DEFINITION.keys.get(name)
         if key is None or key.type != Type.LIST:
-            verb = "APPEND to" if operation == _APPEND else "SUBTRACT from"
+            verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
             raise InvalidConfigurationError(f"Can't {verb} key {name} because its type is not LIST.")
         present = _entries(config.get(name, value_as_string(key.default, key) or ""))
-        if operation == _APPEND:
+        if operation == APPEND:
             present += [entry for entry in _entries(value) if entry not in present]
         else:
             removed = _entries(value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.errors import (
     InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
     NoReassignmentInProgressError,
     NotControllerError,
     UnknownTopicOrPartitionError,
@@ -44,12 +45,14 @@ class PartitionReassigner:
         self,
         reassignments: Mapping[TopicPartition, Sequence[int] | None],
         respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
+        *,
+        allow_replication_factor_change: bool = True,
     ) -> None:
         """Move partitions to brokers, or stop doing so (None). ``respond`` gets an error for all, or each's."""
         not_controller: ApiError = (NotControllerError.code, None)
         self._controller.put(
             "ApiPartitionReassignment",
-            lambda: self._process(reassignments, respond),
+            lambda: self._process(reassignments, respond, allow_replication_factor_change),
             lambda: respond(not_controller, {}),
         )
 
@@ -57,14 +60,19 @@ class PartitionReassigner:
         self,
         reassignments: Mapping[TopicPartition, Sequence[int] | None],
         respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
+        allow_replication_factor_change: bool,
     ) -> None:
         if not self._controller.is_active:
             respond((NotControllerError.code, None), {})
             return
-        outcomes = {tp: self._alter(tp, target) for tp, target in reassignments.items()}
+        outcomes = {
+            tp: self._alter(tp, target, allow_replication_factor_change) for tp, target in reassignments.items()
+        }
         respond(NONE, outcomes)
 
-    def _alter(self, topic_partition: TopicPartition, target: Sequence[int] | None) -> ApiError:
+    def _alter(
+        self, topic_partition: TopicPartition, target: Sequence[int] | None, allow_replication_factor_change: bool
+    ) -> ApiError:
         context = self._context
         current = context.assignment(topic_partition)
         if not current.replicas or context.is_topic_queued_up_for_deletion(topic_partition.topic):
@@ -73,6 +81,10 @@ class PartitionReassigner:
             refused = self._refuse(current, target)
             if refused is not None:
                 return InvalidReplicaAssignmentError.code, refused
+            count = len(current.origin_replicas)
+            if len(target) != count and not allow_replication_factor_change:
+                message = f"The replication factor is changed from {count} to {len(target)}"
+                return InvalidReplicationFactorError.code, message
             self._on_partition_reassignment(topic_partition, current.reassign_to(tuple(target)))
         elif current.is_being_reassigned:
             self._on_partition_reassignment(topic_partition, current.reassign_to(current.origin_replicas))

@@ -32,9 +32,9 @@ Partition = MetadataResponse.MetadataResponsePartition
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 12
 
-#: Everybody may do everything here (Java: AclOperation): READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS,
-#: ALTER_CONFIGS.
-_ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+#: Everybody may do everything here. Java's AclOperation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
+#: DESCRIBE_CONFIGS, ALTER_CONFIGS.
+ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 #: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
 ALL_CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
@@ -47,7 +47,7 @@ def handle(broker: Broker, request: Request) -> None:
     topics = _topics(broker, snapshot, body, version)
     if version >= 8 and body.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
+            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)

@@ -1,0 +1,61 @@
+"""AlterConfigs: all settings of a topic at once; what is not named goes. IncrementalAlterConfigs is the better way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from pykclient.testing.controller.config_manager import SET, AlterConfigOp, ConfigResource
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.ALTER_CONFIGS
+VERSIONS = AlterConfigsRequest.VERSIONS
+
+Result = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered by the controller, once what is set is written down; brokers hear of it a moment later."""
+    body = cast(AlterConfigsRequest, request.body)
+
+    def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
+        request.respond(AlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes]))
+
+    changes = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [AlterConfigOp(config.name, SET, config.value) for config in resource.configs],
+            True,
+        )
+        for resource in body.resources
+    ]
+    broker.controller.config_manager.alter(changes, body.validate_only, respond)
+
+
+def _result(resource: ConfigResource, error: BrokerError | None) -> Result:
+    return Result(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else str(error),
+    )
+
+
+def error_response(body: AlterConfigsRequest, code: int, message: str | None = None) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[
+            Result(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in body.resources
+        ]
+    )

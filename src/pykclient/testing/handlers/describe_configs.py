@@ -1,0 +1,73 @@
+"""DescribeConfigs: what holds for topics and brokers, and where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError, NotControllerError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from pykclient.testing.controller.config_manager import ConfigResource, select
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.DESCRIBE_CONFIGS
+VERSIONS = DescribeConfigsRequest.VERSIONS
+
+_FIRST_VERSION_WITH_TYPES = 3
+
+Result = DescribeConfigsResponse.DescribeConfigsResult
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered once the broker is in contact with the coordination service, which has the settings."""
+    body = cast(DescribeConfigsRequest, request.body)
+
+    def process() -> None:
+        results = [_describe(broker, resource, body, request.api_version) for resource in body.resources]
+        request.respond(DescribeConfigsResponse(results=results))
+
+    broker.controller.put(
+        "DescribeConfigs", process, lambda: request.respond(error_response(body, NotControllerError.code))
+    )
+
+
+def _describe(
+    broker: Broker,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    body: DescribeConfigsRequest,
+    version: int,
+) -> Result:
+    result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
+    try:
+        entries = broker.controller.config_manager.describe(
+            ConfigResource(resource.resource_type, resource.resource_name), documentation=body.include_documentation
+        )
+    except BrokerError as error:
+        result.error_code = error.code
+        result.error_message = str(error)
+        return result
+    result.configs = select(entries, resource.configuration_keys)
+    for entry in result.configs:
+        if not body.include_synonyms:
+            entry.synonyms = []
+        if version < _FIRST_VERSION_WITH_TYPES:
+            entry.config_type = 0
+            entry.documentation = ""
+    return result
+
+
+def error_response(body: DescribeConfigsRequest, code: int, message: str | None = None) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            Result(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in body.resources
+        ]
+    )

@@ -1,0 +1,70 @@
+"""ElectLeaders: leadership back to the preferred replicas, or to ones that are out of sync (KIP-183, KIP-460)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import ElectionNotNeededError, InvalidRequestError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from pykclient.testing.controller.replica_elector import PREFERRED, UNCLEAN
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.controller.partition_reassigner import ApiError
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.ELECT_LEADERS
+VERSIONS = ElectLeadersRequest.VERSIONS
+
+Result = ElectLeadersResponse.PartitionResult
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered by the controller, with what came of each partition."""
+    body = cast(ElectLeadersRequest, request.body)
+    if body.election_type not in (PREFERRED, UNCLEAN):
+        raise InvalidRequestError(f"Unknown election type {body.election_type}")
+
+    def respond(code: int, outcomes: Mapping[TopicPartition, ApiError]) -> None:
+        if code:
+            request.respond(error_response(body, code))
+            return
+        if body.topic_partitions is None:
+            # Of all partitions only those are of interest that something was tried for.
+            outcomes = {tp: error for tp, error in outcomes.items() if error[0] != ElectionNotNeededError.code}
+        request.respond(ElectLeadersResponse(replica_election_results=_results(outcomes)))
+
+    partitions = None
+    if body.topic_partitions is not None:
+        partitions = [
+            TopicPartition(topic.topic, index) for topic in body.topic_partitions for index in topic.partitions
+        ]
+    broker.controller.elector.elect_leaders(partitions, body.election_type, respond)
+
+
+def _results(outcomes: Mapping[TopicPartition, ApiError]) -> list[ElectLeadersResponse.ReplicaElectionResult]:
+    topics: dict[str, ElectLeadersResponse.ReplicaElectionResult] = {}
+    for (topic, index), (code, message) in outcomes.items():
+        if topic not in topics:
+            topics[topic] = ElectLeadersResponse.ReplicaElectionResult(topic=topic)
+        topics[topic].partition_result.append(Result(partition_id=index, error_code=code, error_message=message))
+    return list(topics.values())
+
+
+def error_response(body: ElectLeadersRequest, code: int, message: str | None = None) -> ElectLeadersResponse:
+    """At the top, and for each partition, as the first version has no place at the top."""
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ElectLeadersResponse.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    Result(partition_id=index, error_code=code, error_message=message) for index in topic.partitions
+                ],
+            )
+            for topic in body.topic_partitions or ()
+        ],
+    )

@@ -1,0 +1,66 @@
+"""IncrementalAlterConfigs: some settings of a topic, the others stay as they are (KIP-339)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykclient.testing.controller.config_manager import AlterConfigOp, ConfigResource
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.INCREMENTAL_ALTER_CONFIGS
+VERSIONS = IncrementalAlterConfigsRequest.VERSIONS
+
+Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Answered by the controller, once what is set is written down; brokers hear of it a moment later."""
+    body = cast(IncrementalAlterConfigsRequest, request.body)
+
+    def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
+        request.respond(IncrementalAlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes]))
+
+    changes = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [AlterConfigOp(config.name, config.config_operation, config.value) for config in resource.configs],
+            False,
+        )
+        for resource in body.resources
+    ]
+    broker.controller.config_manager.alter(changes, body.validate_only, respond)
+
+
+def _result(resource: ConfigResource, error: BrokerError | None) -> Result:
+    return Result(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else str(error),
+    )
+
+
+def error_response(
+    body: IncrementalAlterConfigsRequest, code: int, message: str | None = None
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            Result(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in body.resources
+        ]
+    )
