@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 class DelayedFetch(DelayedOperation):
     """Answers when ``min_bytes`` can be read, when one partition has an error, or after the longest wait.
 
-    Only the partition that has changed is looked at, so that a session over many partitions waits at no cost.
+    Only the partition that has changed is looked at, so that a session over many partitions waits at no cost. Where
+    consumers read from followers, a follower is told at once of a high watermark that has risen (KIP-392).
     Thread: loop.
     """
 
-    __slots__ = ("_bytes", "_fetches", "_manager", "_params", "_respond")
+    __slots__ = ("_bytes", "_fetches", "_high_watermarks", "_manager", "_params", "_respond")
 
     def __init__(
         self,
@@ -42,6 +43,10 @@ class DelayedFetch(DelayedOperation):
             fetch.topic_partition: data.size_in_bytes for fetch, data in results if data.size_in_bytes
         }
 
+        self._high_watermarks: dict[Hashable, int] = {}
+        if params.is_from_follower and manager.replica_selector is not None:
+            self._high_watermarks = {fetch.topic_partition: data.high_watermark for fetch, data in results}
+
     def try_complete(self, key: Hashable | None) -> bool:
         if key is None:
             # What there was has been read just now, and was not enough.
@@ -50,6 +55,8 @@ class DelayedFetch(DelayedOperation):
         params = self._params
         partition, error_code = self._manager.get_partition_or_error(fetch.topic_partition)
         if partition is None or error_code:
+            return self.force_complete()
+        if self._high_watermarks and partition.high_watermark > self._high_watermarks[key]:
             return self.force_complete()
         if params.min_bytes <= 1 and fetch.current_leader_epoch in (-1, partition.leader_epoch):
             readable = partition.is_leader or (params.client_metadata is not None and not params.is_from_follower)

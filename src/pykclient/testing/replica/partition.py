@@ -68,7 +68,7 @@ class Partition(PartitionIsr):
     def make_leader(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> bool:
         """Lead from now on, or go on leading with another ISR; whether this broker did not lead before.
 
-        Raises KafkaStorageError where the disk fails.
+        Raises KafkaStorageError where the disk fails, InconsistentTopicIdError where it has the log of another topic.
         """
         if state.partition_epoch < self.partition_epoch or (
             self.is_leader and (state.leader_epoch, state.partition_epoch) == (self.leader_epoch, self.partition_epoch)
@@ -95,7 +95,7 @@ class Partition(PartitionIsr):
     def make_follower(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> bool:
         """Follow from now on; whether the leader is another one, or the same in a new epoch.
 
-        Raises KafkaStorageError where the disk fails.
+        Raises KafkaStorageError where the disk fails, InconsistentTopicIdError where it has the log of another topic.
         """
         if state.partition_epoch < self.partition_epoch:
             return False

@@ -77,6 +77,11 @@ class PartitionIsr:
         """The in-sync replicas that the controller has agreed to; empty on a follower."""
         return self.state.isr
 
+    @property
+    def high_watermark(self) -> int:
+        """Up to where consumers see; -1 without a log."""
+        return -1 if self.log is None else self.log.high_watermark
+
     def update_isr(self, isr: frozenset[int]) -> None:
         """Take over what LEADER_AND_ISR says; what was asked for before is moot."""
         self.state = self.state.commit(isr)

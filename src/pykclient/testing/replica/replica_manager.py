@@ -31,7 +31,7 @@ from pykclient.testing.replica.fetch_params import FetchParams, FetchPartitionDa
 from pykclient.testing.replica.fetch_session import FetchManager
 from pykclient.testing.replica.partition import Partition
 from pykclient.testing.replica.replica_fetcher_manager import ReplicaFetcherManager
-from pykclient.testing.replica.replica_selector import replica_selector
+from pykclient.testing.replica.replica_selector import ReplicaSelector, replica_selector
 from pykclient.testing.replica.replica_state_changes import ReplicaStateChanges
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ReplicaManager:
         self.controller_epoch = 0
         self.replica_lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
         self._checkpoint_interval_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
-        self.replica_selector = replica_selector(config["replica.selector.class"])
+        self.replica_selector: ReplicaSelector | None = replica_selector(config["replica.selector.class"])
         newest_fetch = broker.cluster.profile.max_version(ApiKeys.FETCH) or 0
         #: Before Kafka 2.7 followers asked for the ends of epochs.
         self.truncates_on_fetch: bool = newest_fetch >= _FIRST_FETCH_WITH_DIVERGING_EPOCH

@@ -9,7 +9,6 @@ from pykclient.errors import (
     ControllerMovedError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
-    KafkaStorageError,
     StaleBrokerEpochError,
     UnknownTopicOrPartitionError,
 )
@@ -88,8 +87,8 @@ class ReplicaStateChanges:
         }
         failed = self._make_leaders(leaders) | self._make_followers(followers, nodes)
         for of_topic in errors.values():
-            for topic_partition in failed & of_topic.keys():
-                of_topic[topic_partition] = KafkaStorageError.code
+            for topic_partition in failed.keys() & of_topic.keys():
+                of_topic[topic_partition] = failed[topic_partition]
         return LeaderAndIsrResponse(
             topics=[
                 LeaderAndIsrResponse.LeaderAndIsrTopicError(
@@ -129,18 +128,18 @@ class ReplicaStateChanges:
             partition = self._partitions[topic_partition] = Partition(topic_partition, topic_id, self._manager)
         return partition
 
-    def _make_leaders(self, leaders: list[tuple[Partition, LeaderAndIsrState]]) -> set[TopicPartition]:
+    def _make_leaders(self, leaders: list[tuple[Partition, LeaderAndIsrState]]) -> dict[TopicPartition, int]:
         self._manager.replica_fetcher_manager.remove_fetcher_for_partitions(
             [partition.topic_partition for partition, _ in leaders]
         )
-        failed = set()
+        failed: dict[TopicPartition, int] = {}
         for partition, state in leaders:
             topic_partition = partition.topic_partition
             try:
                 is_new = partition.make_leader(state)
-            except KafkaStorageError as error:
+            except BrokerError as error:
                 self._log.error("Cannot lead %s: %s", topic_partition, error)
-                failed.add(topic_partition)
+                failed[topic_partition] = error.code
                 continue
             self._manager.partition_changed(topic_partition)
             if is_new:
@@ -151,8 +150,8 @@ class ReplicaStateChanges:
 
     def _make_followers(
         self, followers: list[tuple[Partition, LeaderAndIsrState]], nodes: dict[int, Node]
-    ) -> set[TopicPartition]:
-        failed = set()
+    ) -> dict[TopicPartition, int]:
+        failed: dict[TopicPartition, int] = {}
         changed: list[tuple[Partition, LeaderAndIsrState]] = []
         for partition, state in followers:
             topic_partition = partition.topic_partition
@@ -160,9 +159,9 @@ class ReplicaStateChanges:
             try:
                 if partition.make_follower(state):
                     changed.append((partition, state))
-            except KafkaStorageError as error:
+            except BrokerError as error:
                 self._log.error("Cannot follow %s: %s", topic_partition, error)
-                failed.add(topic_partition)
+                failed[topic_partition] = error.code
                 continue
             # Whoever waits for a leader here waits in vain.
             self._manager.partition_changed(topic_partition)

@@ -1,0 +1,245 @@
+"""In-sync replicas and the high watermark: who counts, who joins, who leaves, what the controller says (KIP-497)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import IllegalStateError
+from pykclient.testing.replica.partition_state import (
+    COMMITTED,
+    PENDING_EXPAND,
+    PENDING_SHRINK,
+    LeaderAndIsr,
+    PartitionState,
+)
+from pykclient.testing.replica.replica import Replica
+from tests.testing.replica.harness import TP, ReplicaCluster
+
+LAG_MS = 2_000
+
+
+@pytest.fixture
+def cluster() -> ReplicaCluster:
+    cluster = ReplicaCluster(3, replica_lag_time_max_ms=LAG_MS)
+    cluster.create()
+    cluster.run(1_000)
+    return cluster
+
+
+def test_the_high_watermark_follows_the_slowest_in_sync_replica(cluster: ReplicaCluster) -> None:
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a", acks=1)
+    cluster.run(10)
+    assert cluster.log(2).log_end_offset == 1
+    assert cluster.log(1).high_watermark == 0
+    cluster.broker(3).resume()
+    cluster.run()
+    assert cluster.log(1).high_watermark == 1
+
+
+def test_followers_learn_the_high_watermark_with_their_next_answer(cluster: ReplicaCluster) -> None:
+    cluster.produce(1, b"a")
+    cluster.run()
+    cluster.run(500)
+    assert [cluster.log(id).high_watermark for id in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_a_replica_that_lags_leaves_the_isr(cluster: ReplicaCluster) -> None:
+    cluster.broker(3).pause()
+    reply = cluster.produce(1, b"a")
+    cluster.run(LAG_MS - 100)
+    assert not reply.answered
+    assert cluster.partition(1).isr == {1, 2, 3}
+    cluster.run(LAG_MS)
+    assert cluster.partition(1).isr == {1, 2}
+    assert reply.produced().error_code == 0
+    assert cluster.registrations[TP].isr == [1, 2]
+
+
+def test_a_replica_that_asks_for_nothing_leaves_the_isr_only_when_it_misses_something(cluster: ReplicaCluster) -> None:
+    """As in Kafka: who is at the leader's end is in sync, however long it was silent."""
+    cluster.broker(3).pause()
+    cluster.run(3 * LAG_MS)
+    assert cluster.partition(1).isr == {1, 2, 3}
+
+
+def test_a_replica_that_has_caught_up_is_added(cluster: ReplicaCluster) -> None:
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run(3 * LAG_MS)
+    cluster.broker(3).resume()
+    cluster.run(10)
+    assert cluster.partition(1).isr == {1, 2, 3}
+    assert cluster.partition(1).partition_epoch == cluster.registrations[TP].partition_epoch == 2
+
+
+def test_all_partitions_that_change_are_in_one_request() -> None:
+    cluster = ReplicaCluster(3, replica_lag_time_max_ms=LAG_MS)
+    cluster.create(partitions=5)
+    cluster.run(1_000)
+    cluster.broker(3).pause()
+    for index in range(5):
+        cluster.produce(1, b"a", tp=TP._replace(partition=index))
+    cluster.run(3 * LAG_MS)
+    assert len(cluster.alter_partition_requests) == 1
+    [topic] = cluster.alter_partition_requests[0].topics
+    assert len(topic.partitions) == 5
+    assert cluster.alter_partition_requests[0].broker_epoch == cluster.broker(1).epoch
+    members = topic.partitions[0].new_isr_with_epochs
+    assert [(member.broker_id, member.broker_epoch) for member in members] == [
+        (1, cluster.broker(1).epoch),
+        (2, cluster.broker(2).epoch),
+    ]
+
+
+def test_the_replica_that_is_removed_counts_until_the_controller_agrees(cluster: ReplicaCluster) -> None:
+    cluster.alter_partition_error = None
+    cluster.broker(3).pause()
+    reply = cluster.produce(1, b"a")
+    cluster.run(3 * LAG_MS)
+    assert cluster.partition(1).state.kind == PENDING_SHRINK
+    assert cluster.partition(1).isr == {1, 2, 3}
+    assert not reply.answered
+    cluster.alter_partition_error = 0
+    cluster.run(2_000)
+    assert reply.produced().error_code == 0
+
+
+def test_the_replica_that_is_added_counts_before_the_controller_agrees(cluster: ReplicaCluster) -> None:
+    """It may be the next leader by then."""
+    cluster.elect(1, isr=[1, 2])
+    cluster.alter_partition_error = None
+    cluster.run(10)
+    partition = cluster.partition(1)
+    assert partition.state.kind == PENDING_EXPAND
+    assert partition.isr == {1, 2}
+    assert partition.state.maximal_isr == {1, 2, 3}
+    cluster.broker(3).pause()
+    reply = cluster.produce(1, b"a")
+    cluster.run(10)
+    assert not reply.answered
+    assert cluster.log(1).high_watermark == 0
+
+
+def test_below_min_isr_nothing_is_committed(cluster: ReplicaCluster) -> None:
+    """KAFKA-15583: a consumer does not see what one broker alone has, where two should."""
+    cluster = ReplicaCluster(3, min_insync_replicas=2, replica_lag_time_max_ms=LAG_MS)
+    cluster.create()
+    cluster.run(100)
+    for id in (2, 3):
+        cluster.broker(id).pause()
+    cluster.produce(1, b"a", acks=1)
+    cluster.run(3 * LAG_MS)
+    assert cluster.partition(1).isr == {1}
+    assert cluster.log(1).high_watermark == 0
+    cluster.broker(2).resume()
+    cluster.run(10)
+    assert cluster.log(1).high_watermark == 1
+
+
+@pytest.mark.parametrize("code", [3, 42, 74, 95, 100, 108])
+def test_a_controller_that_knows_better_is_waited_for(cluster: ReplicaCluster, code: int) -> None:
+    cluster.alter_partition_error = code
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run(10 * LAG_MS)
+    assert cluster.partition(1).state.kind == PENDING_SHRINK
+    assert len(cluster.alter_partition_requests) == 1
+    cluster.alter_partition_error = 0
+    cluster.elect(1, isr=[1, 2])
+    assert cluster.partition(1).state.kind == COMMITTED
+    assert cluster.partition(1).isr == {1, 2}
+
+
+@pytest.mark.parametrize("code", [55, 107])
+def test_what_the_controller_refuses_is_given_up_and_asked_for_again(cluster: ReplicaCluster, code: int) -> None:
+    cluster.alter_partition_error = code
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run_until(lambda: cluster.alter_partition_requests)
+    cluster.run(10)
+    assert cluster.partition(1).state.kind == COMMITTED
+    cluster.alter_partition_error = 0
+    cluster.run(2 * LAG_MS)
+    assert cluster.partition(1).isr == {1, 2}
+
+
+def test_other_errors_are_tried_again(cluster: ReplicaCluster) -> None:
+    cluster.alter_partition_error = -1
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run(2 * LAG_MS)
+    assert len(cluster.alter_partition_requests) > 2
+    cluster.alter_partition_error = 0
+    cluster.run(100)
+    assert cluster.partition(1).isr == {1, 2}
+
+
+def test_leader_and_isr_overrides_what_was_asked_for(cluster: ReplicaCluster) -> None:
+    cluster.alter_partition_error = None
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run(2 * LAG_MS)
+    assert cluster.partition(1).state.is_inflight
+    cluster.elect(1, isr=[1, 2])
+    assert cluster.partition(1).isr == {1, 2}
+    cluster.alter_partition_error = 0
+    cluster.run(3_000)
+    assert cluster.partition(1).isr == {1, 2}
+    assert cluster.partition(1).partition_epoch == cluster.registrations[TP].partition_epoch
+
+
+def test_a_late_answer_from_before_leader_and_isr_is_taken_if_it_is_newer(cluster: ReplicaCluster) -> None:
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run_until(lambda: cluster.partition(1).state.is_inflight)
+    # The same state once more, as a controller sends that was asked to do so before it got AlterPartition.
+    partition = cluster.partition(1)
+    assert partition.partition_epoch == 0
+    cluster.registrations[TP].partition_epoch = 0
+    cluster.leader_and_isr(1, [TP])
+    cluster.run(10)
+    assert partition.partition_epoch == 1
+    assert partition.isr == {1, 2}
+
+
+def test_an_older_state_is_refused(cluster: ReplicaCluster) -> None:
+    cluster.elect(1, isr=[1, 2])
+    known = cluster.registrations[TP]
+    known.leader_epoch = 0
+    response = cluster.leader_and_isr(1, [TP])
+    assert response.topics[0].partition_errors[0].error_code == 11
+    assert cluster.partition(1).leader_epoch == 1
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_one_change_is_asked_for_at_a_time() -> None:
+    sent = LeaderAndIsr(1, 0, (1, 2), 0)
+    committed = PartitionState.committed(frozenset({1}))
+    pending = committed.expand(2, sent)
+    assert pending.isr == {1}
+    assert pending.maximal_isr == {1, 2}
+    for kind in (PENDING_EXPAND, PENDING_SHRINK):
+        with pytest.raises(IllegalStateError, match="in flight"):
+            pending.move(kind)
+    assert pending.last_committed is committed
+    assert pending.commit(frozenset({1, 2})).isr == {1, 2}
+    shrinking = pending.commit(frozenset({1, 2})).shrink(LeaderAndIsr(1, 0, (1,), 1))
+    assert shrinking.isr == shrinking.maximal_isr == {1, 2}
+
+
+def test_a_follower_is_caught_up_if_it_reads_to_where_the_leader_was() -> None:
+    replica = Replica(2)
+    assert not replica.is_caught_up(10, 1_000, 500)
+    replica.update_fetch_state(0, 0, 1_000, 10, 7)
+    assert not replica.is_caught_up(10, 1_000, 500)
+    # The leader went on to 20 meanwhile, but at 1000 it ended with 10.
+    replica.update_fetch_state(10, 0, 1_100, 20, 7)
+    assert replica.last_caught_up_time_ms == 1_000
+    assert replica.is_caught_up(20, 1_500, 500)
+    assert not replica.is_caught_up(20, 1_501, 500)
+    replica.update_fetch_state(20, 0, 1_600, 20, 6)
+    assert replica.is_caught_up(20, 99_999, 500)
+    assert replica.broker_epoch == 7

@@ -1,0 +1,298 @@
+"""Produce requests: acks, min.insync.replicas, refusals, and what happens while they wait."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.record import Compression, CompressionType
+from pykclient.testing.handlers import produce as handler
+from tests.testing.replica.harness import TP, ReplicaCluster, Reply, batch, values
+
+NOT_LEADER_OR_FOLLOWER = 6
+REQUEST_TIMED_OUT = 7
+NOT_ENOUGH_REPLICAS = 19
+INVALID_REQUIRED_ACKS = 21
+INVALID_TIMESTAMP = 32
+INVALID_TXN_STATE = 48
+KAFKA_STORAGE_ERROR = 56
+UNSUPPORTED_COMPRESSION_TYPE = 76
+INVALID_RECORD = 87
+UNKNOWN_TOPIC_ID = 100
+
+
+@pytest.fixture
+def cluster() -> ReplicaCluster:
+    cluster = ReplicaCluster(3, min_insync_replicas=2)
+    cluster.create()
+    return cluster
+
+
+def test_acks_all_waits_for_all_in_sync_replicas(cluster: ReplicaCluster) -> None:
+    first = cluster.produce(1, b"a", b"b")
+    assert not first.answered
+    cluster.run()
+    assert first.produced().error_code == 0
+    assert first.produced().base_offset == 0
+    assert [cluster.values(id) for id in (1, 2, 3)] == [[b"a", b"b"]] * 3
+    second = cluster.produce(1, b"c")
+    cluster.run()
+    assert second.produced().base_offset == 2
+
+
+def test_acks_one_is_answered_at_once(cluster: ReplicaCluster) -> None:
+    reply = cluster.produce(1, b"a", acks=1)
+    assert reply.produced().base_offset == 0
+    assert cluster.log(1).high_watermark == 0
+
+
+def test_acks_zero_is_not_answered_and_an_error_costs_the_connection(cluster: ReplicaCluster) -> None:
+    appended = cluster.produce(1, b"a", acks=0)
+    assert appended.answered
+    assert cluster.values(1) == [b"a"]
+    elsewhere = cluster.produce(2, b"a", acks=0)
+    assert elsewhere.answered
+    assert elsewhere.response is None
+
+
+def test_other_acks_are_refused(cluster: ReplicaCluster) -> None:
+    reply = cluster.produce(1, b"a", acks=2)
+    assert reply.produced().error_code == INVALID_REQUIRED_ACKS
+    assert "2" in (reply.produced().error_message or "")
+    assert cluster.values(1) == []
+
+
+def test_a_small_isr_takes_nothing_with_acks_all(cluster: ReplicaCluster) -> None:
+    cluster.elect(1, isr=[1])
+    refused = cluster.produce(1, b"a")
+    assert refused.produced().error_code == NOT_ENOUGH_REPLICAS
+    assert cluster.produce(1, b"b", acks=1).produced().error_code == 0
+    assert cluster.values(1) == [b"b"]
+
+
+def test_min_insync_replicas_cannot_be_more_than_there_are_replicas() -> None:
+    cluster = ReplicaCluster(1, min_insync_replicas=2)
+    cluster.create([1])
+    assert cluster.produce(1, b"a").produced().error_code == 0
+
+
+def test_without_followers_the_request_times_out(cluster: ReplicaCluster) -> None:
+    for id in (2, 3):
+        cluster.broker(id).pause()
+    reply = cluster.produce(1, b"a", timeout_ms=1_500)
+    cluster.run(1_400)
+    assert not reply.answered
+    cluster.run(100)
+    assert reply.produced().error_code == REQUEST_TIMED_OUT
+    assert cluster.values(1) == [b"a"]
+
+
+def test_a_leader_that_is_deposed_answers_what_waits(cluster: ReplicaCluster) -> None:
+    for id in (2, 3):
+        cluster.broker(id).pause()
+    reply = cluster.produce(1, b"a")
+    cluster.elect(2)
+    assert reply.produced().error_code == NOT_LEADER_OR_FOLLOWER
+    assert reply.produced().current_leader.leader_id == 2
+    assert reply.produced().current_leader.leader_epoch == 1
+    assert isinstance(reply.response, ProduceResponse)
+    [endpoint] = reply.response.node_endpoints
+    assert (endpoint.node_id, endpoint.port) == (2, cluster.broker(2).node.port)
+
+
+def test_a_partition_that_is_deleted_answers_what_waits(cluster: ReplicaCluster) -> None:
+    for id in (2, 3):
+        cluster.broker(id).pause()
+    reply = cluster.produce(1, b"a")
+    cluster.stop_replica(1)
+    assert reply.produced().error_code == NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_follower_tells_who_leads(cluster: ReplicaCluster) -> None:
+    reply = cluster.produce(2, b"a")
+    assert reply.produced().error_code == NOT_LEADER_OR_FOLLOWER
+    assert reply.produced().current_leader.leader_id == 1
+
+
+def test_unknown_topics_are_told_from_unknown_partitions(cluster: ReplicaCluster) -> None:
+    unknown = cluster.produce(1, b"a", topic_id=UUID(int=99))
+    assert unknown.produced().error_code == UNKNOWN_TOPIC_ID
+    partition = cluster.produce(1, b"a", tp=TP._replace(partition=5))
+    assert partition.produced(5).error_code == 3
+
+
+def test_one_partition_does_not_fail_for_another(cluster: ReplicaCluster) -> None:
+    reply = cluster.send(1, cluster.produce_request({0: batch(b"a"), 7: batch(b"b")}))
+    cluster.run()
+    assert (reply.produced(0).error_code, reply.produced(7).error_code) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (batch(b"a") + batch(b"b"), INVALID_RECORD),
+        (batch(b"a")[:-5], INVALID_RECORD),
+        (b"", INVALID_RECORD),
+        (None, INVALID_RECORD),
+        (batch(b"a", magic=1), INVALID_RECORD),
+        (
+            batch(b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+            INVALID_TXN_STATE,
+        ),
+        (batch(b"a")[:-1] + b"x", 2),
+    ],
+)
+def test_what_is_no_single_sound_batch_is_refused(cluster: ReplicaCluster, data: bytes | None, code: int) -> None:
+    reply = cluster.send(1, cluster.produce_request({0: data}, acks=1))
+    assert reply.produced().error_code == code
+    assert cluster.values(1) == []
+
+
+def test_zstd_is_too_new_for_old_requests(cluster: ReplicaCluster) -> None:
+    data = batch(b"a" * 100, compression=Compression.of(CompressionType.ZSTD))
+    for version, code in ((6, UNSUPPORTED_COMPRESSION_TYPE), (7, 0)):
+        body = cluster.produce_request({0: data}, acks=1)
+        body.topic_data[0].name = "topic"
+        answers: list[ProduceResponse] = []
+        request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
+        handler.handle(cluster.broker(1), request)  # type: ignore[arg-type]
+        assert answers[0].responses[0].partition_responses[0].error_code == code
+
+
+def test_single_records_that_are_refused_are_named(cluster: ReplicaCluster) -> None:
+    """KIP-467."""
+    from pykclient.record import MemoryRecordsBuilder
+
+    builder = MemoryRecordsBuilder()
+    builder.append(cluster.clock.wall_ms(), None, b"good")
+    builder.append(cluster.clock.wall_ms() + 10 * 3_600_000, None, b"from the future")
+    reply = cluster.send(1, cluster.produce_request({0: bytes(builder.build())}))
+    answer = reply.produced()
+    assert answer.error_code == INVALID_TIMESTAMP
+    assert [error.batch_index for error in answer.record_errors] == [1]
+    assert cluster.values(1) == []
+
+
+def test_a_duplicate_is_answered_like_the_first_one(cluster: ReplicaCluster) -> None:
+    data = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    replies = [cluster.send(1, cluster.produce_request({0: data})) for _ in range(2)]
+    cluster.run()
+    assert [reply.produced().base_offset for reply in replies] == [0, 0]
+    assert [reply.produced().error_code for reply in replies] == [0, 0]
+    assert cluster.values(2) == [b"a"]
+
+
+def test_a_duplicate_waits_for_the_first_one(cluster: ReplicaCluster) -> None:
+    data = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    for id in (2, 3):
+        cluster.broker(id).pause()
+    replies = [cluster.send(1, cluster.produce_request({0: data})) for _ in range(2)]
+    cluster.run(100)
+    assert not any(reply.answered for reply in replies)
+
+
+# --- disks -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_until_there_is_room(cluster: ReplicaCluster) -> None:
+    cluster.broker(1).disk.full = True
+    reply = cluster.produce(1, b"a")
+    assert reply.produced().error_code == KAFKA_STORAGE_ERROR
+    assert "full" in (reply.produced().error_message or "")
+    cluster.broker(1).disk.full = False
+    again = cluster.produce(1, b"a")
+    cluster.run()
+    assert again.produced().error_code == 0
+
+
+def test_a_follower_with_a_full_disk_leaves_the_isr_and_comes_back() -> None:
+    cluster = ReplicaCluster(3, min_insync_replicas=2, replica_lag_time_max_ms=2_000)
+    cluster.create()
+    cluster.broker(3).disk.full = True
+    reply = cluster.produce(1, b"a")
+    cluster.run(1_000)
+    assert not reply.answered
+    cluster.run(4_000)
+    assert reply.produced().error_code == 0
+    assert cluster.partition(1).isr == {1, 2}
+    cluster.broker(3).disk.full = False
+    cluster.run(1_000)
+    assert cluster.partition(1).isr == {1, 2, 3}
+    assert cluster.values(3) == [b"a"]
+
+
+def test_a_slow_disk_delays_appends_and_keeps_their_order(cluster: ReplicaCluster) -> None:
+    cluster.broker(1).disk.write_delay_ms = 100
+    order: list[str] = []
+    replies: list[Reply] = []
+
+    class Ordered(Reply):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def __call__(self, response: object) -> None:
+            order.append(self.name)
+
+    for name in ("first", "second"):
+        from pykclient.testing.server.local_requests import LocalRequest
+
+        LocalRequest(cluster.broker(1), cluster.produce_request({0: batch(name.encode())}, acks=1), Ordered(name))
+    cluster.broker(1).disk.write_delay_ms = 0
+    replies.append(cluster.produce(1, b"third", acks=1))
+    cluster.run(99)
+    assert not order
+    assert not replies[0].answered
+    cluster.run(1)
+    assert order == ["first", "second"]
+    assert cluster.values(1) == [b"first", b"second", b"third"]
+
+
+def test_a_write_to_a_slow_disk_is_lost_when_the_broker_is_killed(cluster: ReplicaCluster) -> None:
+    cluster.broker(1).disk.write_delay_ms = 100
+    cluster.produce(1, b"a", acks=1)
+    cluster.kill(1)
+    cluster.broker(1).disk.write_delay_ms = 0
+    cluster.run(200)
+    cluster.start(1)
+    cluster.leader_and_isr(1, [TP])
+    assert cluster.values(1) == []
+
+
+def test_a_slow_follower_delays_acks_all(cluster: ReplicaCluster) -> None:
+    cluster.broker(3).disk.write_delay_ms = 50
+    reply = cluster.produce(1, b"a")
+    cluster.run(49)
+    assert not reply.answered
+    cluster.run(1)
+    assert reply.produced().error_code == 0
+
+
+def test_errors_are_said_for_each_partition() -> None:
+    body = ProduceRequest(
+        acks=1,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name="t", partition_data=[ProduceRequest.PartitionProduceData(index=i) for i in (0, 4)]
+            )
+        ],
+    )
+    response = handler.error_response(body, 7, "too late")
+    assert response is not None
+    answers = response.responses[0].partition_responses
+    assert [(answer.index, answer.error_code, answer.error_message) for answer in answers] == [
+        (0, 7, "too late"),
+        (4, 7, "too late"),
+    ]
+    assert handler.error_response(ProduceRequest(acks=0), 7) is None
+    assert handler.API_KEY == ApiKeys.PRODUCE
+
+
+def test_what_was_produced_can_be_fetched(cluster: ReplicaCluster) -> None:
+    cluster.produce(1, b"a", b"b")
+    cluster.run()
+    assert values(cluster.fetch(1).data().records) == [b"a", b"b"]
