@@ -123,7 +123,7 @@ class AdminManager:
         if nulls:
             raise InvalidConfigurationError(f"Null value not supported for topic configs: {','.join(nulls)}")
         config = {config.name: config.value for config in topic.configs if config.value is not None}
-        log_config.validate(config)
+        log_config.validate(config, has_message_formats=self._broker.cluster.profile.has_message_formats)
         partitions = self._manual_assignment(topic) if topic.assignments else self._automatic_assignment(topic)
         topic_id = ZERO_UUID if validate_only else UUID(int=self._broker.rng.getrandbits(128), version=4)
         if not validate_only:

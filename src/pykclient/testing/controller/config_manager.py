@@ -285,7 +285,7 @@ class ConfigManager:
         altered = {} if replace else dict(current)
         for operation in operations:
             self._apply_operation(altered, operation)
-        log_config.validate(altered)
+        log_config.validate(altered, has_message_formats=self._broker.cluster.profile.has_message_formats)
         if not validate_only and altered != current:
             self._store.set_config(znodes.topic_config_path(resource.name), altered)
 

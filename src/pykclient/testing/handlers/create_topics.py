@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.CREATE_TOPICS
-VERSIONS = CreateTopicsRequest.VERSIONS
+VERSIONS = (0, 7)
 
 _FIRST_VERSION_WITH_CONFIGS = 5
 

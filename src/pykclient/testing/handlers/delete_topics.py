@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.DELETE_TOPICS
-VERSIONS = DeleteTopicsRequest.VERSIONS
+VERSIONS = (0, 6)
 
 #: Before this version there was no error of its own for it.
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.DESCRIBE_CONFIGS
-VERSIONS = DescribeConfigsRequest.VERSIONS
+VERSIONS = (0, 4)
 
 _FIRST_VERSION_WITH_TYPES = 3
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.OFFSET_COMMIT
-VERSIONS = OffsetCommitRequest.VERSIONS
+VERSIONS = (0, 10)
 
 #: From this version on, topics are named by their ids (KIP-848).
 _TOPIC_IDS = 10

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.OFFSET_FETCH
-VERSIONS = OffsetFetchRequest.VERSIONS
+VERSIONS = (0, 10)
 
 #: From these versions on: an error for the group as a whole, several groups, topics by their ids.
 _GROUP_ERROR = 2
