@@ -242,3 +242,32 @@ def test_deleted_records_do_not_come_back_after_a_truncation_and_a_restart() -> 
     log = box.open(log_start_offset=4)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (4, 4, 0)
     assert box.append() == range(4, 5)
+
+
+def test_logs_in_formats_of_the_past() -> None:
+    box = LogBox({"internal.segment.bytes": "300", "message.format.version": "0.10.2"})
+    for first in range(0, 12, 3):
+        assert box.append(batch(values(3, 20), timestamps=[first, first + 1, first + 2])) == range(first, first + 3)
+    assert [record.offset for record in box.records()] == list(range(12))
+    assert len(box.log.segments) > 2
+    # Without epochs in the records a follower goes by the high watermark.
+    assert box.log.latest_epoch is None
+    assert box.log.fetch_offset_by_timestamp(7) == (7, 7, None)
+    assert box.log.read(4, 40).next_offset == 5
+    copy = LogBox({"internal.segment.bytes": "300", "message.format.version": "0.10.2"})
+    for data in read_all(box.log):
+        copy.log.append_as_follower(data)
+    assert b"".join(read_all(copy.log)) == b"".join(read_all(box.log))
+    copy.log.truncate_to(7)
+    assert [record.offset for record in copy.records()] == list(range(7))
+    assert copy.open().log_end_offset == 7
+
+
+def test_compressed_batches_of_the_past() -> None:
+    box = LogBox({"message.format.version": "0.10.2"})
+    for _ in range(2):
+        box.append(batch(values(5, 50), compression=Compression.of("gzip")))
+    assert [one.last_offset for one in box.log.batches(0, 100)] == [4, 9]
+    assert box.log.read(7, 1000).next_offset == 10
+    box.log.truncate_to(7)
+    assert (box.log.log_end_offset, [record.offset for record in box.records()]) == (7, [0, 1, 2, 3, 4])

@@ -174,12 +174,12 @@ def validate(overrides: Mapping[str, str | None], *, has_message_formats: bool =
         key = DEFINITION.keys.get(name)
         if key is None:
             raise InvalidConfigurationError(f"Unknown topic config name: {name}")
+        if value is None and key.default is not None:
+            raise InvalidConfigurationError(f"Invalid value null for configuration {name}: it must have a value")
         try:
             key.parse(value)
         except ConfigError as error:
             raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
-        if value is None and key.default is not None:
-            raise InvalidConfigurationError(f"Invalid value null for configuration {name}: it must have a value")
     remote = overrides.get("remote.storage.enable")
     if remote is not None and remote.strip().lower() == "true":
         raise InvalidConfigurationError(

@@ -1,0 +1,101 @@
+"""Settings of topics, which are Kafka's."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pykclient.errors import ConfigError, InvalidConfigurationError
+from pykclient.testing.config import BrokerConfig
+from pykclient.testing.log import log_config
+from pykclient.testing.log.log_config import LogConfig, server_defaults
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
+from tests.support.java import run_java
+
+
+def _kafka_text(value: object) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, list):
+        return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)
+
+
+@pytest.mark.java
+def test_keys_defaults_and_valid_values_are_kafkas() -> None:
+    expected = {}
+    for line in run_java(Path(__file__).with_name("LogConfigOracle.java")).decode().splitlines():
+        name, type, default, valid, synonyms = line.split("\t")
+        expected[name] = (type, default, valid, synonyms)
+    ours = {
+        key.name: (
+            key.type,
+            _kafka_text(key.default),
+            key.valid_values,
+            ",".join(log_config.SERVER_SYNONYMS.get(key.name, ())),
+        )
+        for key in log_config.DEFINITION.keys.values()
+    }
+    assert ours == expected
+
+
+def test_a_topics_own_settings_win_over_the_brokers() -> None:
+    broker = BrokerConfig({"log.retention.ms": 5000, "min.insync.replicas": 2, "log.cleanup.policy": "compact,delete"})
+    config = LogConfig(server_defaults(broker), {"min.insync.replicas": "3", "message.timestamp.type": "LogAppendTime"})
+    assert (config.retention_ms, config.min_in_sync_replicas) == (5000, 3)
+    assert (config.compact, config.delete) == (True, True)
+    assert config.message_timestamp_type == LOG_APPEND_TIME
+    assert config.overridden_configs == {"min.insync.replicas", "message.timestamp.type"}
+    assert LogConfig().message_timestamp_type == CREATE_TIME
+
+
+def test_brokers_may_have_smaller_segments_than_topics() -> None:
+    defaults = server_defaults(BrokerConfig({"log.segment.bytes": 1000}))
+    assert LogConfig(defaults).segment_size == 1000
+    assert LogConfig(defaults, {"segment.bytes": str(1 << 21)}).segment_size == 1 << 21
+    assert LogConfig(None, {"internal.segment.bytes": "200", "segment.bytes": str(1 << 21)}).segment_size == 200
+    with pytest.raises(ConfigError):
+        LogConfig(None, {"segment.bytes": "1000"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"retention": "5"}, "Unknown topic config name: retention"),
+        ({"retention.ms": "soon"}, "Invalid value soon for configuration retention.ms"),
+        ({"retention.ms": "-2"}, "must be at least -1"),
+        ({"cleanup.policy": "burn"}, "must be compact, delete, or both"),
+        ({"compression.type": "rar"}, "must be one of"),
+        ({"compression.gzip.level": "10"}, "between 1 and 9"),
+        ({"leader.replication.throttled.replicas": "1-2"}, "partitionId"),
+        ({"min.insync.replicas": None}, "Invalid value null"),
+        ({"remote.storage.enable": "true"}, "Tiered Storage"),
+    ],
+)
+def test_what_cannot_be_set(overrides: dict[str, str | None], message: str) -> None:
+    with pytest.raises(InvalidConfigurationError, match=message):
+        log_config.validate(overrides)
+
+
+def test_what_can_be_set() -> None:
+    log_config.validate(
+        {
+            "retention.ms": "-1",
+            "cleanup.policy": "compact,delete",
+            "follower.replication.throttled.replicas": "0:1,1:2",
+            "leader.replication.throttled.replicas": "*",
+            "remote.storage.enable": "false",
+        }
+    )
+    log_config.validate({"cleanup.policy": ""})
+    assert not LogConfig(None, {"cleanup.policy": ""}).delete
+
+
+def test_jitter() -> None:
+    rng = random.Random(5)
+    assert LogConfig().random_segment_jitter(rng) == 0
+    config = LogConfig(None, {"segment.jitter.ms": "50", "segment.ms": "20"})
+    assert {config.random_segment_jitter(rng) for _ in range(500)} == set(range(20))
