@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,9 @@ if TYPE_CHECKING:
     from pykclient.testing.event_loop import TimerHandle
 
 _RETRY_BACKOFF_MS: Final = 50
+
+#: A request for an id is not held longer than this: its client would take the connection for dead at some time.
+_MAX_WAIT_MS: Final = 5_000
 
 #: Told an error code and, if that is 0, the id.
 ProducerIdCallback = Callable[[int, int], None]
@@ -35,18 +37,21 @@ class ProducerIdManager:
         self._next_id = 0
         self._end = 0
         self._asking = False
-        self._retry_timer: TimerHandle | None = None
-        self._waiting: deque[tuple[int, ProducerIdCallback]] = deque()
+        #: Who waits, with the timer that ends it; in the order of coming.
+        self._waiting: dict[ProducerIdCallback, TimerHandle] = {}
 
     def generate_producer_id(self, respond: ProducerIdCallback) -> None:
-        """``respond`` gets an id, or COORDINATOR_LOAD_IN_PROGRESS after ``request.timeout.ms`` without a controller."""
+        """``respond`` gets an id, or COORDINATOR_LOAD_IN_PROGRESS if there is no block of them within five seconds."""
         if self._next_id < self._end:
             self._next_id += 1
             respond(0, self._next_id - 1)
         else:
-            deadline_ms = self._broker.loop.now_ms + self._broker.config["request.timeout.ms"]
-            self._waiting.append((deadline_ms, respond))
+            self._waiting[respond] = self._broker.call_later(_MAX_WAIT_MS, self._give_up, respond)
             self._ask()
+
+    def _give_up(self, respond: ProducerIdCallback) -> None:
+        if self._waiting.pop(respond, None) is not None:
+            respond(CoordinatorLoadInProgressError.code, -1)
 
     def _ask(self) -> None:
         if self._asking:
@@ -64,16 +69,14 @@ class ProducerIdManager:
         self._asking = False
         self._next_id = body.producer_id_start
         self._end = body.producer_id_start + body.producer_id_len
-        waiting, self._waiting = self._waiting, deque()
-        for _, respond in waiting:
+        waiting, self._waiting = self._waiting, {}
+        for respond, timer in waiting.items():
+            timer.cancel()
             self.generate_producer_id(respond)
 
     def _on_failure(self) -> None:
         """Try again, as long as somebody waits."""
-        now_ms = self._broker.loop.now_ms
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            self._waiting.popleft()[1](CoordinatorLoadInProgressError.code, -1)
-        self._retry_timer = self._broker.call_later(_RETRY_BACKOFF_MS, self._retry)
+        self._broker.call_later(_RETRY_BACKOFF_MS, self._retry)
 
     def _retry(self) -> None:
         self._asking = False

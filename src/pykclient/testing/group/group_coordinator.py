@@ -99,9 +99,9 @@ class GroupCoordinator:
         """This broker has become the leader of a partition of __consumer_offsets."""
         self._manager.load(partition, epoch, self._on_group_loaded)
 
-    def on_resignation(self, partition: int, epoch: int | None) -> None:
-        """It is not any more."""
-        self._manager.unload(partition, epoch, self._on_group_unloaded)
+    def on_resignation(self, partition: int, epoch: int) -> None:
+        """It is not any more; ``epoch`` is negative when the partition is deleted."""
+        self._manager.unload(partition, epoch if epoch >= 0 else None, self._on_group_unloaded)
 
     def _on_group_loaded(self, group: GroupMetadata) -> None:
         if len(group.members) > self._max_size:

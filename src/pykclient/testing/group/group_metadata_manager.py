@@ -247,8 +247,11 @@ class GroupMetadataManager:
         self._broker.call_soon(self._load_step, partition, epoch, None, _LoadedGroups(), on_loaded)
 
     def unload(self, partition: int, epoch: int | None, on_unloaded: GroupCallback) -> None:
-        """Another broker leads the partition now (in ``epoch``, if that is known): forget its groups."""
-        if epoch is not None and not self._update_epoch(partition, epoch):
+        """Another broker leads the partition now, in ``epoch``, or (None) there is none: forget its groups."""
+        if epoch is None:
+            # Its topic is deleted; a new one begins with epoch 0 again.
+            self._epochs.pop(partition, None)
+        elif not self._update_epoch(partition, epoch):
             return
         self._loading.pop(partition, None)
         self._owned.discard(partition)
