@@ -173,7 +173,7 @@ class Processor:
     def poll(self, timeout_ms: int) -> None:
         """Serve what has come in, waiting at most ``timeout_ms`` for something."""
         selector = self._selector
-        selector.poll(0 if self._runnable else timeout_ms)
+        selector.poll(timeout_ms)
         connections = self._connections
         for send in selector.completed_sends:
             sender = connections.get(send.destination_id)
@@ -185,41 +185,37 @@ class Processor:
             elif sender.relaying is send:
                 sender.relaying = None
                 self._relay(sender)
-        if self._runnable:
-            runnable, self._runnable = self._runnable, {}
-            for connection in runnable:
-                self._serve(connection)
-        for source, frame in selector.completed_receives:
-            receiver = connections.get(source)
-            if receiver is not None:
-                self._received(receiver, frame)
+        turns, self._runnable = self._runnable, {}
+        if selector.completed_receives:
+            now_ms = self._loop.now_ms
+            for source, frame in selector.completed_receives:
+                receiver = connections.get(source)
+                if receiver is not None:
+                    self._received(receiver, frame, now_ms)
+                    turns[receiver] = None
+        for connection in turns:
+            self._serve(connection)
         for id in selector.disconnected:
             gone = connections.get(id)
-            while gone in self._runnable:  # whoever wants no answers (acks=0) may send and leave
-                del self._runnable[gone]
-                self._serve(gone)
             if gone is not None:
+                while gone in self._runnable:  # whoever wants no answers (acks=0) may send and leave
+                    del self._runnable[gone]
+                    self._serve(gone)
                 self._forget(gone)
 
-    def _received(self, connection: Connection, frame: Frame) -> None:
-        now_ms = self._loop.now_ms
+    def _received(self, connection: Connection, frame: Frame, now_ms: int) -> None:
         connection.last_used_ms = now_ms
+        arrival_ms = now_ms
         links = self._links
-        arrival_ms = 0
         if links is not None and links.active:
             link = links.link(self._party(connection, frame), connection.broker.party)
             if link.reset:
                 self._close(connection, reset=True)
                 return
             if not link.perfect:
-                arrival_ms = max(connection.last_arrival_ms, now_ms + link.transit_ms(len(frame), now_ms, links.rng))
-                connection.last_arrival_ms = arrival_ms
+                arrival_ms += link.transit_ms(len(frame), now_ms, links.rng)
+                connection.last_arrival_ms = arrival_ms = max(connection.last_arrival_ms, arrival_ms)
         connection.backlog.append((frame, arrival_ms))
-        self._serve(connection)
-        if len(connection.backlog) > _MAX_BACKLOG and not connection.unread and connection.id in self._connections:
-            connection.unread = True
-            if self._selector.is_channel_ready(connection.id):
-                self._selector.mute(connection.id)
 
     def serve_all(self, broker: Broker) -> None:
         """Go on after a pause."""
@@ -232,22 +228,25 @@ class Processor:
             return  # the answer came at once: the loop below goes on
         backlog = connection.backlog
         connection.serving = True
-        turns = _MAX_AT_A_TIME
+        left = _MAX_AT_A_TIME
         while backlog and connection.state is mute_state.NOT_MUTED and not connection.broker.paused:
             if self._links is not None and self._must_wait(connection, self._links):
                 break
-            if not turns:
+            if not left:
                 self._runnable[connection] = None
+                self._selector.wakeup()
                 break
-            turns -= 1
-            self._handle(connection, backlog.popleft()[0])
+            left -= 1
+            self._handle(connection, *backlog.popleft())
         connection.serving = False
-        if connection.unread and len(backlog) <= _MAX_BACKLOG // 2:
-            connection.unread = False
-            if self._selector.is_channel_ready(connection.id):
+        if connection.unread != (len(backlog) > _MAX_BACKLOG) and self._selector.is_channel_ready(connection.id):
+            connection.unread = not connection.unread
+            if connection.unread:
+                self._selector.mute(connection.id)
+            else:
                 self._selector.unmute(connection.id)
 
-    def _handle(self, connection: Connection, frame: Frame) -> None:
+    def _handle(self, connection: Connection, frame: Frame, received_ms: int) -> None:
         reader = Reader(frame)
         try:
             header = parse_request_header(reader)
@@ -260,7 +259,7 @@ class Processor:
             party = self._name(connection, header.client_id)
         connection.state = mute_state.after(connection.state, mute_state.REQUEST_RECEIVED)
         channel = connection.broker.apis.request_channel
-        request = Request(channel, self, header, reader, connection.id, party, connection.host, self._loop.now_ms)
+        request = Request(channel, self, header, reader, connection.id, party, connection.host, received_ms)
         if connection.endpoints is not None:
             request.endpoints = connection.endpoints
         channel.send_request(request)

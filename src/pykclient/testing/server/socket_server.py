@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.link_policy import LinkPolicy
 
-#: Connections that the system accepts before we do.
-_LISTEN_BACKLOG: Final = 128
+#: Connections that the system accepts before we do. One too many is tried again after a second.
+_LISTEN_BACKLOG: Final = 1024
 
 #: How long to wait before the next try when the system has no more file descriptors.
 _REST_S: Final = 0.1
