@@ -47,7 +47,7 @@ class ServerCluster:
 
     def broker(self, id: int, port: int = 9092) -> Any:
         """A stand-in for a Broker."""
-        broker = SimpleNamespace(
+        broker: Any = SimpleNamespace(
             id=id,
             node=Node(id, "127.0.0.1", port),
             party=f"broker-{id}",

@@ -77,7 +77,12 @@ def test_the_next_request_waits_for_the_answer_to_the_last(handler: HeartbeatHan
 def test_connections_do_not_wait_for_each_other(handler: HeartbeatHandler) -> None:
     setup = Setup()
     other = setup.new_client("client:other")
-    handler.answer = lambda request: request.party == "client:other" and request.respond(HeartbeatResponse())  # type: ignore[func-returns-value]
+
+    def answer_one(request: Request) -> None:
+        if request.party == "client:other":
+            request.respond(HeartbeatResponse())
+
+    handler.answer = answer_one
     setup.send(1)
     other.send(NetworkSend("1", [frame(5, "other")]))
     assert setup.answers() == []

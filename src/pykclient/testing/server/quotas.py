@@ -59,7 +59,7 @@ class _WindowedRate:
         full_ms = self._window_ms * (self._windows - 1)
         elapsed_ms = max(now_ms - self._samples[0][0], full_ms)
         due_ms = sum(value for _, value in self._samples) * 1000 / bound_per_s
-        return int(min(max(0.0, due_ms - elapsed_ms), full_ms or self._window_ms))
+        return round(min(max(0.0, due_ms - elapsed_ms), full_ms or self._window_ms))
 
 
 class Quotas:

@@ -1,0 +1,182 @@
+"""Rates by client and what they cost; quotas set through the admin APIs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykclient.errors import InvalidRequestError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from pykclient.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from pykclient.protocol.messages.fetch import FetchResponse
+from pykclient.protocol.messages.heartbeat import HeartbeatResponse
+from pykclient.protocol.messages.produce import ProduceResponse
+from pykclient.testing.handlers import alter_client_quotas, describe_client_quotas
+from tests.testing.server.support import VirtualCluster
+
+
+def request(api_key: int, size_bytes: int = 100, client_id: str = "a", broker_id: int = 1) -> Any:
+    return SimpleNamespace(
+        api_key=api_key, size_bytes=size_bytes, client_id=client_id, broker_id=broker_id, is_from_broker=False
+    )
+
+
+def fetched(size_bytes: int) -> FetchResponse:
+    partition = FetchResponse.PartitionData(partition_index=0, records=bytes(size_bytes))
+    return FetchResponse(
+        responses=[FetchResponse.FetchableTopicResponse(partitions=[partition, FetchResponse.PartitionData()])]
+    )
+
+
+def test_there_are_none_at_first() -> None:
+    cluster = VirtualCluster()
+    assert not cluster.quotas.active
+    assert cluster.quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40), ProduceResponse()) == 0
+
+
+def test_a_client_that_writes_too_fast_rests_until_it_is_within_its_rate() -> None:
+    cluster = VirtualCluster()
+    quotas = cluster.quotas
+    quotas.alter({"client-id": "a"}, {"producer_byte_rate": 1000})
+    assert quotas.active
+    for _ in range(10):
+        assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000), ProduceResponse()) == 0
+        cluster.clock.advance(1000)
+    # 11 kB in what counts as ten seconds are one second too much.
+    cluster.clock.advance(-1000)
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000), ProduceResponse()) == 1000
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, client_id="b"), ProduceResponse()) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, broker_id=2), ProduceResponse()) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.FETCH), fetched(1 << 30)) == 0
+    cluster.clock.advance(20_000)
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000), ProduceResponse()) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40), ProduceResponse()) == 10_000
+
+
+def test_reading_counts_records_and_requests_count_by_number() -> None:
+    quotas = VirtualCluster().quotas
+    quotas.alter({"client-id": None}, {"consumer_byte_rate": 100, "request_percentage": 1})
+    assert quotas.throttle_time_ms(request(ApiKeys.FETCH), fetched(1500)) == 5000
+    for _ in range(99):
+        assert quotas.throttle_time_ms(request(ApiKeys.HEARTBEAT), HeartbeatResponse()) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.HEARTBEAT), HeartbeatResponse()) == 100
+
+
+def test_brokers_are_never_throttled() -> None:
+    quotas = VirtualCluster(quota_consumer_default=1).quotas
+    fetch = request(ApiKeys.FETCH)
+    assert quotas.throttle_time_ms(fetch, fetched(5_000)) > 0
+    fetch.is_from_broker = True
+    assert quotas.throttle_time_ms(fetch, fetched(5_000)) == 0
+
+
+def test_the_most_specific_quota_counts() -> None:
+    quotas = VirtualCluster(quota_producer_default=1).quotas
+    steps: list[tuple[dict[str, str | None], float]] = [
+        ({"client-id": None}, 2),
+        ({"client-id": "a"}, 3),
+        ({"user": None}, 4),
+        ({"user": None, "client-id": "a"}, 5),
+        ({"user": "ANONYMOUS"}, 6),
+        ({"user": "ANONYMOUS", "client-id": None}, 7),
+        ({"user": "ANONYMOUS", "client-id": "a"}, 8),
+    ]
+    assert quotas._bound("a", "producer_byte_rate") == 1
+    for entity, rate in steps:
+        quotas.alter(entity, {"producer_byte_rate": rate})
+        assert quotas._bound("a", "producer_byte_rate") == rate
+    for entity, rate in reversed(steps):
+        assert quotas._bound("a", "producer_byte_rate") == rate
+        quotas.alter(entity, {"producer_byte_rate": None})
+    assert quotas._bound("a", "producer_byte_rate") == 1
+    assert quotas.entities == {}
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes"),
+    [
+        ({}, {"producer_byte_rate": 1.0}),
+        ({"ip": "10.0.0.1"}, {"producer_byte_rate": 1.0}),
+        ({"user": "u"}, {"bytes": 1.0}),
+        ({"user": "u"}, {"producer_byte_rate": 0.0}),
+        ({"user": "u"}, {"producer_byte_rate": float("nan")}),
+    ],
+)
+def test_what_cannot_be_set(entity: dict[str, str | None], changes: dict[str, float | None]) -> None:
+    with pytest.raises(InvalidRequestError):
+        VirtualCluster().quotas.alter(entity, changes)
+
+
+# --- the admin APIs --------------------------------------------------------------------------------------------------
+
+
+def call(module: Any, cluster: VirtualCluster, body: Any) -> Any:
+    answers: list[Any] = []
+    module.handle(SimpleNamespace(quotas=cluster.quotas), SimpleNamespace(body=body, respond=answers.append))
+    return answers[0]
+
+
+def alteration(entity: dict[str, str | None], ops: dict[str, float | None]) -> AlterClientQuotasRequest.EntryData:
+    return AlterClientQuotasRequest.EntryData(
+        entity=[
+            AlterClientQuotasRequest.EntityData(entity_type=type, entity_name=name) for type, name in entity.items()
+        ],
+        ops=[
+            AlterClientQuotasRequest.OpData(key=key, value=value or 0.0, remove=value is None)
+            for key, value in ops.items()
+        ],
+    )
+
+
+def test_altering_answers_for_each_entity() -> None:
+    cluster = VirtualCluster()
+    entries = [
+        alteration({"client-id": "a"}, {"producer_byte_rate": 10.0, "consumer_byte_rate": None}),
+        alteration({"ip": "1.2.3.4"}, {"producer_byte_rate": 10.0}),
+        alteration({"client-id": "a"}, {}),
+    ]
+    entries[2].entity = entries[2].entity * 2
+    body = AlterClientQuotasRequest(entries=entries, validate_only=True)
+    for validate_only in (True, False):
+        body.validate_only = validate_only
+        response: AlterClientQuotasResponse = call(alter_client_quotas, cluster, body)
+        assert [entry.error_code for entry in response.entries] == [0, 42, 42]
+        assert cluster.quotas.active is not validate_only
+    assert cluster.quotas.entities == {frozenset({("client-id", "a")}): {"producer_byte_rate": 10.0}}
+    assert alter_client_quotas.error_response(body, 41, "no").entries[1].error_code == 41
+
+
+def test_describing_filters() -> None:
+    cluster = VirtualCluster()
+    for entity in ({"client-id": "a"}, {"client-id": None}, {"client-id": "a", "user": "u"}, {"user": "u"}):
+        cluster.quotas.alter(entity, {"producer_byte_rate": 5.0})
+
+    def describe(*components: tuple[str, int, str | None], strict: bool = False) -> list[list[tuple[str, str | None]]]:
+        body = DescribeClientQuotasRequest(
+            components=[
+                DescribeClientQuotasRequest.ComponentData(entity_type=type, match_type=match_type, match=match)
+                for type, match_type, match in components
+            ],
+            strict=strict,
+        )
+        response: DescribeClientQuotasResponse = call(describe_client_quotas, cluster, body)
+        assert response.entries is not None
+        return [[(part.entity_type, part.entity_name) for part in entry.entity] for entry in response.entries]
+
+    assert len(describe()) == 4
+    assert describe(strict=True) == []
+    assert describe(("client-id", 0, "a")) == [[("client-id", "a")], [("client-id", "a"), ("user", "u")]]
+    assert describe(("client-id", 0, "a"), strict=True) == [[("client-id", "a")]]
+    assert describe(("client-id", 1, None)) == [[("client-id", None)]]
+    assert len(describe(("client-id", 2, None))) == 3
+    with pytest.raises(InvalidRequestError, match="twice"):
+        describe(("user", 0, "u"), ("user", 0, "u"))
+    with pytest.raises(InvalidRequestError):
+        describe(("user", 3, "u"))
+    assert describe_client_quotas.error_response(DescribeClientQuotasRequest(), 41).error_code == 41
