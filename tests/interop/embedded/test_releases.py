@@ -1,0 +1,86 @@
+"""Clients of all kinds on brokers that pose as older releases: they fall back, and nothing is lost but what was not yet
+invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.errors import UnsupportedVersionError
+from pykclient.testing import EmbeddedCluster
+from pykclient.testing.release_profiles import ReleaseProfile
+from tests.interop.clients import PEERS, Ours, Sample
+
+AT = 1_700_000_000_000
+OLD = ("0.10.0", "0.10.1", "0.10.2")
+RELEASES = [release for release in ReleaseProfile.releases() if release not in OLD]
+SAMPLES = [Sample(b"k%d" % i, b"value %d" % i * 10, (), AT + i) for i in range(50)]
+
+
+@pytest.fixture(scope="module")
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def broker(release: str) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1, release=release) as broker:
+        yield broker
+
+
+def codecs(release: str) -> list[str]:
+    """zstd came with 2.1 (KIP-110)."""
+    known = ["none", "gzip", "snappy", "lz4"]
+    return known if release.startswith(("0.", "1.", "2.0")) else [*known, "zstd"]
+
+
+@pytest.mark.parametrize("release", RELEASES, indirect=True)
+def test_we_speak_with_every_release_since_011(
+    broker: EmbeddedCluster, release: str, topic: str, group_id: str
+) -> None:
+    broker.create_topic(topic)
+    expected = []
+    for codec in codecs(release):
+        with KafkaProducer[bytes, bytes](
+            bootstrap_servers=broker.bootstrap_servers, compression_type=codec
+        ) as producer:
+            for i in range(50):
+                value = b"%s %d" % (codec.encode(), i)
+                producer.send(topic, value, headers=[("h", b"1")], timestamp_ms=AT + i)
+                expected.append((value, (("h", b"1"),), AT + i))
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+    with KafkaConsumer[bytes, bytes](topic, group_id=group_id, consumer_timeout_ms=20_000, **settings) as consumer:
+        records = [next(consumer) for _ in expected]
+        consumer.commit()
+        assert consumer.committed(TopicPartition(topic, 0)) == len(expected)
+        assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): len(expected)}
+    assert [(record.value, tuple(record.headers), record.timestamp) for record in records] == expected
+
+
+@pytest.mark.parametrize("release", OLD, indirect=True)
+def test_older_ones_are_refused_with_a_reason(broker: EmbeddedCluster, topic: str) -> None:
+    """Java's clients of today do not speak with them either."""
+    broker.create_topic(topic)
+    with (
+        KafkaProducer[bytes, bytes](bootstrap_servers=broker.bootstrap_servers) as producer,
+        pytest.raises(UnsupportedVersionError, match=r"PRODUCE|INIT_PRODUCER_ID"),
+    ):
+        producer.send(topic, b"v").get(10)
+
+
+@pytest.mark.parametrize("release", ["0.10.0", "0.10.2", "0.11", "1.1", "2.1", "2.4", "2.8", "3.9"], indirect=True)
+@pytest.mark.parametrize("peer", ["confluent-kafka", "kafka-python", "aiokafka"])
+def test_others_do_so_too(broker: EmbeddedCluster, release: str, topic: str, peer: str) -> None:
+    topics = {f"{topic}-{codec}": codec for codec in codecs(release)}
+    client = PEERS[peer]
+    for name in topics:
+        broker.create_topic(name)
+    client.write(broker.bootstrap_servers, {name: (codec, SAMPLES) for name, codec in topics.items()})
+    for name, rows in client.read(broker.bootstrap_servers, dict.fromkeys(topics, len(SAMPLES))).items():
+        assert [row.content for row in rows] == SAMPLES, name
+    if not release.startswith("0.10."):
+        for rows in Ours().read(broker.bootstrap_servers, dict.fromkeys(topics, len(SAMPLES))).values():
+            assert [row.content for row in rows] == SAMPLES
