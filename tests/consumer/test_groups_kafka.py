@@ -1,4 +1,4 @@
-"""Consumer groups on real Kafka."""
+"""Consumer groups, on the embedded cluster and on real Kafka."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pykclient.errors import (
     WakeupError,
 )
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka, StartKafka
 from tests.support.wait import eventually
 
 Consumer = KafkaConsumer[bytes, bytes]
@@ -54,13 +54,13 @@ class Events(ConsumerRebalanceListener):
 
 
 @pytest.fixture
-def join(kafka: KafkaCluster, topic: str, group_id: str) -> Iterator[Join]:
+def join(any_kafka: AnyKafka, topic: str, group_id: str) -> Iterator[Join]:
     """Makes members of the test's group, which are closed after the test."""
     made: list[Consumer] = []
 
     def make(*, listener: Any = None, bootstrap_servers: str | None = None, **settings: Any) -> Consumer:
         consumer: Consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap_servers or kafka.bootstrap_servers,
+            bootstrap_servers=bootstrap_servers or any_kafka.bootstrap_servers,
             **{"group_id": group_id, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 500, **settings},
         )
         made.append(consumer)
@@ -72,8 +72,8 @@ def join(kafka: KafkaCluster, topic: str, group_id: str) -> Iterator[Join]:
         consumer.close(timeout_ms=2_000)
 
 
-def produce(kafka: KafkaCluster, topic: str, count: int, partitions: int = 1) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
+def produce(cluster: AnyKafka, topic: str, count: int, partitions: int = 1) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(30) == 0
@@ -97,9 +97,9 @@ def partitions_of(topic: str, *numbers: int) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for number in numbers}
 
 
-def test_a_group_goes_on_where_it_was(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic, partitions=2)
-    produce(kafka, topic, 100, partitions=2)
+def test_a_group_goes_on_where_it_was(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    produce(any_kafka, topic, 100, partitions=2)
     first = join()
     seen = [int(record.value or b"") for record in poll_until(first.assignment, first)]
     while len(seen) < 60:
@@ -110,8 +110,8 @@ def test_a_group_goes_on_where_it_was(kafka: KafkaCluster, topic: str, join: Joi
     assert sorted(seen) == list(range(100))
 
 
-def test_two_members_share_and_the_one_that_stays_gets_all(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic, partitions=4)
+def test_two_members_share_and_the_one_that_stays_gets_all(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic, partitions=4)
     events = Events()
     one = join(listener=events)
     poll_until(lambda: len(one.assignment()) == 4, one)
@@ -128,13 +128,13 @@ def test_two_members_share_and_the_one_that_stays_gets_all(kafka: KafkaCluster, 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_in_one_group_with_confluent_kafka(
-    kafka: KafkaCluster, topic: str, group_id: str, join: Join, assignor: str
+    any_kafka: AnyKafka, topic: str, group_id: str, join: Join, assignor: str
 ) -> None:
-    kafka.create_topic(topic, partitions=4)
+    any_kafka.create_topic(topic, partitions=4)
     ours = join(partition_assignment_strategy=[assignor])
     theirs = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": kafka.bootstrap_servers,
+            "bootstrap.servers": any_kafka.bootstrap_servers,
             "group.id": group_id,
             "partition.assignment.strategy": assignor,
             "heartbeat.interval.ms": 500,
@@ -153,8 +153,8 @@ def test_in_one_group_with_confluent_kafka(
     poll_until(lambda: len(ours.assignment()) == 4, ours)
 
 
-def test_a_static_member_may_come_back_unnoticed(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_a_static_member_may_come_back_unnoticed(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     events = Events()
     a = join(group_instance_id="a")
     b = join(group_instance_id="b", listener=events)
@@ -168,8 +168,8 @@ def test_a_static_member_may_come_back_unnoticed(kafka: KafkaCluster, topic: str
     assert again.group_metadata().group_instance_id == "a"
 
 
-def test_an_instance_id_that_is_used_twice(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
+def test_an_instance_id_that_is_used_twice(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
     first = join(group_instance_id="a")
     poll_until(first.assignment, first)
     second = join(group_instance_id="a")
@@ -180,9 +180,9 @@ def test_an_instance_id_that_is_used_twice(kafka: KafkaCluster, topic: str, join
     assert second.assignment()
 
 
-def test_commits_while_partitions_are_revoked(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic, partitions=2)
-    produce(kafka, topic, 20, partitions=2)
+def test_commits_while_partitions_are_revoked(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    produce(any_kafka, topic, 20, partitions=2)
 
     class CommitsOnRevocation(Events):
         def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
@@ -197,18 +197,18 @@ def test_commits_while_partitions_are_revoked(kafka: KafkaCluster, topic: str, j
     assert {tp: two.position(tp) for tp in two.assignment()} == dict.fromkeys(two.assignment(), 10)
 
 
-def test_automatic_commits(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 10)
+def test_automatic_commits(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 10)
     tp = TopicPartition(topic, 0)
     consumer = join(auto_commit_interval_ms=50)
     poll_until(lambda: consumer.assignment() and consumer.position(tp) == 10, consumer)
     poll_until(lambda: consumer.committed(tp) == 10, consumer)
 
 
-def test_commits_by_the_application(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 10)
+def test_commits_by_the_application(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 10)
     tp = TopicPartition(topic, 0)
     consumer = join(enable_auto_commit=False)
     poll_until(lambda: consumer.assignment() and consumer.position(tp) == 10, consumer)
@@ -228,9 +228,9 @@ def test_commits_by_the_application(kafka: KafkaCluster, topic: str, join: Join)
     assert consumer.committed([tp]) == {tp: OffsetAndMetadata(7)}
 
 
-def test_a_loop_commits_what_it_has_seen(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 100)
+def test_a_loop_commits_what_it_has_seen(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 100)
     tp = TopicPartition(topic, 0)
     consumer = join(enable_auto_commit=False)
     for record in consumer:
@@ -246,9 +246,9 @@ def test_a_loop_commits_what_it_has_seen(kafka: KafkaCluster, topic: str, join: 
     assert consumer.position(tp) == 100
 
 
-def test_a_loop_that_is_closed_commits_what_it_has_seen(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 100)
+def test_a_loop_that_is_closed_commits_what_it_has_seen(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 100)
     consumer = join()
     for record in consumer:
         if record.offset == 9:
@@ -259,9 +259,9 @@ def test_a_loop_that_is_closed_commits_what_it_has_seen(kafka: KafkaCluster, top
     assert join().committed(TopicPartition(topic, 0)) == 10
 
 
-def test_after_an_exception_nothing_is_committed(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 100)
+def test_after_an_exception_nothing_is_committed(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 100)
 
     def fail_at_9() -> None:
         with join() as consumer:
@@ -273,9 +273,9 @@ def test_after_an_exception_nothing_is_committed(kafka: KafkaCluster, topic: str
     assert join().committed(TopicPartition(topic, 0)) is None
 
 
-def test_pausing_and_seeking_inside_of_a_loop(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic, partitions=2)
-    produce(kafka, topic, 40, partitions=2)
+def test_pausing_and_seeking_inside_of_a_loop(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    produce(any_kafka, topic, 40, partitions=2)
     consumer = join(consumer_timeout_ms=700)
     seen: dict[int, list[int]] = {0: [], 1: []}
     for record in consumer:
@@ -293,8 +293,8 @@ def test_pausing_and_seeking_inside_of_a_loop(kafka: KafkaCluster, topic: str, j
     assert seen[first.partition] == [*range(11), *range(15, 20)]
 
 
-def test_wakeup_from_another_thread(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
+def test_wakeup_from_another_thread(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
     consumer = join()
     poll_until(consumer.assignment, consumer)
     timer = threading.Timer(0.3, consumer.wakeup)
@@ -304,12 +304,12 @@ def test_wakeup_from_another_thread(kafka: KafkaCluster, topic: str, join: Join)
         consumer.poll(60_000)
     assert time.monotonic() - start < 5
     timer.join()
-    produce(kafka, topic, 1)
+    produce(any_kafka, topic, 1)
     assert poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 1, consumer)
 
 
-def test_ctrl_c_in_a_poll(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
+def test_ctrl_c_in_a_poll(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
     consumer = join()
     poll_until(consumer.assignment, consumer)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
@@ -319,15 +319,15 @@ def test_ctrl_c_in_a_poll(kafka: KafkaCluster, topic: str, join: Join) -> None:
         consumer.poll(60_000)
     assert time.monotonic() - start < 2
     timer.join()
-    produce(kafka, topic, 1)
+    produce(any_kafka, topic, 1)
     assert poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 1, consumer)
 
 
 def test_max_poll_interval_exceeded(
-    kafka: KafkaCluster, topic: str, join: Join, caplog: pytest.LogCaptureFixture
+    any_kafka: AnyKafka, topic: str, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 5)
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 5)
     events = Events()
     consumer = join(listener=events, max_poll_interval_ms=1_000, enable_auto_commit=False)
     poll_until(consumer.assignment, consumer)
@@ -340,9 +340,9 @@ def test_max_poll_interval_exceeded(
 
 
 @pytest.mark.slow
-def test_heartbeats_keep_a_busy_member_in(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 5)
+def test_heartbeats_keep_a_busy_member_in(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 5)
     consumer = join(session_timeout_ms=6_000, enable_auto_commit=False)
     poll_until(consumer.assignment, consumer)
     member = consumer.group_metadata().member_id
@@ -355,22 +355,22 @@ def test_heartbeats_keep_a_busy_member_in(kafka: KafkaCluster, topic: str, join:
 
 
 @pytest.mark.slow
-def test_a_pattern_finds_topics_that_come_later(kafka: KafkaCluster, topic: str, join: Join, group_id: str) -> None:
-    kafka.create_topic(f"{topic}-one")
+def test_a_pattern_finds_topics_that_come_later(any_kafka: AnyKafka, topic: str, join: Join, group_id: str) -> None:
+    any_kafka.create_topic(f"{topic}-one")
     consumer = join(metadata_max_age_ms=300)
     consumer.unsubscribe()
     events = Events()
     consumer.subscribe(pattern=f"{re.escape(topic)}-.*", listener=events)
     poll_until(lambda: consumer.assignment() == partitions_of(f"{topic}-one", 0), consumer)
-    kafka.create_topic(f"{topic}-two")
-    kafka.create_topic(f"other-{topic}-two")
+    any_kafka.create_topic(f"{topic}-two")
+    any_kafka.create_topic(f"other-{topic}-two")
     expected = partitions_of(f"{topic}-one", 0) | partitions_of(f"{topic}-two", 0)
     poll_until(lambda: consumer.assignment() == expected, consumer)
     assert consumer.subscription() == {f"{topic}-one", f"{topic}-two"}
 
 
-def test_enforced_rebalances(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
+def test_enforced_rebalances(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
     consumer = join()
     poll_until(consumer.assignment, consumer)
     generation = consumer.group_metadata().generation_id
@@ -383,9 +383,9 @@ def _reached(things: Sized, count: int) -> bool:
 
 
 @pytest.mark.slow
-def test_members_come_and_go_and_nothing_is_lost(kafka: KafkaCluster, topic: str, group_id: str) -> None:
+def test_members_come_and_go_and_nothing_is_lost(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     """Four threads with a member each, which join, read in a loop, close and start again, while records are written."""
-    kafka.create_topic(topic, partitions=4)
+    any_kafka.create_topic(topic, partitions=4)
     seen: set[tuple[int, int]] = set()
     failures: list[BaseException] = []
     lives: list[int] = []
@@ -398,7 +398,7 @@ def test_members_come_and_go_and_nothing_is_lost(kafka: KafkaCluster, topic: str
             while not stop.is_set():
                 consumer: Consumer = KafkaConsumer(
                     topic,
-                    bootstrap_servers=kafka.bootstrap_servers,
+                    bootstrap_servers=any_kafka.bootstrap_servers,
                     group_id=group_id,
                     auto_offset_reset="earliest",
                     heartbeat_interval_ms=200,
@@ -424,7 +424,7 @@ def test_members_come_and_go_and_nothing_is_lost(kafka: KafkaCluster, topic: str
         member.start()
     try:
         for wave in range(1, 9):
-            produce(kafka, topic, count // 8, partitions=4)
+            produce(any_kafka, topic, count // 8, partitions=4)
             # Between two waves at least two members start anew.
             eventually(partial(_reached, lives, 4 + 2 * wave), 20)
         eventually(lambda: len(seen) == count or failures, 40, "every record seen")
@@ -437,8 +437,8 @@ def test_members_come_and_go_and_nothing_is_lost(kafka: KafkaCluster, topic: str
 
 
 @pytest.mark.slow
-def test_a_member_that_dies_is_replaced_after_its_session(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_a_member_that_dies_is_replaced_after_its_session(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     one = join(session_timeout_ms=6_000)
     two = join(session_timeout_ms=6_000)
     poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 1, one, two)
@@ -448,8 +448,8 @@ def test_a_member_that_dies_is_replaced_after_its_session(kafka: KafkaCluster, t
     poll_until(lambda: len(one.assignment()) == 2, one, timeout_s=30)
 
 
-def test_a_second_thread_is_refused(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
+def test_a_second_thread_is_refused(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
     consumer = join()
     poll_until(consumer.assignment, consumer)
 
@@ -479,9 +479,9 @@ def test_a_second_thread_is_refused(kafka: KafkaCluster, topic: str, join: Join)
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork()")
-def test_a_forked_child_is_refused(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
-    produce(kafka, topic, 3)
+def test_a_forked_child_is_refused(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 3)
     consumer = join()
     poll_until(consumer.assignment, consumer)
     child = os.fork()
@@ -501,8 +501,8 @@ def test_a_forked_child_is_refused(kafka: KafkaCluster, topic: str, join: Join) 
 
 
 @pytest.mark.slow
-def test_closing_while_the_broker_is_paused(topic: str, group_id: str) -> None:
-    with KafkaCluster(brokers=1) as cluster:
+def test_closing_while_the_broker_is_paused(start_kafka: StartKafka, topic: str, group_id: str) -> None:
+    with start_kafka({}) as cluster:
         cluster.create_topic(topic)
         produce(cluster, topic, 3)
         consumer: Consumer = KafkaConsumer(
@@ -519,8 +519,8 @@ def test_closing_while_the_broker_is_paused(topic: str, group_id: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_restarts(topic: str, group_id: str) -> None:
-    with KafkaCluster(brokers=1) as cluster:
+def test_a_coordinator_that_restarts(start_kafka: StartKafka, topic: str, group_id: str) -> None:
+    with start_kafka({}) as cluster:
         cluster.create_topic(topic)
         produce(cluster, topic, 3)
         consumer: Consumer = KafkaConsumer(
@@ -543,14 +543,14 @@ def test_a_coordinator_that_restarts(topic: str, group_id: str) -> None:
 
 @pytest.mark.slow
 def test_another_broker_takes_over_as_coordinator(
-    kafka_cluster: KafkaCluster, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
+    any_cluster: AnyKafka, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    kafka_cluster.create_topic(topic, partitions=2)
-    produce(kafka_cluster, topic, 10, partitions=2)
+    any_cluster.create_topic(topic, partitions=2)
+    produce(any_cluster, topic, 10, partitions=2)
     consumer: Consumer = KafkaConsumer(
         topic,
-        bootstrap_servers=kafka_cluster.bootstrap_servers,
+        bootstrap_servers=any_cluster.bootstrap_servers,
         group_id=group_id,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=500,
@@ -561,10 +561,10 @@ def test_another_broker_takes_over_as_coordinator(
         assert consumer._components.coordinator is not None
         coordinator = consumer._components.coordinator.finder.node
         assert coordinator is not None
-        kafka_cluster.brokers[2**31 - 1 - coordinator.id].kill()
+        any_cluster.brokers[2**31 - 1 - coordinator.id].kill()
         seen += poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
         assert consumer._components.coordinator.finder.node != coordinator
-        produce(kafka_cluster, topic, 10, partitions=2)
+        produce(any_cluster, topic, 10, partitions=2)
         seen += poll_until(lambda: sum(consumer.position(tp) for tp in consumer.assignment()) == 20, consumer)
     assert len(seen) == 20
 
@@ -583,8 +583,8 @@ def _commits(consumer: Consumer) -> bool:
 
 
 @pytest.mark.slow
-def test_an_idle_member_costs_next_to_nothing(kafka: KafkaCluster, topic: str, join: Join) -> None:
-    kafka.create_topic(topic)
+def test_an_idle_member_costs_next_to_nothing(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+    any_kafka.create_topic(topic)
     consumer = join(heartbeat_interval_ms=3_000)
     poll_until(consumer.assignment, consumer)
     consumer.poll(500)
@@ -595,12 +595,12 @@ def test_an_idle_member_costs_next_to_nothing(kafka: KafkaCluster, topic: str, j
 
 
 @pytest.mark.parametrize("how", ["exit", "forget"])
-def test_a_program_that_does_not_close_ends(kafka: KafkaCluster, topic: str, group_id: str, how: str) -> None:
-    kafka.create_topic(topic)
+def test_a_program_that_does_not_close_ends(any_kafka: AnyKafka, topic: str, group_id: str, how: str) -> None:
+    any_kafka.create_topic(topic)
     program = f"""
 import sys
 from pykclient import KafkaConsumer
-consumer = KafkaConsumer({topic!r}, bootstrap_servers={kafka.bootstrap_servers!r}, group_id={group_id!r})
+consumer = KafkaConsumer({topic!r}, bootstrap_servers={any_kafka.bootstrap_servers!r}, group_id={group_id!r})
 while not consumer.assignment():
     consumer.poll(100)
 print("joined", flush=True)
