@@ -7,6 +7,7 @@ import pytest
 from pykclient.errors import PolicyViolationError
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_config import LogConfig
+from pykclient.testing.log.log_types import AppendOrigin
 from pykclient.testing.log.memory_budget import MemoryBudget
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
@@ -38,6 +39,11 @@ def test_an_append_past_the_limit_is_refused_and_says_what_to_do() -> None:
     assert logs[1].log_end_offset == 2
     assert not logs[1].active_producers
     assert budget.held_bytes == 5 * _SIZE
+    # Followers and groups are not held up.
+    logs[1].append_as_follower(batch(base_offset=2, epoch=0))
+    logs[1].append_as_leader(batch(), 0, AppendOrigin.COORDINATOR)
+    assert budget.held_bytes > 5 * _SIZE
+    logs[1].truncate_to(2)
     logs[0].truncate_to(1)
     assert budget.held_bytes == 3 * _SIZE
     assert logs[1].append_as_leader(batch(producer=(1, 0, 0)), 0).first_offset == 2

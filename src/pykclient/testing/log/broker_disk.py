@@ -44,15 +44,15 @@ class PartitionDirectory:
         """Raises KafkaStorageError if the disk is offline."""
         self._disk.check_readable()
 
-    def acquire(self, size: int) -> None:
+    def acquire(self, size: int, *, within_limit: bool) -> None:
         """Take up ``size`` bytes.
 
         Raises:
             KafkaStorageError: the disk is offline or full.
-            PolicyViolationError: the cluster's memory limit would be passed.
+            PolicyViolationError: the cluster's memory limit would be passed, and this has to stay ``within_limit``.
         """
         self._disk.check_writable()
-        self._disk.budget.acquire(self._owner, size)
+        self._disk.budget.acquire(self._owner, size, within_limit=within_limit)
 
     def release(self, size: int) -> None:
         """Give them back."""

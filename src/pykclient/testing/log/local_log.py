@@ -38,13 +38,15 @@ class LocalLog:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, batches: Iterable[AnyRecordBatch], size: int) -> None:
+    def append(self, batches: Iterable[AnyRecordBatch], size: int, *, within_limit: bool = True) -> None:
         """Copy batches, ``size`` bytes together, to the end; their offsets are beyond it.
+
+        ``within_limit``: whether the cluster's memory limit is heeded.
 
         Raises:
             KafkaStorageError, PolicyViolationError: there is no room; nothing was appended.
         """
-        self._directory.acquire(size)
+        self._directory.acquire(size, within_limit=within_limit)
         segment = self.segments[-1]
         segment.last_modified_ms = self._clock.wall_ms()
         for batch in batches:
@@ -97,7 +99,7 @@ class LocalLog:
         grown = sum(segment.size for segment in replacement)
         grown -= sum(segment.size for segment in self.segments[first : first + count])
         if grown > 0:
-            self._directory.acquire(grown)
+            self._directory.acquire(grown, within_limit=False)
         else:
             self._directory.release(-grown)
         self.size += grown

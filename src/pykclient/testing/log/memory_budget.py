@@ -6,7 +6,11 @@ from pykclient.errors import PolicyViolationError
 
 
 class MemoryBudget:
-    """Bytes of records, of all replicas on all brokers, against ``memory_limit_bytes``. Thread: loop."""
+    """Bytes of records, of all replicas on all brokers, against ``memory_limit_bytes``.
+
+    Only what clients write is refused past the limit. What a leader has taken must get to its followers, and groups
+    must be able to go on, so the limit can be passed by as much as followers lag behind. Thread: loop.
+    """
 
     __slots__ = ("_held_by", "held_bytes", "limit_bytes")
 
@@ -15,14 +19,14 @@ class MemoryBudget:
         self.held_bytes = 0
         self._held_by: dict[str, int] = {}
 
-    def acquire(self, owner: str, size: int) -> None:
+    def acquire(self, owner: str, size: int, *, within_limit: bool = True) -> None:
         """Count ``size`` more bytes of a log.
 
         Raises:
-            PolicyViolationError: they are too many, and nothing was counted.
+            PolicyViolationError: they are too many ``within_limit``, and nothing was counted.
         """
         held = self.held_bytes + size
-        if held > self.limit_bytes:
+        if within_limit and held > self.limit_bytes:
             raise PolicyViolationError(self._refusal(owner, size))
         self.held_bytes = held
         self._held_by[owner] = self._held_by.get(owner, 0) + size

@@ -342,7 +342,7 @@ class UnifiedLog:
             info.log_append_time = updates.duplicate.timestamp
             info.log_start_offset = self.log_start_offset
             return
-        self._local.append(batches, size)
+        self._local.append(batches, size, within_limit=origin == AppendOrigin.CLIENT)
         state.update(updates)
         for completed in updates.completed_txns:
             self._index_aborted(completed)
