@@ -78,10 +78,14 @@ class PartitionRegistration:
 class ReplicaCluster:
     """Brokers whose replicas are led as the test says. Time passes in ``run`` alone."""
 
-    def __init__(self, brokers: int = 3, *, racks: dict[int, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, brokers: int = 3, *, racks: dict[int, str] | None = None, release: str | None = None, **settings: Any
+    ) -> None:
         self.clock = MockClock()
         self.loop = EventLoop(self.clock)
-        self.cluster = Cluster(ClusterConfig(brokers, racks=racks, config=settings), self.loop, random.Random(1))
+        self.cluster = Cluster(
+            ClusterConfig(brokers, racks=racks, release=release, config=settings), self.loop, random.Random(1)
+        )
         self.registrations: dict[TopicPartition, PartitionRegistration] = {}
         self.topic_ids: dict[str, UUID] = {"topic": TOPIC_ID}
         self.controller_epoch = 1

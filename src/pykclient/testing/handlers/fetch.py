@@ -71,7 +71,7 @@ def handle(broker: Broker, request: Request) -> None:
         body.session_epoch,
         _fetches(broker, body, version),
         _forgotten(body, version),
-        broker.metadata_cache.topic_name,
+        broker.replica_manager.topic_name,
         is_from_follower=replica_id >= 0,
     )
     max_bytes = min(body.max_bytes, broker.config.get_int("fetch.max.bytes"))
@@ -110,7 +110,7 @@ def _fetches(broker: Broker, body: FetchRequest, version: int) -> list[Partition
     by_id = version >= _FIRST_VERSION_WITH_TOPIC_IDS
     fetches = []
     for topic in body.topics:
-        name = (broker.metadata_cache.topic_name(topic.topic_id) or "") if by_id else topic.topic
+        name = (broker.replica_manager.topic_name(topic.topic_id) or "") if by_id else topic.topic
         topic_id = topic.topic_id
         fetches += [
             PartitionFetch(

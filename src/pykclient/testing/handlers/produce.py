@@ -95,7 +95,7 @@ def handle(broker: Broker, request: Request) -> None:
 def _topic_name(broker: Broker, topic: ProduceRequest.TopicProduceData, version: int) -> str | None:
     if version < _FIRST_VERSION_WITH_TOPIC_IDS:
         return topic.name
-    return broker.metadata_cache.topic_name(topic.topic_id)
+    return broker.replica_manager.topic_name(topic.topic_id)
 
 
 def _validated(records: Buffer | None, version: int) -> Buffer:

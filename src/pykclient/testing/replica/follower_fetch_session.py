@@ -7,9 +7,9 @@ comparisons.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pykclient.errors import FetchSessionIdNotFoundError
+from pykclient.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.testing.replica.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.types import TopicPartition
+
+#: What ends a session, and nothing else: it can be begun again at once.
+SESSION_ERRORS: Final = frozenset(
+    {FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code, FetchSessionTopicIdError.code}
+)
 
 
 class FetchPosition(NamedTuple):

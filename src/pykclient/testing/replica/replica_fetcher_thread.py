@@ -20,7 +20,7 @@ from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from pykclient.testing.replica.follower_fetch_session import FetchPosition, FollowerFetchSession
+from pykclient.testing.replica.follower_fetch_session import SESSION_ERRORS, FetchPosition, FollowerFetchSession
 from pykclient.testing.replica.partition_fetch_state import (
     FETCHING,
     OUT_OF_RANGE,
@@ -258,7 +258,8 @@ class ReplicaFetcherThread:
             self._rest("no answer")
             return
         if not self._session.handle_response(body):
-            self._rest(str(for_code(body.error_code)))
+            if body.error_code not in SESSION_ERRORS:
+                self._rest(str(for_code(body.error_code)))
             return
         if any(data.records for topic in body.responses for data in topic.partitions):
             self._writing = True

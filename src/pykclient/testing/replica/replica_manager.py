@@ -180,6 +180,11 @@ class ReplicaManager:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
         raise UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
 
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of a topic: LEADER_AND_ISR can be here before UPDATE_METADATA is."""
+        name = self._broker.metadata_cache.topic_name(topic_id)
+        return self._state_changes.topic_name(topic_id) if name is None else name
+
     def current_leader(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """Id and epoch of the leader, as far as is known here; -1 for each that is not."""
         partition = self._partitions.get(topic_partition)

@@ -42,6 +42,7 @@ class ReplicaStateChanges:
         self._broker = broker
         self._manager = manager
         self._partitions = partitions
+        self._topics: dict[UUID, set[TopicPartition]] = {}
         self._log = broker.log_context.logger(__name__)
 
     def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
@@ -61,6 +62,11 @@ class ReplicaStateChanges:
                 f"{self._manager.controller_epoch}"
             )
         self._manager.controller_epoch = controller_epoch
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of a topic of which this broker has replicas."""
+        topic = self._topics.get(topic_id)
+        return None if topic is None else next(iter(topic)).topic
 
     # --- LEADER_AND_ISR ----------------------------------------------------------------------------------------------
 
@@ -126,6 +132,7 @@ class ReplicaStateChanges:
             raise UnknownTopicOrPartitionError(f"broker {self._broker.id} is no replica of {topic_partition}")
         if partition is None:
             partition = self._partitions[topic_partition] = Partition(topic_partition, topic_id, self._manager)
+            self._topics.setdefault(topic_id, set()).add(topic_partition)
         return partition
 
     def _make_leaders(self, leaders: list[tuple[Partition, LeaderAndIsrState]]) -> dict[TopicPartition, int]:
@@ -219,8 +226,15 @@ class ReplicaStateChanges:
             self._broker.group_coordinator.on_resignation(topic_partition.partition, leader_epoch)
         if delete:
             if partition is not None:
-                del self._partitions[topic_partition]
-                partition.delete()
+                self._forget(partition)
             self._broker.log_manager.async_delete(topic_partition)
             self._log.info("%s is deleted", topic_partition)
         self._manager.partition_changed(topic_partition)
+
+    def _forget(self, partition: Partition) -> None:
+        del self._partitions[partition.topic_partition]
+        topic = self._topics[partition.topic_id]
+        topic.discard(partition.topic_partition)
+        if not topic:
+            del self._topics[partition.topic_id]
+        partition.delete()
