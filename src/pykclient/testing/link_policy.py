@@ -94,6 +94,10 @@ class LinkPolicy:
         """Have ``changed`` called after each change of the rules."""
         self._subscribers.append(changed)
 
+    def unsubscribe(self, changed: Callable[[], None]) -> None:
+        """Not to be called any more."""
+        self._subscribers.remove(changed)
+
     def set(
         self,
         source: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pykclient.testing.coordination.coordination_errors import ConnectionLossError, SessionExpiredError
 from pykclient.testing.coordination.coordination_service import (
@@ -17,6 +17,9 @@ from pykclient.testing.coordination.coordination_service import (
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
+
+#: The service's name in the links between parties.
+PARTY: Final = "coordination"
 
 
 class StateChangeHandler:
@@ -65,6 +68,8 @@ class CoordinationClient:
             if session.name == name:
                 self._service.close_session(session)
         self._session = self._new_session()
+        self._broker.faults.links.subscribe(self._links_changed)
+        self._links_changed()
 
     def _new_session(self) -> Session:
         return self._service.create_session(
@@ -76,6 +81,15 @@ class CoordinationClient:
         if self._session is not None and not self._out_of_contact:
             self._service.close_session(self._session)
         self._session = None
+
+    def _links_changed(self) -> None:
+        links, party = self._broker.faults.links, self._broker.party
+        if not self._broker.alive:
+            links.unsubscribe(self._links_changed)
+        elif links.is_cut(party, PARTY) or links.is_cut(PARTY, party):
+            self.contact_lost("cut off")
+        elif "cut off" in self._out_of_contact:
+            self.contact_regained("cut off")
 
     @property
     def session_id(self) -> int:
