@@ -49,7 +49,6 @@ def test_entries(steps: list[tuple[str, int, int]]) -> None:
     cache, entries = _cache(steps), _naive(steps)
     assert [tuple(entry) for entry in cache.entries] == entries
     assert cache.latest_epoch == (entries[-1][0] if entries else None)
-    assert cache.latest_entry == (entries[-1] if entries else None)
     assert cache.earliest_entry == (entries[0] if entries else None)
 
 
@@ -65,12 +64,6 @@ def test_where_an_epoch_ends(steps: list[tuple[str, int, int]], epoch: int, end:
         later = min(start for other, start in entries if other > epoch)
         known = [other for other, _ in entries if other <= epoch]
         assert tuple(found) == (later, known[-1] if known else epoch)
-
-
-@given(_STEPS, st.integers(0, 40))
-def test_epoch_of_an_offset(steps: list[tuple[str, int, int]], offset: int) -> None:
-    begun = [epoch for epoch, start in _naive(steps) if start <= offset]
-    assert _cache(steps).epoch_for_offset(offset) == (begun[-1] if begun else None)
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1)])

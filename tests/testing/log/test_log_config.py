@@ -48,7 +48,6 @@ def test_a_topics_own_settings_win_over_the_brokers() -> None:
     assert (config.retention_ms, config.min_in_sync_replicas) == (5000, 3)
     assert (config.compact, config.delete) == (True, True)
     assert config.message_timestamp_type == LOG_APPEND_TIME
-    assert config.overridden_configs == {"min.insync.replicas", "message.timestamp.type"}
     assert LogConfig().message_timestamp_type == CREATE_TIME
 
 

@@ -49,4 +49,3 @@ def test_an_append_past_the_limit_is_refused_and_says_what_to_do() -> None:
     assert logs[1].append_as_leader(batch(producer=(1, 0, 0)), 0).first_offset == 2
     logs[1].truncate_fully_and_start_at(0)
     assert budget.held_bytes == _SIZE
-    assert budget.held_by("t-0 on broker 2") == 0

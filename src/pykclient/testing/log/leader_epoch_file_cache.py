@@ -81,17 +81,8 @@ class LeaderEpochFileCache:
         return EpochEntry(self._epochs[0], self._start_offsets[0]) if self._epochs else None
 
     @property
-    def latest_entry(self) -> EpochEntry | None:
-        return EpochEntry(self._epochs[-1], self._start_offsets[-1]) if self._epochs else None
-
-    @property
     def entries(self) -> list[EpochEntry]:
         return [EpochEntry(*entry) for entry in zip(self._epochs, self._start_offsets, strict=True)]
-
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that wrote ``offset``, None if it lies before all that is known."""
-        index = bisect_right(self._start_offsets, offset) - 1
-        return self._epochs[index] if index >= 0 else None
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> OffsetAndEpoch:
         """The largest known epoch not above the requested one, and the offset at which it ended.

@@ -220,13 +220,11 @@ class LogConfig:
         "message_timestamp_type",
         "min_cleanable_ratio",
         "min_in_sync_replicas",
-        "overridden_configs",
         "retention_ms",
         "retention_size",
         "segment_jitter_ms",
         "segment_ms",
         "segment_size",
-        "unclean_leader_election_enable",
         "values",
     )
 
@@ -243,7 +241,6 @@ class LogConfig:
             CURRENT_MAGIC_VALUE if message_format is None else message_format_magic(message_format)
         )
         self.values: dict[str, Any] = DEFINITION.parse(given)
-        self.overridden_configs = frozenset(overrides or ())
         values = self.values
         internal = values["internal.segment.bytes"]
         self.segment_size: int = values["segment.bytes"] if internal is None else internal
@@ -258,7 +255,6 @@ class LogConfig:
         self.min_cleanable_ratio: float = values["min.cleanable.dirty.ratio"]
         self.compact = COMPACT in values["cleanup.policy"]
         self.delete = DELETE in values["cleanup.policy"]
-        self.unclean_leader_election_enable: bool = values["unclean.leader.election.enable"]
         self.min_in_sync_replicas: int = values["min.insync.replicas"]
         #: A codec's name, or "uncompressed", or "producer".
         self.compression_type: str = values["compression.type"]

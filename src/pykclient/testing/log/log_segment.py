@@ -128,12 +128,6 @@ class LogSegment:
         size = ends[last] - position
         return SegmentRead(self._records.read(position, size), size, last_offsets[last] + 1, False)
 
-    def size_between(self, start_offset: int, end_offset: int) -> int:
-        """Bytes of the batches that hold offsets from ``start_offset`` on, all below ``end_offset``."""
-        first = bisect_left(self._last_offsets, start_offset)
-        bound = bisect_left(self._last_offsets, end_offset, first)
-        return 0 if first == bound else self._ends[bound - 1] - (self._ends[first - 1] if first else 0)
-
     def batches(self, from_offset: int = 0, first: int | None = None) -> Iterator[AnyRecordBatch]:
         """The batches that hold ``from_offset`` or later ones; or those from the ``first``-th on."""
         index = bisect_left(self._last_offsets, from_offset) if first is None else first

@@ -1,6 +1,6 @@
 """What a log is asked and what it answers.
 
-Java: AppendOrigin, FetchIsolation, LogAppendInfo, FetchDataInfo, AbortedTxn, LogOffsetSnapshot and others.
+Java: AppendOrigin, FetchIsolation, LogAppendInfo, FetchDataInfo, AbortedTxn and others.
 """
 
 from __future__ import annotations
@@ -80,15 +80,6 @@ class OffsetAndEpoch(NamedTuple):
     leader_epoch: int
 
 
-class LogOffsetSnapshot(NamedTuple):
-    """All offsets of a log at one moment."""
-
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    last_stable_offset: int
-
-
 class LogAppendInfo:
     """What became of an append. ``log_append_time`` is -1 unless the broker's time is what the records now have.
 
@@ -125,13 +116,6 @@ class LogAppendInfo:
     def first_or_last_offset_of_first_batch(self) -> int:
         """The first offset, or what comes nearest: old formats tell a batch's last one only."""
         return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset_of_first_batch
-
-    @property
-    def num_messages(self) -> int:
-        """How many records were appended."""
-        if self.first_offset >= 0 and self.last_offset >= 0:
-            return self.last_offset - self.first_offset + 1
-        return 0
 
     def roll_offset(self) -> int:
         """The base of a segment that begins with these records."""

@@ -40,10 +40,6 @@ class MemoryBudget:
         else:
             del self._held_by[owner]
 
-    def held_by(self, owner: str) -> int:
-        """How many bytes a log holds."""
-        return self._held_by.get(owner, 0)
-
     def _refusal(self, owner: str, size: int) -> str:
         largest = sorted(self._held_by.items(), key=lambda item: -item[1])[:3]
         holders = ", ".join(f"{name} {held:,}" for name, held in largest) or "none"

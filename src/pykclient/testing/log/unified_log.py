@@ -37,7 +37,6 @@ from pykclient.testing.log.log_types import (
     FetchDataInfo,
     FetchIsolation,
     LogAppendInfo,
-    LogOffsetSnapshot,
     OffsetAndEpoch,
     OffsetsOutOfOrderError,
     TimestampAndOffset,
@@ -143,11 +142,6 @@ class UnifiedLog:
         unstable = self._first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
-    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        return LogOffsetSnapshot(
-            self.log_start_offset, self.log_end_offset, self.high_watermark, self.last_stable_offset
-        )
-
     def update_high_watermark(self, high_watermark: int) -> int:
         """Set it, but not outside of the log; what it is now."""
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
@@ -171,12 +165,6 @@ class UnifiedLog:
             return None
         self.update_high_watermark(high_watermark)
         return before
-
-    def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
-        """Follow the leader's; what it is now, None if nothing has changed."""
-        before = self.high_watermark
-        now = self.update_high_watermark(high_watermark)
-        return None if now == before else now
 
     def _update_first_unstable_offset(self) -> None:
         unstable = self.producer_state.first_unstable_offset
