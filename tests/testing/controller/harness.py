@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header, parse_response
@@ -204,4 +204,4 @@ class ClusterHarness:
         """Who leads a partition, as one broker knows it."""
         state = self.broker(broker_id).metadata_cache.partition_info(TopicPartition(topic, partition))
         assert state is not None, f"broker {broker_id} does not know {topic}-{partition}"
-        return cast(int, state.leader)
+        return state.leader

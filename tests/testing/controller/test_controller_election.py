@@ -1,0 +1,186 @@
+"""One controller at a time, another one when it is gone, and old ones refused (Java: ControllerFailoverTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import ControllerMovedError, StaleBrokerEpochError
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest
+from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from pykclient.testing.coordination import znodes
+from tests.testing.controller.harness import A_WHILE_MS, ClusterHarness
+
+
+@pytest.fixture
+def cluster() -> ClusterHarness:
+    return ClusterHarness()
+
+
+def test_a_cluster_is_ready_at_once_and_does_nothing_while_nothing_happens(cluster: ClusterHarness) -> None:
+    active = [broker.id for broker in cluster.cluster.alive_brokers() if broker.controller.is_active]
+    assert active == [cluster.controller_id]
+    assert {broker.controller.active_controller_id for broker in cluster.cluster.alive_brokers()} == set(active)
+    assert cluster.controller.epoch == 1
+    assert cluster.loop.steps < 200, "starting is cheap"
+    cluster.run_for()
+    before = cluster.loop.steps
+    cluster.run_for(A_WHILE_MS)
+    assert cluster.loop.steps - before < 40, "nobody polls"
+
+
+def test_when_the_controller_dies_another_one_takes_over(cluster: ClusterHarness) -> None:
+    cluster.create_topic("t", 3)
+    first = cluster.controller_id
+    cluster.cluster.kill_broker(first)
+    cluster.run_until_controller_not(first)
+    cluster.settle()
+    assert cluster.controller.epoch == 2
+    for partition in range(3):
+        state = cluster.state("t", partition)
+        assert state.leader != first
+        for id in (broker.id for broker in cluster.cluster.alive_brokers()):
+            assert cluster.known_leader(id, "t", partition) == state.leader
+    for broker in cluster.cluster.alive_brokers():
+        assert broker.metadata_cache.controller_id == cluster.controller_id
+        assert first not in broker.metadata_cache.snapshot.alive_brokers
+
+
+def test_a_controller_that_stops_hands_over_at_once(cluster: ClusterHarness) -> None:
+    cluster.create_topic("t", 3)
+    first, began_ms = cluster.controller_id, cluster.clock.now_ms()
+    cluster.cluster.stop_broker(first)
+    cluster.run_until_controller_not(first)
+    assert cluster.clock.now_ms() - began_ms < 100, "no session had to expire"
+    assert all(cluster.state("t", partition).leader != first for partition in range(3))
+    assert all(
+        cluster.state("t", partition).isr and first not in cluster.state("t", partition).isr for partition in range(3)
+    )
+
+
+def test_a_paused_controller_is_replaced_and_finds_out_when_it_goes_on(cluster: ClusterHarness) -> None:
+    cluster.create_topic("t", 3)
+    first = cluster.controller_id
+    old = cluster.broker(first)
+    epoch = old.epoch
+    cluster.cluster.pause_broker(first)
+    cluster.run_until_controller_not(first)
+    cluster.settle()
+    assert old.controller.is_active, "it cannot know"
+    cluster.cluster.resume_broker(first)
+    assert not old.controller.is_active, "it knows before it does anything"
+    cluster.run_until(cluster.cluster.is_ready, "it is back")
+    assert old.epoch > epoch
+    assert old.controller.active_controller_id == cluster.controller_id
+    cluster.settle()
+    cluster.run_until(lambda: all(len(cluster.state("t", p).isr) == 3 for p in range(3)), "it has caught up")
+
+
+def test_a_controller_cut_off_from_the_coordination_service_does_nothing_and_is_replaced(
+    cluster: ClusterHarness,
+) -> None:
+    first = cluster.controller_id
+    old = cluster.broker(first)
+    cluster.cluster.faults.links.set(old.party, "coordination", cut=True)
+    answer = cluster.send(
+        CreateTopicsRequest(
+            topics=[CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+        ),
+        first,
+    )
+    cluster.run_for(100)
+    assert not answer.done, "it waits for contact"
+
+    def another() -> bool:
+        return any(broker.controller.is_active for broker in cluster.cluster.alive_brokers() if broker is not old)
+
+    cluster.run_until(another, "another controller")
+    cluster.cluster.faults.links.heal()
+    cluster.run_until(lambda: answer.done, "an answer")
+    assert answer.response is not None
+    assert answer.response.topics[0].error_code == 41, "NOT_CONTROLLER, not a topic that nobody knows"  # type: ignore[attr-defined]
+    cluster.run_until(cluster.cluster.is_ready, "it is back")
+    assert cluster.controller.epoch == 2
+
+
+def test_contact_lost_for_less_than_the_session_costs_nothing(cluster: ClusterHarness) -> None:
+    first, epoch = cluster.controller_id, cluster.broker(1).epoch
+    links = cluster.cluster.faults.links
+    for broker in cluster.cluster.alive_brokers():
+        links.set(broker.party, "coordination", cut=True)
+    cluster.run_for(200)
+    links.heal()
+    cluster.run_for(A_WHILE_MS)
+    assert (cluster.controller_id, cluster.controller.epoch, cluster.broker(1).epoch) == (first, 1, epoch)
+
+
+def test_a_session_that_the_service_gives_up_makes_the_broker_register_anew(cluster: ClusterHarness) -> None:
+    cluster.create_topic("t", 3)
+    for id in (cluster.others()[0], cluster.controller_id):
+        broker = cluster.broker(id)
+        epoch = broker.epoch
+        broker.coordination.expire()
+        cluster.run_until(lambda: broker.epoch > epoch, "a new epoch")  # noqa: B023
+        cluster.run_until(cluster.cluster.is_ready, "the cluster is ready")
+        cluster.settle()
+    cluster.run_until(lambda: all(len(cluster.state("t", p).isr) == 3 for p in range(3)), "all are in sync")
+
+
+def test_what_an_old_controller_sends_is_refused(cluster: ClusterHarness) -> None:
+    cluster.controller.resign()
+    cluster.run_until(
+        lambda: cluster.cluster.active_controller() is not None and cluster.controller.epoch == 2, "epoch 2"
+    )
+    cluster.run_until(cluster.cluster.is_ready, "all know")
+    target = cluster.others()[0]
+    epoch = cluster.broker(target).epoch
+    update = UpdateMetadataRequest(controller_id=1, controller_epoch=1, broker_epoch=epoch)
+    assert cluster.ask_as_broker(update, UpdateMetadataResponse, target).error_code == ControllerMovedError.code
+    change = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=epoch)
+    assert cluster.ask_as_broker(change, LeaderAndIsrResponse, target).error_code == ControllerMovedError.code
+    assert cluster.broker(target).metadata_cache.snapshot.alive_brokers, "nothing of it was taken"
+
+
+def test_what_was_meant_for_a_broker_before_its_restart_is_refused(cluster: ClusterHarness) -> None:
+    target = cluster.others()[0]
+    update = UpdateMetadataRequest(controller_id=1, controller_epoch=1, broker_epoch=cluster.broker(target).epoch - 1)
+    assert cluster.ask_as_broker(update, UpdateMetadataResponse, target).error_code == StaleBrokerEpochError.code
+
+
+def test_a_deposed_controller_cannot_write(cluster: ClusterHarness) -> None:
+    cluster.create_topic("t")
+    old = cluster.controller
+    service = cluster.cluster.coordination
+    # As if another controller had been elected, and this one had not heard of it.
+    service.set_data(znodes.CONTROLLER_EPOCH, b"9")
+    state = cluster.state("t")
+    with pytest.raises(ControllerMovedError):
+        old.store.update_leader_and_isr(
+            {next(iter(old.context.leadership)): state.new_leader(2)}, old.epoch, old.context.epoch_version
+        )
+    stored = znodes.decode_partition_state(*_partition(cluster, "t"))
+    assert stored.leader_and_isr == state
+
+
+def _partition(cluster: ClusterHarness, topic: str) -> tuple[bytes, int]:
+    data, stat = cluster.cluster.coordination.get_data(f"{znodes.BROKER_TOPICS}/{topic}/partitions/0/state")
+    return data, stat.version
+
+
+def test_the_last_broker_leaves_and_everything_is_there_when_it_returns() -> None:
+    cluster = ClusterHarness(2)
+    cluster.create_topic("t", 2, 2)
+    for id in (1, 2):
+        cluster.cluster.kill_broker(id)
+        cluster.run_for(A_WHILE_MS)
+    assert cluster.cluster.active_controller() is None
+    cluster.cluster.start_broker(1)
+    cluster.run_until(cluster.cluster.is_ready, "broker 1 is the controller")
+    cluster.settle()
+    # Broker 2 was alone in the end, and only it has everything.
+    assert cluster.state("t").isr == (2,)
+    assert cluster.known_leader(1, "t") == -1 or cluster.known_leader(1, "t") == 2
+    cluster.cluster.start_broker(2)
+    cluster.run_until(cluster.cluster.is_ready, "both are there")
+    cluster.settle()
+    assert cluster.state("t").leader == 2

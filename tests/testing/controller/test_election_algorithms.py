@@ -1,0 +1,73 @@
+"""Who is elected, by the rule for each occasion (Java: PartitionLeaderElectionAlgorithmsTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import IllegalStateError
+from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.election import (
+    controlled_shutdown_partition_leader_election,
+    offline_partition_leader_election,
+    preferred_replica_partition_leader_election,
+    reassign_partition_leader_election,
+)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "isr", "live", "unclean", "leader"),
+    [
+        ((2, 4), (2, 4), (4,), False, 4),
+        ((2, 4), (2,), (4,), False, None),
+        ((2, 4), (2,), (4,), True, 4),
+        ((2, 4), (2, 4), (2, 4), True, 2),
+        ((4, 2), (2,), (2, 4), True, 2),
+        ((2, 4), (), (4,), False, None),
+        ((2, 4), (2, 4), (), True, None),
+    ],
+)
+def test_offline(
+    assignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], unclean: bool, leader: int | None
+) -> None:
+    assert offline_partition_leader_election(assignment, isr, live, unclean) == leader
+
+
+@pytest.mark.parametrize(
+    ("reassignment", "isr", "live", "leader"),
+    [((2, 4), (2, 4), (4,), 4), ((2, 4), (2,), (4,), None), ((2, 4), (4,), (2,), None), ((2, 4), (4, 2), (2, 4), 2)],
+)
+def test_reassign(
+    reassignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], leader: int | None
+) -> None:
+    assert reassign_partition_leader_election(reassignment, isr, live) == leader
+
+
+@pytest.mark.parametrize(
+    ("assignment", "isr", "live", "leader"),
+    [((2, 4), (2, 4), (2, 4), 2), ((2, 4), (4,), (2, 4), None), ((2, 4), (2, 4), (4,), None), ((), (2,), (2,), None)],
+)
+def test_preferred(
+    assignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], leader: int | None
+) -> None:
+    assert preferred_replica_partition_leader_election(assignment, isr, live) == leader
+
+
+@pytest.mark.parametrize(
+    ("isr", "live", "leaving", "leader"),
+    [((2, 4), (2, 4), (2,), 4), ((2,), (2, 4), (2,), None), ((4,), (2,), (2,), None), ((2, 4), (2, 4), (2, 4), None)],
+)
+def test_controlled_shutdown(
+    isr: tuple[int, ...], live: tuple[int, ...], leaving: tuple[int, ...], leader: int | None
+) -> None:
+    assert controlled_shutdown_partition_leader_election((2, 4), isr, live, leaving) == leader
+
+
+def test_the_tables_have_every_state_and_no_other_moves() -> None:
+    for table in (partition_state.VALID_PREVIOUS_STATES, replica_state.VALID_PREVIOUS_STATES):
+        assert all(previous in table for states in table.values() for previous in states)
+    with pytest.raises(IllegalStateError, match="cannot become NEW, as it is ONLINE"):
+        partition_state.check_move("t-0", partition_state.ONLINE, partition_state.NEW)
+    with pytest.raises(IllegalStateError, match="cannot become ONLINE, as it is NON_EXISTENT"):
+        partition_state.check_move("t-0", partition_state.NON_EXISTENT, partition_state.ONLINE)
+    with pytest.raises(IllegalStateError, match="cannot become DELETION_STARTED, as it is ONLINE"):
+        replica_state.check_move("t-0", replica_state.ONLINE, replica_state.DELETION_STARTED)
