@@ -101,7 +101,10 @@ class Cluster:
 
     def kill_broker(self, id: int) -> None:
         """End a broker in the middle of whatever it does."""
-        self.broker(id).kill()
+        broker = self.broker(id)
+        broker.kill()
+        if broker.paused:
+            self._let_through(broker)  # the next one of this name must not find its connections held up
 
     def pause_broker(self, id: int) -> None:
         """Let a broker stand still, as a long garbage collection or SIGSTOP does."""
@@ -116,9 +119,12 @@ class Cluster:
         broker = self.broker(id)
         if broker.paused:
             broker.resume()
-            self.network.resume(broker.party)
-            if self._gateway is not None:
-                self._gateway.resume(broker)
+            self._let_through(broker)
+
+    def _let_through(self, broker: Broker) -> None:
+        self.network.resume(broker.party)
+        if self._gateway is not None:
+            self._gateway.resume(broker)
 
     def broker(self, id: int) -> Broker:
         """A broker that runs, or is paused; IllegalStateError for one that does not run."""
