@@ -8,9 +8,12 @@ from uuid import UUID
 
 from pykclient.errors import (
     BrokerError,
+    CorruptRecordError,
     InvalidRequiredAcksError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
     UnknownServerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -44,6 +47,16 @@ if TYPE_CHECKING:
     from pykclient.types import TopicPartition
 
 _FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
+
+#: With all other errors of an append the answer says where the log begins.
+_WITHOUT_LOG_START_OFFSET: Final = (
+    CorruptRecordError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
@@ -230,10 +243,13 @@ class ReplicaManager:
                 partition = self.get_partition_or_raise(topic_partition)
                 info = partition.append_records_to_leader(records, origin, required_acks)
             except BrokerError as error:
-                responses[topic_partition] = _failed(topic_partition, error)
+                responses[topic_partition] = failed = _failed(topic_partition, error)
+                if not isinstance(error, _WITHOUT_LOG_START_OFFSET):
+                    failed.log_start_offset = self._log_start_offset(topic_partition)
                 continue
             except RecordValidationError as error:
-                responses[topic_partition] = _refused(topic_partition, error)
+                responses[topic_partition] = refused = _refused(topic_partition, error)
+                refused.log_start_offset = self._log_start_offset(topic_partition)
                 continue
             self._changed[topic_partition] = None
             responses[topic_partition] = PartitionResponse(
@@ -249,6 +265,12 @@ class ReplicaManager:
         else:
             respond(responses)
         self.complete_delayed()
+
+    def _log_start_offset(self, topic_partition: TopicPartition) -> int:
+        """Where the log begins that this broker leads; -1 if it leads none."""
+        partition = self._partitions.get(topic_partition)
+        led = partition is not None and partition.is_leader
+        return partition.log.log_start_offset if led and partition.log is not None else -1
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
