@@ -35,6 +35,10 @@ def of_versions(kind: Any, *versions: str) -> list[Any]:
     ]
 
 
+#: Kafka 3 stores record batches only.
+WITH_MESSAGE_FORMATS = [*of_versions(EMBEDDED, *VERSIONS[:2]), *of_versions(REAL, *VERSIONS[:2])]
+
+
 @pytest.fixture(scope="module", params=[*of_versions(EMBEDDED, *VERSIONS), *of_versions(REAL, *VERSIONS)])
 def old_kafka(request: pytest.FixtureRequest) -> Iterator[OldBroker]:
     kind, version = request.param
@@ -157,9 +161,7 @@ def test_timestamps_of_the_broker(old_kafka: OldBroker, topic: str) -> None:
     assert (record.timestamp_type, record.timestamp) == (1, metadata.timestamp)
 
 
-@pytest.mark.parametrize(
-    "old_kafka", of_versions(REAL, *VERSIONS[:2]), indirect=True
-)  # Kafka 3 stores record batches only
+@pytest.mark.parametrize("old_kafka", WITH_MESSAGE_FORMATS, indirect=True)
 @pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
 def test_topics_in_a_format_of_the_past(old_kafka: OldBroker, topic: str, message_format: str) -> None:
     """Topics from before 0.11: the broker stores, and hands out, message sets instead of record batches."""
@@ -178,7 +180,7 @@ def test_topics_in_a_format_of_the_past(old_kafka: OldBroker, topic: str, messag
             assert [(r.timestamp_type, r.timestamp) for r in records] == [(0, AT + i) for i in range(50)]
 
 
-@pytest.mark.parametrize("old_kafka", of_versions(REAL, *VERSIONS[:2]), indirect=True)
+@pytest.mark.parametrize("old_kafka", WITH_MESSAGE_FORMATS, indirect=True)
 def test_a_format_of_the_past_has_no_idempotence(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic, config={"message.format.version": "0.10.0"})
     with producer(old_kafka) as ours, pytest.raises(UnsupportedForMessageFormatError):
