@@ -28,6 +28,7 @@ SOCKET_MODULES = {
     "network/kafka_channel.py",
     "network/selector.py",
     "network/transport_layer.py",
+    "testing/server/socket_server.py",
 }
 #: Sans I/O throughout: no socket, no thread, no clock.
 PURE_PACKAGES = ("config/", "protocol/", "record/")
