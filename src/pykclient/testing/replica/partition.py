@@ -11,6 +11,7 @@ from pykclient.errors import (
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    PolicyViolationError,
     UnknownLeaderEpochError,
 )
 from pykclient.record.record_batch import NO_TIMESTAMP
@@ -381,8 +382,13 @@ class Partition(PartitionIsr):
         Raises:
             NotLeaderOrFollowerError: the leader is elsewhere.
             OffsetOutOfRangeError: a record above the high watermark cannot be deleted.
+            PolicyViolationError: the topic is compacted, and nothing else.
         """
         log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
+        if log.config.compact and not log.config.delete:
+            raise PolicyViolationError(
+                f"records of {self.topic_partition} cannot be deleted: its cleanup.policy is compact without delete"
+            )
         wanted = log.high_watermark if offset == UNKNOWN_OFFSET else offset
         if wanted < 0 or wanted > log.high_watermark:
             raise OffsetOutOfRangeError(

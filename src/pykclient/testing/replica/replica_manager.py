@@ -10,6 +10,7 @@ from pykclient.errors import (
     BrokerError,
     CorruptRecordError,
     InvalidRequiredAcksError,
+    InvalidTopicError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     RecordBatchTooLargeError,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from pykclient.types import TopicPartition
 
 _FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
+
+_INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 
 #: With all other errors of an append the answer says where the log begins.
 _WITHOUT_LOG_START_OFFSET: Final = (
@@ -269,8 +272,9 @@ class ReplicaManager:
     def _log_start_offset(self, topic_partition: TopicPartition) -> int:
         """Where the log begins that this broker leads; -1 if it leads none."""
         partition = self._partitions.get(topic_partition)
-        led = partition is not None and partition.is_leader
-        return partition.log.log_start_offset if led and partition.log is not None else -1
+        if partition is None or partition.log is None or not partition.is_leader:
+            return -1
+        return partition.log.log_start_offset
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -355,6 +359,8 @@ class ReplicaManager:
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         for topic_partition, offset in offsets.items():
             try:
+                if topic_partition.topic in _INTERNAL_TOPICS:
+                    raise InvalidTopicError(f"records of {topic_partition.topic} cannot be deleted")
                 partition = self.get_partition_or_raise(topic_partition)
                 low_watermark = partition.delete_records_on_leader(offset)
             except BrokerError as error:
