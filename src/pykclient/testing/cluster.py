@@ -34,10 +34,8 @@ class Gateway(Protocol):
     def close_broker(self, broker: Broker, *, reset: bool) -> None:
         """Close its connections, and refuse new ones."""
 
-    def pause(self, broker: Broker) -> None:
-        """Take no bytes from its connections until ``resume``; the system still accepts some."""
-
-    def resume(self, broker: Broker) -> None: ...
+    def resume(self, broker: Broker) -> None:
+        """Serve what came to a broker while it was paused, and was not served."""
 
 
 class Cluster:
@@ -68,7 +66,6 @@ class Cluster:
         self.budget = MemoryBudget(config.memory_limit_bytes)
         self.network = MemoryNetwork(loop, self.faults.links)
         self.coordination = CoordinationService(loop, config.cluster_id)
-        self._server = MemoryServer(self.network)
         self._server = MemoryServer(self.network)
         self._gateway = gateway
         self.nodes = {
@@ -112,8 +109,6 @@ class Cluster:
         if not broker.paused:
             broker.pause()
             self.network.pause(broker.party)
-            if self._gateway is not None:
-                self._gateway.pause(broker)
 
     def resume_broker(self, id: int) -> None:
         broker = self.broker(id)
@@ -123,6 +118,7 @@ class Cluster:
 
     def _let_through(self, broker: Broker) -> None:
         self.network.resume(broker.party)
+        self._server.resume(broker)
         if self._gateway is not None:
             self._gateway.resume(broker)
 

@@ -154,7 +154,7 @@ def test_a_paused_broker_serves_what_came_when_it_goes_on(handler: HeartbeatHand
     assert setup.answers(1000) == [1]
     handler.answer = lambda request: request.respond(HeartbeatResponse())
     setup.broker.resume()
-    setup.cluster.server._processors[1].serve_all(setup.broker)
+    setup.cluster.server.resume(setup.broker)
     assert setup.answers() == [2]
 
 

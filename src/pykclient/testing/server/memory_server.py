@@ -41,3 +41,9 @@ class MemoryServer:
         if processor is not None:
             self._network.unlisten(broker.node.host, broker.node.port)
             processor.close_connections(broker, reset=reset)
+
+    def resume(self, broker: Broker) -> None:
+        """Serve what came to a broker while it was paused."""
+        processor = self._processors.get(broker.id)
+        if processor is not None:
+            processor.serve_all(broker)

@@ -223,11 +223,8 @@ class SocketServer:
             for listener in listeners:
                 self._reserve(listener)
 
-    def pause(self, broker: Broker) -> None:
-        """Nothing to do: the processor serves no request of a broker that is paused, and so soon stops reading."""
-
     def resume(self, broker: Broker) -> None:
-        """Serve what has come in meanwhile."""
+        """Serve what came to a broker while it was paused."""
         if self._processor is not None:
             self._processor.serve_all(broker)
 
