@@ -85,6 +85,7 @@ class Apis:
         cache.topic_id = lambda name: cache.topics.get(name, UUID(int=0))
         cache.topic_name = {id: name for name, id in cache.topics.items()}.get
         cache.snapshot = self
+        cache.partition_info = lambda tp: tp if tp.topic in cache.topics and tp.partition < 4 else None
         self.broker = broker
         self.node: Node | None = Node(1, "host", 9092)
         self.created: list[str] = []
@@ -156,7 +157,7 @@ def test_join_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(SyncGroupRequest))
-def test_sync_group_heartbeat_and_leave_group(version: int) -> None:
+def test_sync_group(version: int) -> None:
     apis = Apis()
     generation, member = stable(apis)
     sync = SyncGroupRequest(
@@ -166,6 +167,8 @@ def test_sync_group_heartbeat_and_leave_group(version: int) -> None:
     assert (synced.error_code, synced.assignment) == (0, b"part-0")
     sync.generation_id += 1
     assert apis.ask(sync, version).error_code == 22
+    sync.protocol_name = None
+    assert apis.ask(sync, version).error_code == (23 if version >= 5 else 22)
 
 
 @pytest.mark.parametrize("version", versions(HeartbeatRequest))
@@ -233,6 +236,14 @@ def test_offset_commit(version: int) -> None:
         return
     answer = apis.ask(commit_request(generation - 1, member, version), version)
     assert [[one.error_code for one in topic.partitions] for topic in answer.topics] == [[22, 22], [expected, expected]]
+
+
+def test_a_partition_that_does_not_exist() -> None:
+    apis = Apis()
+    request = commit_request(-1, "", 10)
+    request.topics[0].partitions[0].partition_index = 77
+    answer: OffsetCommitResponse = apis.ask(request, 10)
+    assert [one.error_code for one in answer.topics[0].partitions] == [UNKNOWN_TOPIC, 0]
 
 
 def test_a_retention_time_of_old_clients() -> None:
@@ -354,7 +365,7 @@ def test_describe_groups(version: int) -> None:
     apis.groups.join_twice()
     group = apis.ask(request, version).groups[0]
     assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
-    assert group.members[0].member_assignment == b""
+    assert (group.members[0].member_metadata, group.members[0].member_assignment) == (b"", b"part-0")
 
 
 @pytest.mark.parametrize("version", versions(ListGroupsRequest))
@@ -406,7 +417,7 @@ def test_find_coordinator(version: int) -> None:
     assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host", 9092)
     apis.node = None
     assert ask(GROUP).error_code == COORDINATOR_NOT_AVAILABLE
-    assert ask("").error_code == 24
+    assert ask("").error_code == COORDINATOR_NOT_AVAILABLE
     if version >= 1:
         refused = ask("txn", 1)
         assert refused.error_code == INVALID_REQUEST

@@ -48,7 +48,7 @@ def _describe(broker: Broker, group_id: str, version: int) -> Described:
         return Described(group_id=group_id, group_state=dead)
     except BrokerError as error:
         return Described(group_id=group_id, error_code=error.code)
-    # What members support and were given is only shown when it is settled.
+    # What members said is only shown when it is settled in which protocol.
     protocol = group.protocol_name if group.state is group_state.STABLE else None
     return Described(
         group_id=group_id,
@@ -67,7 +67,7 @@ def _members(group: GroupMetadata, protocol: str | None) -> list[DescribeGroupsR
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=b"" if protocol is None else member.metadata(protocol),
-            member_assignment=b"" if protocol is None else member.assignment,
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]

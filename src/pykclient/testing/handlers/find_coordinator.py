@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError, CoordinatorNotAvailableError, InvalidGroupIdError, InvalidRequestError
+from pykclient.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
@@ -48,7 +48,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> C
         node = request.advertised(_find(broker, key_type, key))
     except BrokerError as error:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))
-    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message=None)
+    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
 
 
 def _find(broker: Broker, key_type: int, key: str) -> Node:
@@ -58,8 +58,6 @@ def _find(broker: Broker, key_type: int, key: str) -> Node:
         raise InvalidRequestError(f"share group {key!r} has no coordinator: this cluster has no share groups")
     if key_type != _GROUP:
         raise InvalidRequestError(f"there are no coordinators of type {key_type}")
-    if not key:
-        raise InvalidGroupIdError("a group without a name has no coordinator")
     cache = broker.metadata_cache
     if not cache.contains(GROUP_METADATA_TOPIC):
         broker.auto_topic_creation.create_topics([GROUP_METADATA_TOPIC])

@@ -15,13 +15,22 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.JOIN_GROUP
 VERSIONS = (0, 9)
 
+#: From this version on, who is refused is told of no protocol, instead of one without a name.
+_NULLABLE_PROTOCOL = 7
+
 
 def handle(broker: Broker, request: Request) -> None:
     """Answered when all members have joined, or the time for that is over."""
     body = cast(JoinGroupRequest, request.body)
+
+    def respond(response: JoinGroupResponse) -> None:
+        if response.error_code and request.api_version >= _NULLABLE_PROTOCOL:
+            response.protocol_name = None
+        request.respond(response)
+
     # As Java writes addresses.
     client_host = f"/{request.client_host}"
-    attempt = JoinAttempt(body, request.api_version, request.client_id or "", client_host, request.respond)
+    attempt = JoinAttempt(body, request.api_version, request.client_id or "", client_host, respond)
     broker.group_coordinator.join_group(attempt)
 
 

@@ -26,7 +26,7 @@ ResponsePartition = OffsetCommitResponse.OffsetCommitResponsePartition
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when the offsets are on all in-sync replicas. Topics that do not exist are refused."""
+    """Answered when the offsets are on all in-sync replicas. What does not exist is refused."""
     body = cast(OffsetCommitRequest, request.body)
     use_topic_ids = request.api_version >= _TOPIC_IDS
     unknown = (UnknownTopicIdError if use_topic_ids else UnknownTopicOrPartitionError).code
@@ -34,6 +34,7 @@ def handle(broker: Broker, request: Request) -> None:
     wall_ms = broker.loop.wall_ms
     expire_ms = wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
     names: list[str | None] = []
+    no_partition = UnknownTopicOrPartitionError.code
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in body.topics:
         name = cache.topic_name(topic.topic_id) if use_topic_ids else topic.name
@@ -44,7 +45,10 @@ def handle(broker: Broker, request: Request) -> None:
             continue
         topic_id = cache.topic_id(name)
         for one in topic.partitions:
-            offsets[TopicPartition(name, one.partition_index)] = CommittedOffset(
+            tp = TopicPartition(name, one.partition_index)
+            if cache.partition_info(tp) is None:
+                continue
+            offsets[tp] = CommittedOffset(
                 one.committed_offset,
                 one.committed_leader_epoch,
                 one.committed_metadata or "",
@@ -65,7 +69,7 @@ def handle(broker: Broker, request: Request) -> None:
                                 partition_index=one.partition_index,
                                 error_code=unknown
                                 if name is None
-                                else error_codes[TopicPartition(name, one.partition_index)],
+                                else error_codes.get(TopicPartition(name, one.partition_index), no_partition),
                             )
                             for one in topic.partitions
                         ],

@@ -21,13 +21,9 @@ VERSIONS = (0, 0)
 def handle(broker: Broker, request: Request) -> None:
     """Answered when the tombstones are on all in-sync replicas."""
     body = cast(OffsetDeleteRequest, request.body)
-    cache = broker.metadata_cache
-    known = [
-        TopicPartition(topic.name, one.partition_index)
-        for topic in body.topics
-        if cache.contains(topic.name)
-        for one in topic.partitions
-    ]
+    partition_info = broker.metadata_cache.partition_info
+    asked = [TopicPartition(topic.name, one.partition_index) for topic in body.topics for one in topic.partitions]
+    known = [tp for tp in asked if partition_info(tp) is not None]
 
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
         unknown = UnknownTopicOrPartitionError.code

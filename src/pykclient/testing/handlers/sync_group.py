@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from pykclient.errors import InconsistentGroupProtocolError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -14,10 +15,16 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.SYNC_GROUP
 VERSIONS = (0, 5)
 
+#: From this version on, a member says which protocol it takes part in (KIP-559).
+_NAMES_PROTOCOL = 5
+
 
 def handle(broker: Broker, request: Request) -> None:
     """Answered when the leader's assignment is stored."""
-    broker.group_coordinator.sync_group(cast(SyncGroupRequest, request.body), request.respond)
+    body = cast(SyncGroupRequest, request.body)
+    if request.api_version >= _NAMES_PROTOCOL and (body.protocol_type is None or body.protocol_name is None):
+        raise InconsistentGroupProtocolError("protocol type and name belong into a SyncGroup request")
+    broker.group_coordinator.sync_group(body, request.respond)
 
 
 def error_response(body: SyncGroupRequest, code: int, message: str | None = None) -> SyncGroupResponse:  # noqa: ARG001
