@@ -151,13 +151,28 @@ def test_a_reentrant_lock_belongs_to_one_actor(world: World) -> None:
         world.note("gave up")
         with lock:
             world.note("taken")
-        with pytest.raises(SimulationError):
-            lock.release()
 
     world.actor(holder)
     world.actor(taker)
     world.run()
     assert world.log == [(30, "gave up"), (100, "released"), (100, "taken")]
+
+
+def test_a_lock_is_released_by_who_holds_it(world: World) -> None:
+    lock = SimulatedReentrantLock(world.hub)
+
+    def release() -> None:
+        try:
+            lock.release()
+        except SimulationError:
+            world.note("caught")
+
+    world.actor(lock.acquire)
+    world.run()
+    world.actor(release)
+    with pytest.raises(SimulationError, match="does not hold it"):
+        world.run()
+    assert world.log == [(0, "caught")]
 
 
 def test_a_thread_is_joined(world: World) -> None:

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykclient.testing.memory_network import MemoryNetwork, MemorySelector
-from pykclient.testing.simulation.hub import Actor, Hub, SimulatedReentrantLock, SimulatedThread, VirtualClock
+from pykclient.testing.simulation.hub import (
+    Actor,
+    Hub,
+    SimulatedReentrantLock,
+    SimulatedThread,
+    VirtualClock,
+)
 
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
@@ -16,6 +22,9 @@ if TYPE_CHECKING:
     from pykclient.network.host_resolver import HostResolver
     from pykclient.network.kafka_channel import ChannelBuilder
     from pykclient.network.selector import SelectorConfig
+
+#: What a client that does not wait where it should is found by.
+MAX_POLLS_AT_ONE_INSTANT = 1_000
 
 
 class SimulatedEnvironment:
@@ -28,7 +37,7 @@ class SimulatedEnvironment:
         self._network = network
         self._rng = rng
         self._threads: list[SimulatedThread] = []
-        self._selectors: list[MemorySelector] = []
+        self._selectors: list[SimulatedSelector] = []
         #: The clients' name in the links between parties.
         self.party = party
         self.clock: VirtualClock = hub.clock
@@ -57,9 +66,8 @@ class SimulatedEnvironment:
         metrics: Metrics,  # noqa: ARG002
         log_context: LogContext,  # noqa: ARG002
         channel_builder: ChannelBuilder,  # noqa: ARG002
-    ) -> MemorySelector:
-        waiting = _Waiting(self._hub)
-        selector = MemorySelector(self._network, self.party, on_news=waiting.end, wait=waiting.begin)
+    ) -> SimulatedSelector:
+        selector = SimulatedSelector(self._hub, self._network, self.party)
         self._selectors.append(selector)
         return selector
 
@@ -76,22 +84,38 @@ class SimulatedEnvironment:
             thread.end()
 
 
-class _Waiting:
-    """The actor that waits in a poll of one selector. Thread: owner of the simulation."""
+class SimulatedSelector(MemorySelector):
+    """The connections of one client, whose actor gives the turn away while it polls.
 
-    __slots__ = ("_actor", "_hub")
+    Thread: owner of the simulation.
+    """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, network: MemoryNetwork, party: str) -> None:
+        super().__init__(network, party, on_news=self._wake, wait=self._wait)
         self._hub = hub
-        self._actor: Actor | None = None
+        self._waiting: Actor | None = None
+        self._last_poll_ms = -1
+        self._polls = 0
 
-    def begin(self, _selector: MemorySelector, timeout_ms: int) -> None:
-        self._actor = actor = self._hub.current
+    def poll(self, timeout_ms: int) -> None:
+        now_ms = self._hub.clock.time_ms
+        if now_ms != self._last_poll_ms:
+            self._last_poll_ms = now_ms
+            self._polls = 0
+        self._polls += 1
+        if self._polls > MAX_POLLS_AT_ONE_INSTANT:
+            raise self._hub.fail(f"{self.party} polls its connections {self._polls} times without time passing")
+        if timeout_ms <= 0:
+            self._hub.offer_turn()  # as a system call gives the interpreter's lock away
+        super().poll(timeout_ms)
+
+    def _wait(self, _: MemorySelector, timeout_ms: int) -> None:
+        self._waiting = actor = self._hub.current
         try:
             actor.park(timeout_ms)
         finally:
-            self._actor = None
+            self._waiting = None
 
-    def end(self) -> None:
-        if self._actor is not None:
-            self._actor.wake()
+    def _wake(self) -> None:
+        if self._waiting is not None:
+            self._waiting.wake()

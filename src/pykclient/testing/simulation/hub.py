@@ -11,7 +11,6 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import KafkaError
 from pykclient.testing.event_loop import EventLoop, TimerHandle
 
 #: Turns that actors may take while time stands still: more means that somebody does not wait for anything.
@@ -20,7 +19,7 @@ MAX_TURNS_AT_ONE_INSTANT = 5_000
 MAX_STEPS_AT_ONE_INSTANT = 100_000
 
 
-class SimulationError(KafkaError):
+class SimulationError(Exception):
     """The simulation cannot go on: nothing will ever happen, or something happens without end."""
 
 
@@ -155,6 +154,8 @@ class Hub:
         self._current: Actor | None = None
         #: Turns of actors so far.
         self.turns = 0
+        #: What an actor has done wrong, whatever became of the exception.
+        self.failure: SimulationError | None = None
 
     # --- for actors --------------------------------------------------------------------------------------------------
 
@@ -170,6 +171,13 @@ class Hub:
         """The number of the actor whose turn it is, 0 outside of actors."""
         return 0 if self._current is None else self._current.ident
 
+    def fail(self, problem: str) -> SimulationError:
+        """End the run with an error, which is also returned, to be raised."""
+        error = SimulationError(problem)
+        if self.failure is None:
+            self.failure = error
+        return error
+
     def actor(self, run: Callable[[], object], name: str) -> Actor:
         """A new actor, which runs once it is made runnable."""
         actor = Actor(self, len(self._actors) + 1, run, name)
@@ -184,6 +192,11 @@ class Hub:
     def sleep(self, duration_ms: int) -> None:
         """Let time pass; others run even if it is 0."""
         self.current.park(max(0, duration_ms))
+
+    def offer_turn(self) -> None:
+        """Let others run, if there is anything that they could do at this instant. By an actor."""
+        if self._runnable or not self.loop.next_due_ms():
+            self.current.park(0)
 
     def end(self, actor: Actor) -> None:
         """End another actor where it is. What it fails with on its way out is of no interest any more."""
@@ -214,8 +227,9 @@ class Hub:
         turns, steps = self.turns, loop.steps
         while True:
             delay_ms = loop.run_due()
-            if loop.failure is not None:
-                raise loop.failure
+            failure = self.failure or loop.failure
+            if failure is not None:
+                raise failure
             if self._runnable:
                 self._turn()
                 if self.turns - turns > MAX_TURNS_AT_ONE_INSTANT:
@@ -324,7 +338,7 @@ class SimulatedCondition(threading.Condition):
             if actor in self._parked:
                 self._parked.remove(actor)
             if not self.acquire(blocking=False):
-                raise SimulationError("a lock is held by an actor that waits for something else")
+                raise self._hub.fail("a lock is held by an actor that waits for something else")
 
     def notify(self, n: int = 1) -> None:
         for _ in range(min(n, len(self._parked))):
@@ -369,7 +383,7 @@ class SimulatedReentrantLock:
 
     def release(self) -> None:
         if self._owner != self._hub.current_ident:
-            raise SimulationError("a lock is released by an actor that does not hold it")
+            raise self._hub.fail("a lock is released by an actor that does not hold it")
         self._depth -= 1
         if not self._depth:
             self._owner = None
