@@ -5,6 +5,7 @@ invented.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from pykclient.errors import UnsupportedVersionError
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.release_profiles import ReleaseProfile
 from tests.interop.clients import PEERS, Ours, Sample
+from tests.interop.embedded.members import MEMBERS, share_and_take_over
 
 AT = 1_700_000_000_000
 OLD = ("0.10.0", "0.10.1", "0.10.2")
@@ -84,3 +86,39 @@ def test_others_do_so_too(broker: EmbeddedCluster, release: str, topic: str, pee
     if not release.startswith("0.10."):
         for rows in Ours().read(broker.bootstrap_servers, dict.fromkeys(topics, len(SAMPLES))).values():
             assert [row.content for row in rows] == SAMPLES
+
+
+@pytest.mark.parametrize("release", ["0.10.0", "0.11", "2.1", "2.8"], indirect=True)
+@pytest.mark.parametrize("peer", sorted(MEMBERS))
+def test_groups_of_others(broker: EmbeddedCluster, topic: str, group_id: str, peer: str) -> None:
+    broker.create_topic(topic, 4)
+    share_and_take_over(peer, broker.bootstrap_servers, topic, group_id)
+
+
+@pytest.mark.parametrize("release", ["0.10.0", "0.10.2"], indirect=True)
+def test_clients_that_are_told_the_release_instead_of_asking(broker: EmbeddedCluster, release: str, topic: str) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+    from confluent_kafka import TopicPartition as Partition
+
+    broker.create_topic(topic)
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "api.version.request": False,
+        "broker.version.fallback": "0.9.0" if release == "0.10.0" else release,
+        "log_level": 2,
+    }
+    producer = Producer(settings)
+    for i in range(20):
+        producer.produce(topic, b"%d" % i)
+    assert producer.flush(20) == 0
+    consumer = Consumer({**settings, "group.id": "unused"})
+    consumer.assign([Partition(topic, 0, OFFSET_BEGINNING)])
+    try:
+        found: list[bytes | None] = []
+        while len(found) < 20:
+            messages = consumer.consume(20, 10)
+            assert messages
+            found += [message.value() for message in messages]
+    finally:
+        consumer.close()
+    assert found == [b"%d" % i for i in range(20)]
