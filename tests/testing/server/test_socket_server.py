@@ -259,3 +259,41 @@ def server_takes_another(server: RunningServer) -> bool:
             return peer.correlation_id() == 1
         except (EOFError, ConnectionError):
             return False
+
+
+def test_brokers_that_come_and_go_while_clients_connect() -> None:
+    with RunningServer(2) as server:
+        stopping = threading.Event()
+        refused: list[int] = []
+
+        def connect_all_the_time() -> None:
+            while not stopping.is_set():
+                try:
+                    is_served(server, 1)
+                except (EOFError, ConnectionError):
+                    refused.append(1)
+
+        clients = [threading.Thread(target=connect_all_the_time) for _ in range(3)]
+        for client in clients:
+            client.start()
+        for turn in range(20):
+            server.stop(server.brokers[1], reset=turn % 2 == 0)
+            assert is_served(server, 2)
+            server.open(server.brokers[1])
+            eventually(lambda: server_takes_another(server), every_s=0.001)
+        stopping.set()
+        for client in clients:
+            client.join()
+        assert is_served(server, 1)
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_names_and_ipv6(host: str) -> None:
+    server = SocketServer(ClusterConfig(1, host=host), EventLoop(SYSTEM_CLOCK))
+    try:
+        (port,) = server.bind([1]).values()
+    except OSError:
+        pytest.skip(f"no {host} on this machine")
+    finally:
+        server.close()
+    assert port > 0

@@ -176,7 +176,9 @@ class SocketServer:
         Raises OSError where one is in use.
         """
         host, first_port = self._config.host, self._config.port
-        family, _, _, _, address = socket.getaddrinfo(host, first_port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, first_port, type=socket.SOCK_STREAM)
+        # IPv4 if a name stands for both, as most clients try that first.
+        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         for index, broker_id in enumerate(broker_ids):
             first = _Listener(family, str(address[0]), first_port + index if first_port else 0)
             self._listeners[broker_id] = [first]
