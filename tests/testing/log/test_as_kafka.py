@@ -84,10 +84,12 @@ class Partition:
             found += [bytes(one.buffer) for one in batches]
             offset = batches[-1].next_offset
 
-    def list_offset(self, timestamp: int, version: int = 11, **fields: Any) -> tuple[int, int, int, int]:
+    def list_offset(
+        self, timestamp: int, version: int = 11, replica_id: int = -1, **fields: Any
+    ) -> tuple[int, int, int, int]:
         """Error, timestamp, offset and epoch."""
         request = ListOffsetsRequest(
-            replica_id=-1,
+            replica_id=replica_id,
             topics=[
                 ListOffsetsRequest.ListOffsetsTopic(
                     name=self.topic,

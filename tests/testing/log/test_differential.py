@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from pykclient.record.compression import Compression
 from pykclient.record.memory_records import MemoryRecords
 from tests.kafka.cluster import KafkaCluster
 from tests.support.embedded_kafka import EmbeddedKafka
+from tests.support.wait import eventually
 from tests.testing.handlers.raw_client import RawClient
 from tests.testing.log.support import batch
 from tests.testing.log.test_as_kafka import Partition
@@ -49,6 +51,11 @@ _number = itertools.count()
 def embedded() -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(brokers=1) as cluster:
         yield cluster
+
+
+def leads(partition: Partition) -> bool:
+    """Whether the broker leads the partition already."""
+    return partition.list_offset(-1)[0] == 0
 
 
 def ask(partition: Partition, step: tuple[Any, ...]) -> object:
@@ -87,6 +94,9 @@ def test_any_requests(kafka: KafkaCluster, embedded: EmbeddedKafka) -> None:
             name = f"differential-{next(_number)}"
             real = Partition(real_client, kafka.create_topic(name, config=config))
             ours = Partition(our_client, embedded.create_topic(name, config=config))
+            for one in (ours, real):
+                # Metadata can know a leader before it knows itself.
+                eventually(partial(leads, one), 10.0, "a leader")
             for step in steps:
                 assert ask(ours, step) == ask(real, step), step
             assert ours.stored() == real.stored()
