@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -341,6 +342,7 @@ class _LoadedGroups:
                 del self.offsets[group_id]
 
 
+@lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
     """``String.hashCode``, of the UTF-16 that Java's strings are made of."""
     data = text.encode("utf-16-be", "surrogatepass")
