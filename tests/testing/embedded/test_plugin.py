@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 
 def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
     pytester.makepyfile(source)
-    return pytester.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider", "-p", "no:xdist")
+    return pytester.runpytest_subprocess("--strict-markers", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
 def test_a_cluster_for_each_test(pytester: pytest.Pytester) -> None:
