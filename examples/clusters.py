@@ -34,8 +34,7 @@ def _embedded(partitions: int) -> Iterator[Cluster]:
     from pykclient.testing import EmbeddedCluster
 
     with EmbeddedCluster(_BROKERS, config={"num.partitions": partitions}) as cluster:
-        name = f"an embedded cluster of {_BROKERS} brokers in this process, at {cluster.bootstrap_servers}"
-        yield Cluster(cluster.bootstrap_servers, name)
+        yield Cluster(cluster.bootstrap_servers, f"an embedded cluster of {_BROKERS} brokers in this process")
 
 
 def _real(partitions: int) -> Iterator[Cluster]:

@@ -37,7 +37,7 @@ def handle(broker: Broker, request: Request) -> None:
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.id, host=node.host, port=node.port, rack=node.rack
             )
-            for node in snapshot.alive_brokers.values()
+            for node in map(request.advertised, snapshot.alive_brokers.values())
         ],
     )
     if body.include_cluster_authorized_operations:
