@@ -229,16 +229,18 @@ class Processor:
         backlog = connection.backlog
         connection.serving = True
         left = _MAX_AT_A_TIME
-        while backlog and connection.state is mute_state.NOT_MUTED and not connection.broker.paused:
-            if self._links is not None and self._must_wait(connection, self._links):
-                break
-            if not left:
-                self._runnable[connection] = None
-                self._selector.wakeup()
-                break
-            left -= 1
-            self._handle(connection, *backlog.popleft())
-        connection.serving = False
+        try:
+            while backlog and connection.state is mute_state.NOT_MUTED and not connection.broker.paused:
+                if self._links is not None and self._must_wait(connection, self._links):
+                    break
+                if not left:
+                    self._runnable[connection] = None
+                    self._selector.wakeup()
+                    break
+                left -= 1
+                self._handle(connection, *backlog.popleft())
+        finally:
+            connection.serving = False
         if connection.unread != (len(backlog) > _MAX_BACKLOG) and self._selector.is_channel_ready(connection.id):
             connection.unread = not connection.unread
             if connection.unread:
