@@ -122,3 +122,34 @@ def test_clients_that_are_told_the_release_instead_of_asking(broker: EmbeddedClu
     finally:
         consumer.close()
     assert found == [b"%d" % i for i in range(20)]
+
+
+@pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
+def test_records_in_formats_of_the_past_survive_their_leader(topic: str, message_format: str) -> None:
+    """Followers have no leader epochs to go by in messages of old formats."""
+    tp = TopicPartition(topic, 0)
+    with EmbeddedCluster(brokers=3, release="2.1") as cluster:
+        configs = {"message.format.version": message_format, "min.insync.replicas": "2"}
+        cluster.create_topic(topic, 1, 3, configs=configs)
+        with KafkaProducer[bytes, bytes](
+            bootstrap_servers=cluster.bootstrap_servers,
+            enable_idempotence=False,
+            acks="all",
+            max_in_flight_requests_per_connection=1,
+        ) as producer:
+            for number in range(2):
+                futures = [producer.send(topic, b"%d" % i) for i in range(100 * number, 100 * number + 100)]
+                for future in futures:
+                    future.get(20)
+                leader = cluster.state().partitions[tp].leader
+                assert leader is not None
+                cluster.kill(leader)
+                producer.send(topic, b"after").get(20)
+                cluster.restart(leader)
+        with KafkaConsumer[bytes, bytes](
+            bootstrap_servers=cluster.bootstrap_servers, consumer_timeout_ms=20_000
+        ) as consumer:
+            consumer.assign([tp])
+            consumer.seek_to_beginning()
+            found = [next(consumer).value for _ in range(202)]
+    assert [value for value in found if value != b"after"] == [b"%d" % i for i in range(200)]
