@@ -24,6 +24,7 @@ GROUP = "billing"
 #: How late an outcome may be: the sender sleeps for a backoff at most while it waits for a producer id.
 LATE_MS = 300
 _POLL_MS = 200
+_PROBE_SIZE = 8
 
 
 class Inbox:
@@ -81,7 +82,8 @@ class ProducerApplication:
         self.records: list[SentRecord] = []
         self.crashed = False
         self.closed = False
-        self.forced = False
+        #: Partitions that it has yet to show that it can write to.
+        self.unprobed: set[int] = set()
         self.actor = world.simulation.actor(self.run, self.name)
         self.producer: KafkaProducer[bytes, bytes]
 
@@ -159,6 +161,20 @@ class ProducerApplication:
         self.records.append(record)
         return record
 
+    def probe(self, partition: int) -> None:
+        """Send until it succeeds."""
+        record = self.send_one(partition, _PROBE_SIZE)
+        if record is not None:
+            assert record.future is not None
+            try:
+                record.future.get()
+            except KafkaError as error:
+                self.world.note("probe failed", self.name, partition, type(error).__name__)
+        if record is not None and record.acknowledged:
+            self.unprobed.discard(partition)
+        else:
+            self.inbox.put(lambda: self.probe(partition))
+
     def flush(self, timeout_ms: int) -> None:
         earlier = list(self.records)
         start_ms = self.world.clock.now_ms()
@@ -178,7 +194,6 @@ class ProducerApplication:
         limit_ms = min(timeout_ms, settings.delivery_timeout_ms + settings.request_timeout_ms) + 2 * LATE_MS
         self._ensure(took_ms <= limit_ms, f"closing took {took_ms} ms, not {limit_ms}")
         self.closed = True
-        self.forced = took_ms >= timeout_ms
         for record in self.records:
             self._ensure(bool(record.outcomes), f"{record} has no outcome after close")
         self._check_memory()

@@ -135,6 +135,11 @@ class FaultMaker:
         except IllegalStateError:  # no controller, no such replica, not in sync: as it may be in life
             return
 
+    def all_running(self) -> bool:
+        """Whether no broker is down, or still about to stop."""
+        alive = self._cluster.alive_brokers()
+        return len(alive) == len(self._cluster.nodes) and all(broker.state == RUNNING for broker in alive)
+
     def heal(self) -> None:
         """End all faults, and start what does not run."""
         self._cluster.faults.clear()

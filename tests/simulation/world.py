@@ -33,7 +33,8 @@ from tests.simulation.schedule import Schedule, Step
 #: How long a cluster without faults may take to be whole again, and clients to be done.
 _HEALING_MS = 20_000
 _LOOK_MS = 50
-_PROBE_SIZE = 8
+_DEFAULT_MAX_BATCH_BYTES = 1 << 20
+_DEFAULT_SEGMENT_BYTES = 1 << 30
 _NO_LIMIT_MS = 100_000
 
 
@@ -81,8 +82,6 @@ class World:
                 "num.partitions": settings.partitions,
                 "default.replication.factor": settings.replication_factor,
                 "min.insync.replicas": settings.min_isr,
-                "message.max.bytes": settings.max_batch_bytes,
-                "log.segment.bytes": settings.segment_bytes,
                 "max.incremental.fetch.session.cache.slots": settings.fetch_slots,
                 "zookeeper.session.timeout.ms": settings.session_timeout_ms,
                 "replica.lag.time.max.ms": settings.replica_lag_ms,
@@ -193,10 +192,21 @@ class World:
         """Start the brokers and the applications."""
         self._errors.install()
         self.simulation.start()
+        self._create_topic()
         self._begun_ms = self.clock.now_ms()
         self._watch()
         self.producers = [ProducerApplication(self, number, 0) for number in range(self.settings.producers)]
         self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
+
+    def _create_topic(self) -> None:
+        """Unless it is created by whoever asks for it first, which can only be done with default settings."""
+        settings = self.settings
+        if settings.max_batch_bytes < _DEFAULT_MAX_BATCH_BYTES or settings.segment_bytes < _DEFAULT_SEGMENT_BYTES:
+            sizes = {
+                "max.message.bytes": str(settings.max_batch_bytes),
+                "internal.segment.bytes": str(settings.segment_bytes),
+            }
+            self.simulation.create_topic(TOPIC, settings.partitions, settings.replication_factor, sizes)
 
     def _watch(self) -> None:
         """Whatever is committed is in the log of each in-sync replica, at any time."""
@@ -314,6 +324,7 @@ class World:
 
     def _settle(self) -> None:
         """Faults are over: the cluster becomes whole, clients get on with their work, and end."""
+        self._await("all brokers run", self.faults.all_running)
         self._await("the brokers find each other", self.cluster.is_ready)
         self._await("all futures are resolved", lambda: all(producer.settled for producer in self.producers))
         self._await("former producers are closed", lambda: all(producer.closed for producer in self.former_producers))
@@ -339,24 +350,12 @@ class World:
         self.note(what)
 
     def _probe(self) -> None:
-        """Every producer can write to every partition again."""
-        probed: list[Any] = []
-
-        def send_to(producer: ProducerApplication, partition: int) -> None:
-            probed.append(producer.send_one(partition, _PROBE_SIZE))
-
+        """Every producer can write to every partition again, at the latest when it has noticed what has changed."""
         for producer in self.producers:
+            producer.unprobed = {tp.partition for tp in self.partitions}
             for tp in self.partitions:
-                producer.inbox.put(partial(send_to, producer, tp.partition))
-        count = len(self.producers) * len(self.partitions)
-        self._await(
-            "producers write again", lambda: len(probed) == count and all(r is None or r.outcomes for r in probed)
-        )
-        for record in probed:
-            if record is None:
-                raise InvariantError("a producer cannot send although all faults are over")
-            if not record.acknowledged:
-                raise InvariantError(f"{record} although all faults are over")
+                producer.inbox.put(partial(producer.probe, tp.partition))
+        self._await("producers write again", lambda: not any(producer.unprobed for producer in self.producers))
 
     def _drill(self) -> None:
         """A follower that is cut off from its leader is waited for no longer than replica.lag.time.max.ms."""

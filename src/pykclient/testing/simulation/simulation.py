@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from pykclient.errors import IllegalStateError, KafkaTimeoutError, for_code
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.testing.cluster import Cluster
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.testing.simulation.hub import Actor, Hub, VirtualClock
+from pykclient.types import TopicPartition
 
 #: How long the brokers may take to find each other.
 _START_LIMIT_MS = 60_000
@@ -111,6 +115,38 @@ class Simulation:
         """Random numbers that come from the seed."""
         return random.Random(self._rng.getrandbits(64))
 
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic and wait until its partitions have leaders. By default as the broker's settings say.
+
+        Raises the broker's error, such as TopicAlreadyExistsError, and IllegalStateError without a controller.
+        """
+        controller = self.cluster.active_controller()
+        if controller is None:
+            raise IllegalStateError("there is no controller that could create a topic; wait until one is elected")
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[
+                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ],
+        )
+        answers: list[Any] = []
+        LocalRequest(controller, CreateTopicsRequest(topics=[topic], timeout_ms=_START_LIMIT_MS), answers.append)
+        self.wait_for(lambda: bool(answers))
+        error = for_code(answers[0].topics[0].error_code, answers[0].topics[0].error_message)
+        if error is not None:
+            raise error
+        created = [TopicPartition(name, number) for number in range(partitions)]
+        self.wait_for(lambda: all(self.cluster.leader(tp) is not None for tp in created))
+
     # --- running -----------------------------------------------------------------------------------------------------
 
     def actor(self, run: Callable[[], object], name: str | None = None) -> Actor:
@@ -126,6 +162,20 @@ class Simulation:
         Raises what an actor raised, what a broker failed with, and SimulationError when the end is never reached.
         """
         self.hub.run(until or self._all_done, limit_ms)
+
+    def wait_for(self, condition: Callable[[], bool], limit_ms: int = _START_LIMIT_MS) -> None:
+        """Let time pass until ``condition()`` holds, inside of an actor or outside of all.
+
+        Raises KafkaTimeoutError after ``limit_ms`` in an actor, and SimulationError outside.
+        """
+        if not self.hub.current_ident:
+            self.hub.run(condition, limit_ms)
+            return
+        deadline_ms = self.clock.now_ms() + limit_ms
+        while not condition():
+            if self.clock.now_ms() >= deadline_ms:
+                raise KafkaTimeoutError(f"a condition did not come true within {limit_ms / 1000} s")
+            self.clock.sleep_ms(1)
 
     def _all_done(self) -> bool:
         return all(actor.done for actor in self._applications)
