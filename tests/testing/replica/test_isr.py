@@ -137,6 +137,16 @@ def test_below_min_isr_nothing_is_committed(cluster: ReplicaCluster) -> None:
     assert cluster.log(1).high_watermark == 1
 
 
+def test_a_leader_that_is_alone_in_the_isr_commits_at_once(cluster: ReplicaCluster) -> None:
+    for id in (2, 3):
+        cluster.broker(id).pause()
+    cluster.elect(1, isr=[1])
+    cluster.run(3 * LAG_MS)
+    reply = cluster.produce(1, b"a")
+    assert reply.produced().error_code == 0
+    assert cluster.log(1).high_watermark == 1
+
+
 @pytest.mark.parametrize("code", [3, 42, 74, 95, 100, 108])
 def test_a_controller_that_knows_better_is_waited_for(cluster: ReplicaCluster, code: int) -> None:
     cluster.alter_partition_error = code

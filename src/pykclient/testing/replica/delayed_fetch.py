@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pykclient.errors import BrokerError
 from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.log.log_types import FetchIsolation
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.replica.fetch_params import FetchParams, FetchPartitionData, PartitionFetch
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 class DelayedFetch(DelayedOperation):
     """Answers when ``min_bytes`` can be read, when one partition has an error, or after the longest wait.
 
-    Only the partition that has changed is looked at, so that a session over many partitions waits at no cost. Where
-    consumers read from followers, a follower is told at once of a high watermark that has risen (KIP-392).
-    Thread: loop.
+    Only partitions that have changed are looked at, and read again in the end, so that a session over many partitions
+    waits at no cost. Where consumers read from followers, a follower is told at once of a high watermark that has risen
+    (KIP-392). Thread: loop.
     """
 
-    __slots__ = ("_bytes", "_fetches", "_high_watermarks", "_manager", "_params", "_respond")
+    __slots__ = ("_bytes", "_changed", "_manager", "_params", "_respond", "_results", "_tells_high_watermarks")
 
     def __init__(
         self,
@@ -35,28 +36,24 @@ class DelayedFetch(DelayedOperation):
     ) -> None:
         super().__init__(params.max_wait_ms)
         self._params = params
-        self._fetches = {fetch.topic_partition: fetch for fetch, _ in results}
         self._manager = manager
         self._respond = respond
-        # What can be read of each partition.
-        self._bytes: dict[Hashable, int] = {
-            fetch.topic_partition: data.size_in_bytes for fetch, data in results if data.size_in_bytes
-        }
-
-        self._high_watermarks: dict[Hashable, int] = {}
-        if params.is_from_follower and manager.replica_selector is not None:
-            self._high_watermarks = {fetch.topic_partition: data.high_watermark for fetch, data in results}
+        self._results = {result[0].topic_partition: result for result in results}
+        # Those that are read in the end: changed since, or with records, which bound what others may have.
+        self._changed = {fetch.topic_partition for fetch, data in results if data.size_in_bytes}
+        # What can be read of them.
+        self._bytes = {key: self._results[key][1].size_in_bytes for key in self._changed}
+        self._tells_high_watermarks = params.is_from_follower and manager.replica_selector is not None
 
     def try_complete(self, key: Hashable | None) -> bool:
-        if key is None:
+        if not isinstance(key, TopicPartition):
             # What there was has been read just now, and was not enough.
             return False
-        fetch = self._fetches[key]  # type: ignore[index]
+        self._changed.add(key)
+        fetch, told = self._results[key]
         params = self._params
-        partition, error_code = self._manager.get_partition_or_error(fetch.topic_partition)
-        if partition is None or error_code:
-            return self.force_complete()
-        if self._high_watermarks and partition.high_watermark > self._high_watermarks[key]:
+        partition, _ = self._manager.get_partition_or_error(key)
+        if partition is None or (self._tells_high_watermarks and partition.high_watermark > told.high_watermark):
             return self.force_complete()
         if params.min_bytes <= 1 and fetch.current_leader_epoch in (-1, partition.leader_epoch):
             readable = partition.is_leader or (params.client_metadata is not None and not params.is_from_follower)
@@ -75,4 +72,9 @@ class DelayedFetch(DelayedOperation):
         return sum(self._bytes.values()) >= params.min_bytes and self.force_complete()
 
     def on_complete(self) -> None:
-        self._respond(self._manager.read_from_log(self._params, list(self._fetches.values()), update=False))
+        results = self._results
+        # In the order in which they were asked for: the first ones get what ``max_bytes`` allows.
+        again = [fetch for key, (fetch, _) in results.items() if key in self._changed]
+        for result in self._manager.read_from_log(self._params, again, update=False):
+            results[result[0].topic_partition] = result
+        self._respond(list(results.values()))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.replica.fetch_params import UNKNOWN_OFFSET
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.types import TopicPartition
 
     PartitionResponse = ProduceResponse.PartitionProduceResponse
 
@@ -42,18 +42,18 @@ class DelayedProduce(DelayedOperation):
 
     def try_complete(self, key: Hashable | None) -> bool:
         pending = self._pending
-        for topic_partition in list(pending) if key is None else (key,):
-            required_offset = pending.get(topic_partition)  # type: ignore[call-overload]
+        for topic_partition in (key,) if isinstance(key, TopicPartition) else list(pending):
+            required_offset = pending.get(topic_partition)
             if required_offset is None:
                 continue
-            partition, error_code = self._manager.get_partition_or_error(topic_partition)  # type: ignore[arg-type]
+            partition, error_code = self._manager.get_partition_or_error(topic_partition)
             enough = False
             if partition is not None:
                 enough, error_code = partition.check_enough_replicas_reach_offset(required_offset)
             if enough or error_code:
                 if error_code:
-                    self._fail(topic_partition, error_code)  # type: ignore[arg-type]
-                del pending[topic_partition]  # type: ignore[arg-type]
+                    self._fail(topic_partition, error_code)
+                del pending[topic_partition]
         return not pending and self.force_complete()
 
     def _fail(self, topic_partition: TopicPartition, error_code: int) -> None:

@@ -195,7 +195,8 @@ class Partition(PartitionIsr):
                 f"{self.topic_partition} has in-sync replicas {sorted(self.isr)}, and min.insync.replicas is {needed}"
             )
         info = log.append_as_leader(records, self.leader_epoch, origin)
-        if not self.remote_replicas:
+        if len(self.state.maximal_isr) == 1:
+            # Nobody else has to have it; with others it is their fetches that tell.
             self.maybe_increment_leader_hw()
         return info
 
