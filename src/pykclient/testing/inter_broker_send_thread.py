@@ -136,6 +136,8 @@ class InterBrokerSendThread:
                     request.handler,
                 ),
             )
+        if not self._running:
+            return  # whoever heard of a request that was given up has stopped the broker
         now_ms = self._broker.loop.now_ms
         wait_ms = self._send_requests(now_ms) if self._unsent else self._request_timeout_ms
         client.poll(0, now_ms)
