@@ -11,7 +11,7 @@ from pykclient.errors import (
     TransactionCoordinatorFencedError,
 )
 from pykclient.testing.log.log_types import AbortedTxn, AppendOrigin, FetchIsolation
-from tests.testing.log.support import LogBox, batch, marker, values
+from tests.testing.log.support import TP, LogBox, batch, marker, values
 
 _MAX_SEQUENCE = (1 << 31) - 1
 
@@ -119,6 +119,19 @@ def test_a_snapshot_has_the_last_batch_only() -> None:
     assert box.log.append_as_leader(batch(producer=(7, 0, 3)), 0).duplicate
     with pytest.raises(OutOfOrderSequenceError):
         send(box, 2)
+
+
+def test_snapshots_do_not_heap_up() -> None:
+    box = LogBox({"internal.segment.bytes": "300"})
+    snapshots = box.disk.directory(TP).producer_snapshots
+    for sequence in range(20):
+        send(box, sequence)
+        box.log.close()
+        box.open()
+        assert set(snapshots) <= {sequence, sequence + 1, *(segment.base_offset for segment in box.log.segments)}
+    box.log.truncate_to(7)
+    assert max(snapshots) == 7
+    assert send(box, 7) == range(7, 8)
 
 
 def test_truncation_takes_sequences_back() -> None:

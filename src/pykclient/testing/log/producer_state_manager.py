@@ -159,6 +159,12 @@ class ProducerStateManager:
         """The segment that begins at ``offset`` is gone."""
         self._snapshots.pop(offset, None)
 
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """Of the snapshots that no segment begins with, left by earlier starts and truncations, keep the last one."""
+        wanted = {*segment_base_offsets, max(self._snapshots, default=0)}
+        for offset in [offset for offset in self._snapshots if offset not in wanted]:
+            del self._snapshots[offset]
+
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Go back to the last snapshot inside the log; ``map_end_offset`` tells from where on to replay."""
         for offset in [o for o in self._snapshots if o > log_end_offset or o <= log_start_offset]:

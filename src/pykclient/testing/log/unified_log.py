@@ -100,6 +100,7 @@ class UnifiedLog:
         self.producer_state = ProducerStateManager(
             str(self.topic_partition), directory.producer_snapshots, producer_id_expiration_ms
         )
+        self.producer_state.remove_stray_snapshots(segment.base_offset for segment in self._local.segments)
         self._rebuild_producer_state(self.log_end_offset, reload=True)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
