@@ -366,6 +366,9 @@ class World:
             return
         self.note("drill", leader, followers[0])
         self.cluster.faults.cut(leader, followers[0])
+        # Who misses nothing stays in sync, however silent it is.
+        writer = self.producers[0]
+        writer.inbox.put(partial(writer.send_one, tp.partition, 8))
         lag_ms = self.settings.replica_lag_ms
         self.clock.sleep_ms(2 * lag_ms + _LOOK_MS)
         if followers[0] in self.cluster.isr(tp):
