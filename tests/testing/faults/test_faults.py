@@ -255,3 +255,9 @@ def test_partitions_of_clients_and_brokers(handler: HeartbeatHandler) -> None:
         assert len(handler.requests) == 1
         server.thread.call(server.cluster.faults.clear)
         assert far.correlation_id() == 1
+
+
+def test_apis_of_brokers_are_asked_of_brokers() -> None:
+    found = Setup().cluster.faults
+    assert found.hold("UpdateMetadata")._party == "broker-*"
+    assert found.hold("Fetch")._party == found.hold(None)._party == "client:*"

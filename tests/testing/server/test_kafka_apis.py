@@ -13,8 +13,6 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykclient.testing.handlers import handler as find_handler
-from pykclient.testing.handlers import is_broker_only
 from pykclient.testing.server.request_channel import Request
 from tests.testing.server.support import HeartbeatHandler, heartbeat_handler
 from tests.testing.server.test_processor import Setup
@@ -106,11 +104,12 @@ def test_an_answer_that_cannot_be_written_closes_the_connection(
         with_version(HEARTBEAT, -1),
         with_version(HEARTBEAT, 0, 999),
         with_version(HEARTBEAT, 0, -1),
+        with_version(HEARTBEAT, 8, ApiKeys.UPDATE_METADATA),
         HEARTBEAT[:-3],
         HEARTBEAT[:9],
         b"\0\0\0\0",
     ],
-    ids=["version", "negative version", "API", "negative API", "cut body", "cut header", "empty"],
+    ids=["version", "negative version", "API", "negative API", "API of brokers", "cut body", "cut header", "empty"],
 )
 def test_a_request_that_cannot_be_read_costs_its_connection(handler: HeartbeatHandler, request_bytes: bytes) -> None:
     setup = Setup()
@@ -157,13 +156,3 @@ def test_the_history_knows_what_was_asked_and_answered(handler: HeartbeatHandler
     assert first.response == HeartbeatResponse()
     assert setup.cluster.history.matching(after=first.number) == [second]
     assert setup.cluster.history.counts[ApiKeys.HEARTBEAT] == 2
-
-
-def test_every_handler_declares_what_it_serves() -> None:
-    for key in ApiKeys.all():
-        found = find_handler(key)
-        if found is not None:
-            assert key == found.API_KEY
-            oldest, newest = found.VERSIONS
-            assert ApiKeys.oldest_served_version(key) <= oldest <= newest <= ApiKeys.latest_version(key), key
-            assert is_broker_only(found) == ApiKeys.is_broker_only(key)

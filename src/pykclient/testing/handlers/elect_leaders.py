@@ -55,9 +55,9 @@ def _results(outcomes: Mapping[TopicPartition, ApiError]) -> list[ElectLeadersRe
 
 
 def error_response(body: ElectLeadersRequest, code: int, message: str | None = None) -> ElectLeadersResponse:
-    """At the top, and for each partition, as the first version has no place at the top."""
+    """For each partition; at the top, where the first version has no place for it, if all are meant."""
     return ElectLeadersResponse(
-        error_code=code,
+        error_code=0 if body.topic_partitions else code,
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(
                 topic=topic.topic,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from pykclient.errors import BrokerError, RemoteProtocolError, UnknownServerError, UnsupportedVersionError
@@ -92,5 +93,6 @@ class KafkaApis:
         response = api_handler.error_response(request.body, error.code, str(error))
         if response is None:
             request.close_connection()
-        else:
+            return
+        with contextlib.suppress(UnsupportedVersionError):  # this version has no place for it, so that it is closed
             request.respond(response)
