@@ -147,3 +147,24 @@ def test_half_a_frame_and_gone(target: Target) -> None:
         with Peer(target._port) as peer:
             peer.send(request[: len(request) // 2])
     target.check()
+
+
+@pytest.fixture(scope="module", params=["0.10.0", "2.1"])
+def old_target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    with EmbeddedCluster(2, release=request.param) as cluster:
+        target = Target(cluster)
+        yield target
+        target.close()
+
+
+@given(random=st.randoms(use_true_random=False), data=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_requests_in_versions_that_are_dropped_since(old_target: Target, random: Random, data: st.DataObject) -> None:
+    old_target.prepare()
+    api_key = data.draw(st.sampled_from(sorted(set(API_KEYS) & set(old_target.versions))), label="API")
+    version = data.draw(served_versions(old_target, api_key), label="version")
+    request = bytearray(Plausible(random, old_target.topic_ids).request(ApiKeys.message_class(api_key), version))
+    for _ in range(data.draw(st.integers(0, 3))):
+        request[data.draw(st.integers(4, len(request) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    old_target.attack(bytes(request))
+    old_target.check()

@@ -125,16 +125,9 @@ class Processor:
 
         ``endpoints`` are brokers' addresses as they are to be told on this connection.
         """
-        mine = self.connections_of(broker)
-        per_ip: int = broker.config["max.connections.per.ip"]
-        if len(mine) >= per_ip and sum(connection.host == host for connection in mine) >= per_ip:
-            self._log.info("Refusing a connection from %s to broker %d: it has %d already", host, broker.id, per_ip)
+        if not self._has_room(broker, host):
             sock.close()
             return
-        if len(mine) >= broker.config["max.connections"]:
-            oldest = min(mine, key=lambda connection: connection.last_used_ms)
-            self._log.info("Closing %s, idle for longest, to make room for another one", oldest.id)
-            self._close(oldest)
         self._next_id += 1
         connection = Connection(f"{broker.id}-{host}-{self._next_id}", broker, host, party, self._loop.now_ms)
         try:
@@ -145,6 +138,22 @@ class Processor:
             return
         connection.endpoints = endpoints
         self._connections[connection.id] = connection
+
+    def _has_room(self, broker: Broker, host: str) -> bool:
+        """Whether a broker can have another connection, made by closing one if need be."""
+        per_ip: int = broker.config["max.connections.per.ip"]
+        most: int = broker.config["max.connections"]
+        if len(self._connections) < min(per_ip, most):
+            return True
+        mine = self.connections_of(broker)
+        if sum(connection.host == host for connection in mine) >= per_ip:
+            self._log.info("Refusing a connection from %s to broker %d: it has %d already", host, broker.id, per_ip)
+            return False
+        if len(mine) >= most:
+            oldest = min(mine, key=lambda connection: connection.last_used_ms)
+            self._log.info("Closing %s, idle for longest, to make room for another one", oldest.id)
+            self._close(oldest)
+        return True
 
     def connections_of(self, broker: Broker) -> list[Connection]:
         return [connection for connection in self._connections.values() if connection.broker is broker]
