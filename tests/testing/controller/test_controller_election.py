@@ -39,6 +39,7 @@ def test_when_the_controller_dies_another_one_takes_over(cluster: ClusterHarness
     for partition in range(3):
         state = cluster.state("t", partition)
         assert state.leader != first
+        assert first not in state.isr  # also where it did not lead: nobody else takes it out
         for id in (broker.id for broker in cluster.cluster.alive_brokers()):
             assert cluster.known_leader(id, "t", partition) == state.leader
     for broker in cluster.cluster.alive_brokers():

@@ -36,9 +36,9 @@ class ReplicaStateMachine:
         self._request_batch = request_batch
 
     def startup(self) -> None:
-        """Take the states from who is alive, and tell the live ones what they are."""
+        """Take the states from who is alive, and tell the live ones what they are; the dead ones leave their ISRs."""
         context = self._context
-        online = []
+        online, offline = [], []
         for replica in context.replicas_for_partitions(context.all_partitions()):
             if context.is_replica_online(replica.replica, replica.topic_partition):
                 context.replica_states[replica] = replica_state.ONLINE
@@ -46,7 +46,10 @@ class ReplicaStateMachine:
             else:
                 # Whatever happened to it before this controller: a deletion cannot count on it.
                 context.replica_states[replica] = replica_state.DELETION_INELIGIBLE
+                offline.append(replica)
         self.handle_state_changes(online, replica_state.ONLINE)
+        # Who died with the last controller, or while there was none, was taken out of the ISRs by nobody.
+        self.handle_state_changes(offline, replica_state.OFFLINE)
 
     def handle_state_changes(self, replicas: Iterable[PartitionAndReplica], target: str) -> None:
         """Move all of them. Raises IllegalStateError for an illegal move, ControllerMovedError."""
