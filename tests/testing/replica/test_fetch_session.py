@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pykclient.consumer.fetch_session_handler import FetchSessionHandler, PartitionData
 from pykclient.log_context import LogContext
-from pykclient.protocol.messages.fetch import FetchResponse
+from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.testing.replica.fetch_params import FetchPartitionData, PartitionFetch
 from pykclient.testing.replica.fetch_session import (
     FetchContext,
@@ -292,8 +292,6 @@ def test_both_halves_agree_on_what_is_read(steps: list[Round]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(rounds)
 def test_followers_agree_with_their_leader(steps: list[Round]) -> None:
-    from pykclient.protocol.messages.fetch import FetchRequest
-
     sessions = manager()
     follower = FollowerFetchSession()
     wanted_before: dict[TopicPartition, int] = {}

@@ -9,8 +9,9 @@ import pytest
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
-from pykclient.record import Compression, CompressionType
+from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
 from pykclient.testing.handlers import produce as handler
+from pykclient.testing.server.local_requests import LocalRequest
 from tests.testing.replica.harness import TP, ReplicaCluster, Reply, batch, values
 
 NOT_LEADER_OR_FOLLOWER = 6
@@ -165,8 +166,6 @@ def test_zstd_is_too_new_for_old_requests(cluster: ReplicaCluster) -> None:
 
 def test_single_records_that_are_refused_are_named(cluster: ReplicaCluster) -> None:
     """KIP-467."""
-    from pykclient.record import MemoryRecordsBuilder
-
     builder = MemoryRecordsBuilder()
     builder.append(cluster.clock.wall_ms(), None, b"good")
     builder.append(cluster.clock.wall_ms() + 10 * 3_600_000, None, b"from the future")
@@ -239,8 +238,6 @@ def test_a_slow_disk_delays_appends_and_keeps_their_order(cluster: ReplicaCluste
             order.append(self.name)
 
     for name in ("first", "second"):
-        from pykclient.testing.server.local_requests import LocalRequest
-
         LocalRequest(cluster.broker(1), cluster.produce_request({0: batch(name.encode())}, acks=1), Ordered(name))
     cluster.broker(1).disk.write_delay_ms = 0
     replies.append(cluster.produce(1, b"third", acks=1))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pykclient.errors import (
     FencedLeaderEpochError,
-    KafkaStorageError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
@@ -413,21 +412,6 @@ class Partition(PartitionIsr):
             if self._manager.is_alive(replica.broker_id)
         ]
         return min(starts)
-
-    # --- following ---------------------------------------------------------------------------------------------------
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut the log to end before ``offset``."""
-        self._log_on_disk().truncate_to(offset)
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop all records, and go on with ``offset``."""
-        self._log_on_disk().truncate_fully_and_start_at(offset)
-
-    def _log_on_disk(self) -> UnifiedLog:
-        if self.log is None:
-            raise KafkaStorageError(f"there is no log of {self.topic_partition} on broker {self._manager.broker_id}")
-        return self.log
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_replica_id}"

@@ -168,9 +168,6 @@ class ReplicaManager:
         """The broker's replica, None if it has none."""
         return self._partitions.get(topic_partition)
 
-    def partitions(self) -> list[Partition]:
-        return list(self._partitions.values())
-
     def get_partition_or_error(self, topic_partition: TopicPartition) -> tuple[Partition | None, int]:
         """The replica, or the code of the error to answer."""
         partition = self._partitions.get(topic_partition)
