@@ -104,6 +104,19 @@ def test_a_controller_cut_off_from_the_coordination_service_does_nothing_and_is_
     assert cluster.controller.epoch == 2
 
 
+def test_a_broker_that_starts_cut_off_registers_when_it_can(cluster: ClusterHarness) -> None:
+    target = cluster.others()[0]
+    cluster.cluster.kill_broker(target)
+    cluster.run_for(A_WHILE_MS)
+    cluster.cluster.faults.links.set(f"broker-{target}", "coordination", cut=True)
+    cluster.cluster.start_broker(target)
+    cluster.run_for(A_WHILE_MS)
+    assert cluster.broker(target).epoch == -1
+    cluster.cluster.faults.links.heal()
+    cluster.run_until(cluster.cluster.is_ready, "all are there")
+    assert cluster.broker(target).epoch == cluster.controller.context.live_broker_epochs[target]
+
+
 def test_contact_lost_for_less_than_the_session_costs_nothing(cluster: ClusterHarness) -> None:
     first, epoch = cluster.controller_id, cluster.broker(1).epoch
     links = cluster.cluster.faults.links

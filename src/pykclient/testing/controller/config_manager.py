@@ -159,7 +159,8 @@ class ConfigManager:
         coordination = self._broker.coordination
         coordination.register_child_change_handler(znodes.CONFIG_CHANGES, self._on_change)
         coordination.register_reconnect_listener(self._on_reconnect)
-        self._seen_changes.update(coordination.get_children(znodes.CONFIG_CHANGES))
+        if coordination.connected:
+            self._seen_changes.update(coordination.get_children(znodes.CONFIG_CHANGES))
 
     def _on_reconnect(self) -> None:
         # In a new session the watch has to be set again, and logs may have been opened meanwhile without settings.

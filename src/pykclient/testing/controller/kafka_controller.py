@@ -93,8 +93,12 @@ class KafkaController:
         )
         coordination.register_reconnect_listener(self.event_manager.resume)
         self.config_manager.startup()
-        self._register_broker()
-        self.put("Startup", self._process_startup)
+        if coordination.connected:
+            # Here and now, so that brokers that start together are all there when one of them is elected.
+            self._register_broker()
+            self.put("Startup", self._process_startup)
+        else:
+            self.put("RegisterBrokerAndElect", self._process_register_broker_and_reelect)
 
     def shutdown(self) -> None:
         """Stop at once. The session ends by itself, and with it this controller's election."""
