@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tests.kafka import artifacts
 from tests.support.java import run_java
 
 JAVA_CLIENT = Path(__file__).with_name("JavaClient.java")
@@ -240,6 +241,11 @@ class Aiokafka:
 
 
 class Java:
+    """Kafka's own client, of today or of an old release."""
+
+    def __init__(self, kafka_version: str = artifacts.KAFKA_VERSION) -> None:
+        self._kafka_version = kafka_version
+
     def can_write(self, sample: Sample) -> bool:
         return True
 
@@ -258,12 +264,20 @@ class Java:
             for topic, (codec, samples) in topics.items()
             for s in samples
         ]
-        run_java(JAVA_CLIENT, "write", bootstrap_servers, stdin="\n".join(lines).encode())
+        run_java(
+            JAVA_CLIENT,
+            *("write", bootstrap_servers),
+            stdin="\n".join(lines).encode(),
+            kafka_version=self._kafka_version,
+        )
 
     def read(self, bootstrap_servers: str, topics: dict[str, int]) -> dict[str, list[Read]]:
         lines = "\n".join(f"{topic}\t{count}" for topic, count in topics.items())
         found: dict[str, list[Read]] = {topic: [] for topic in topics}
-        for line in run_java(JAVA_CLIENT, "read", bootstrap_servers, stdin=lines.encode()).decode().splitlines():
+        output = run_java(
+            JAVA_CLIENT, "read", bootstrap_servers, stdin=lines.encode(), kafka_version=self._kafka_version
+        )
+        for line in output.decode().splitlines():
             topic, partition, offset, kind, timestamp, key, value, headers = line.split("\t")
             pairs = [header.split("=") for header in headers.split(",") if header]
             found[topic].append(

@@ -13,8 +13,9 @@ from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import UnsupportedVersionError
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.release_profiles import ReleaseProfile
-from tests.interop.clients import PEERS, Ours, Sample
+from tests.interop.clients import PEERS, Java, Ours, Sample
 from tests.interop.embedded.members import MEMBERS, share_and_take_over
+from tests.kafka import artifacts
 
 AT = 1_700_000_000_000
 OLD = ("0.10.0", "0.10.1", "0.10.2")
@@ -86,6 +87,23 @@ def test_others_do_so_too(broker: EmbeddedCluster, release: str, topic: str, pee
     if not release.startswith("0.10."):
         for rows in Ours().read(broker.bootstrap_servers, dict.fromkeys(topics, len(SAMPLES))).values():
             assert [row.content for row in rows] == SAMPLES
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("1.1", "2.1.1"), ("1.1", "3.9.1"), ("2.1", artifacts.KAFKA_VERSION), ("4.3", "2.1.1")],
+    indirect=["release"],
+)
+def test_clients_of_java_old_and_new(broker: EmbeddedCluster, release: str, topic: str, version: str) -> None:
+    """Today's clients speak with releases from 2.1 on, and clients from 2.1 on with today's brokers (KIP-896)."""
+    topics = {f"{topic}-{codec}": codec for codec in codecs(release)}
+    for name in topics:
+        broker.create_topic(name)
+    client = Java(version)
+    client.write(broker.bootstrap_servers, {name: (codec, SAMPLES) for name, codec in topics.items()})
+    for name, rows in client.read(broker.bootstrap_servers, dict.fromkeys(topics, len(SAMPLES))).items():
+        assert [row.content for row in rows] == SAMPLES, name
 
 
 @pytest.mark.parametrize("release", ["0.10.0", "0.11", "2.1", "2.8"], indirect=True)
