@@ -113,7 +113,10 @@ class FaultMaker:
             self._later(duration_ms, self._restart, broker)
 
     def _restart(self, broker: int) -> None:
-        if not self._is_alive(broker):
+        links = self._cluster.faults.links
+        if links.is_cut(f"broker-{broker}", "coordination") or links.is_cut("coordination", f"broker-{broker}"):
+            self._later(_LOOK_MS, self._restart, broker)  # it would not get far
+        elif not self._is_alive(broker):
             self._cluster.start_broker(broker)
         elif self._cluster.broker(broker).state != RUNNING:  # stopping takes longer than it was to be away
             self._later(_LOOK_MS, self._restart, broker)

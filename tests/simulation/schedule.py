@@ -50,7 +50,7 @@ class Settings(NamedTuple):
     max_batch_bytes: int = 1 << 20
     segment_bytes: int = 1 << 30
     fetch_slots: int = 1000
-    link_delay_ms: int = 0
+    link_delay_ms: int = 1
     link_jitter_ms: int = 0
     #: Whether a follower is cut off from its leader at the end, to see that the leader goes on without it.
     drill: bool = False
@@ -124,18 +124,19 @@ def _settings(rng: random.Random) -> Settings:
     batch_size = rng.choice((150, 400, 1000))
     request_timeout_ms = rng.choice((200, 500))
     linger_ms = rng.choice((0, 0, 5, 40))
+    release = rng.choice((None,) * 12 + ("2.1", "2.4", "2.8", "3.3"))
     return Settings(
         brokers=brokers,
         partitions=rng.choice((1, 1, 2, 3)),
         replication_factor=replication_factor,
         min_isr=min_isr,
-        release=rng.choice((None,) * 12 + ("2.1", "2.4", "2.8", "3.3")),
+        release=release,
         session_timeout_ms=rng.choice((150, 300, 600)),
         replica_lag_ms=rng.choice((300, 800)),
         max_batch_bytes=rng.choice((1 << 20, 1 << 20, 1 << 20, max(130, batch_size // 2))),
         segment_bytes=rng.choice((1 << 30, 1 << 30, 600)),
         fetch_slots=rng.choice((1000, 1000, 1, 0)),
-        link_delay_ms=rng.choice((0, 1, 1, 5, 20)),
+        link_delay_ms=rng.choice((1, 1, 1, 5, 20)),
         link_jitter_ms=rng.choice((0, 0, 3, 15)),
         drill=min_isr < replication_factor and rng.random() < 0.3,
         producers=rng.choice((1, 1, 1, 2)),
@@ -154,7 +155,7 @@ def _settings(rng: random.Random) -> Settings:
         consumers=rng.choice((0, 1, 1, 2, 3)),
         groups=rng.random() < 0.85,
         auto_commit=rng.random() < 0.5,
-        static_members=rng.random() < 0.15,
+        static_members=rng.random() < 0.15 and release != "2.1",
         assignor=rng.choice(("range", "roundrobin")),
         isolation=rng.choice(("read_uncommitted", "read_committed")),
         max_poll_records=rng.choice((1, 7, 500)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -328,7 +328,7 @@ class World:
         self._await("the brokers find each other", self.cluster.is_ready)
         self._await("all futures are resolved", lambda: all(producer.settled for producer in self.producers))
         self._await("former producers are closed", lambda: all(producer.closed for producer in self.former_producers))
-        self._probe()
+        self._probe(self.partitions)
         self._await("all replicas are in sync", self._in_sync)
         if self.settings.drill:
             self._drill()
@@ -349,11 +349,11 @@ class World:
             self.clock.sleep_ms(_LOOK_MS)
         self.note(what)
 
-    def _probe(self) -> None:
-        """Every producer can write to every partition again, at the latest when it has noticed what has changed."""
+    def _probe(self, partitions: Sequence[TopicPartition]) -> None:
+        """Every producer can write to these again, at the latest when it has noticed what has changed."""
         for producer in self.producers:
-            producer.unprobed = {tp.partition for tp in self.partitions}
-            for tp in self.partitions:
+            producer.unprobed = {tp.partition for tp in partitions}
+            for tp in partitions:
                 producer.inbox.put(partial(producer.probe, tp.partition))
         self._await("producers write again", lambda: not any(producer.unprobed for producer in self.producers))
 
@@ -375,7 +375,7 @@ class World:
             raise InvariantError(
                 f"broker {followers[0]} is in the ISR of {tp} without having fetched for {2 * lag_ms} ms"
             )
-        self._probe()
+        self._probe([tp])
         self.faults.heal()
         self._await("all replicas are in sync again", self._in_sync)
 

@@ -546,3 +546,13 @@ def test_static_members_need_newer_brokers() -> None:
     group.prepare(join(1))
     with pytest.raises(KafkaError, match=r"group\.instance\.id='i' needs brokers of version 2\.3"):
         group.coordinator.poll(group.timer())
+
+
+def test_finding_the_coordinator_again_wakes_the_heartbeat_thread(group: GroupHarness) -> None:
+    """Or a heartbeat that is due waits for its backoff, and polls of the application go round without waiting."""
+    group.subscribe()
+    group.join()
+    group.coordinator.finder.mark_unknown("it has moved")
+    seen = group.coordinator.membership.signals
+    group.find_coordinator()
+    assert group.coordinator.membership.signals > seen

@@ -169,7 +169,7 @@ class CoordinatorFinder:
             self.last_error = None
             self._log.info("Found the group coordinator: broker %d at %s:%d", found.node_id, found.host, found.port)
             self._client.try_connect(node)
-            self._membership.reset_session_timeout()
+            self._membership.coordinator_found()
             future.complete(None)
         elif isinstance(error, GroupAuthorizationError):
             future.raise_error(group_authorization_error(self._config.group_id))

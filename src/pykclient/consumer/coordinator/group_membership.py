@@ -258,9 +258,11 @@ class GroupMembership:
             self.heartbeat.fail_heartbeat()
             self._signal()
 
-    def reset_session_timeout(self) -> None:
+    def coordinator_found(self) -> None:
+        """The session's time counts anew, and a heartbeat that is due can be sent: until then no poll would wait."""
         with self._lock:
             self.heartbeat.reset_session_timeout()
+            self._signal()
 
     def time_to_next_heartbeat(self, now_ms: int) -> int:
         """Milliseconds, without bound for who is not a member."""
