@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pykclient.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     KafkaError,
+    UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
 from pykclient.record import (
@@ -80,6 +82,18 @@ def test_a_batch_that_stays_as_it_is_has_its_header_overwritten(codec: str) -> N
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9, 1, 3)
     assert batch.records() == [record._replace(offset=record.offset + 500) for record in some_records(4)]
     assert bytes(result.records)[21:] == given[21:]
+
+
+def test_a_codec_that_is_not_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = batch_of(some_records(4), "lz4")
+    for name in [name for name in sys.modules if name.startswith("lz4")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    result = validate(data, source="lz4", target="lz4")
+    assert (result.next_offset, result.max_timestamp_ms) == (504, NOW)
+    assert bytes(result.records)[21:] == data[21:]
+    with pytest.raises(UnsupportedCompressionTypeError, match="pip install lz4"):
+        validate(data, source="lz4", target="gzip")
 
 
 def test_the_brokers_time() -> None:
