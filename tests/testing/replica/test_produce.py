@@ -12,7 +12,7 @@ from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
 from pykclient.testing.handlers import produce as handler
 from pykclient.testing.server.local_requests import LocalRequest
-from tests.testing.replica.harness import TP, ReplicaCluster, Reply, batch, values
+from tests.testing.replica.harness import TP, ReplicaCluster, Reply, batch, records, values
 
 NOT_LEADER_OR_FOLLOWER = 6
 REQUEST_TIMED_OUT = 7
@@ -162,6 +162,27 @@ def test_zstd_is_too_new_for_old_requests(cluster: ReplicaCluster) -> None:
         request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
         handler.handle(cluster.broker(1), request)  # type: ignore[arg-type]
         assert answers[0].responses[0].partition_responses[0].error_code == code
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
+def test_old_producers_send_old_formats(cluster: ReplicaCluster, version: int, magic: int) -> None:
+    body = cluster.produce_request({0: batch(b"a", b"b", magic=magic)}, acks=1)
+    body.topic_data[0].name = "topic"
+    answers: list[ProduceResponse] = []
+    request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
+    handler.handle(cluster.broker(1), request)  # type: ignore[arg-type]
+    assert answers[0].responses[0].partition_responses[0].error_code == 0
+    cluster.run()
+    assert cluster.values(2) == [b"a", b"b"]
+    assert {part.magic for part in cluster.log(1).batches(0, 2)} == {2}
+
+
+def test_a_topic_with_the_brokers_time() -> None:
+    cluster = ReplicaCluster(1, log_message_timestamp_type="LogAppendTime")
+    cluster.create([1])
+    reply = cluster.produce(1, b"a")
+    assert reply.produced().log_append_time_ms == cluster.clock.wall_ms()
+    assert records(cluster.fetch(1).data().records)[0].timestamp == cluster.clock.wall_ms()
 
 
 def test_single_records_that_are_refused_are_named(cluster: ReplicaCluster) -> None:

@@ -136,7 +136,7 @@ class FetchPartitionData:
 
 
 def isolation_of(replica_id: int, isolation_level: int) -> str:
-    """How far a reader may see: 0 is read_uncommitted, 1 read_committed; followers see everything."""
-    if replica_id >= 0:
+    """How far a reader may see: 0 is read_uncommitted, 1 read_committed; all but consumers see everything."""
+    if replica_id != CONSUMER_REPLICA_ID:
         return FetchIsolation.LOG_END
     return FetchIsolation.TXN_COMMITTED if isolation_level == 1 else FetchIsolation.HIGH_WATERMARK

@@ -105,7 +105,7 @@ class PartitionIsr:
             return False, 6  # NOT_LEADER_OR_FOLLOWER
         if log.high_watermark < required_offset:
             return False, 0
-        if len(self.state.isr) < self.effective_min_isr():
+        if len(self.state.maximal_isr) < self.effective_min_isr():
             return True, 20  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return True, 0
 
