@@ -10,6 +10,7 @@ from pykclient.errors import BrokerError, GroupIdNotFoundError, GroupNotEmptyErr
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from pykclient.protocol.wire import Writer
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.testing.config import BrokerConfig
 from pykclient.testing.group.group_state import EMPTY, STABLE
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP, Groups, Reply
@@ -22,6 +23,7 @@ ILLEGAL_GENERATION = 22
 UNKNOWN_MEMBER = 25
 REBALANCING = 27
 GROUP_ID_NOT_FOUND = 69
+GROUP_FULL = 81
 SUBSCRIBED = 86
 
 OTHER = TopicPartition("other", 3)
@@ -204,6 +206,20 @@ def test_elections_that_are_overtaken() -> None:
     coordinator.on_resignation(0, 9)
     groups.settle()
     assert groups.fetch(TP).value[0] == NOT_COORDINATOR
+
+
+def test_a_group_that_is_too_large_for_its_new_coordinator() -> None:
+    groups = Groups()
+    generation, (first, second, third) = groups.stable(3)
+    groups.config = BrokerConfig({"group.max.size": 2})
+    groups.fail_over()
+    # All can commit what they have, then two of them have room.
+    assert groups.heartbeat(third, generation) == REBALANCING
+    assert code(groups.commit(5, third, generation)) == 0
+    replies = [groups.join(one) for one in (second, third)]
+    assert groups.join(first).value.error_code == GROUP_FULL
+    assert {reply.value.generation_id for reply in replies} == {generation + 1}
+    assert list(groups.group().members) == [second, third]
 
 
 def test_groups_of_a_coordinator_that_is_killed_expire_elsewhere() -> None:

@@ -87,10 +87,13 @@ class GroupMetadataManager:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that has the group."""
-        count = self._broker.metadata_cache.num_partitions(GROUP_METADATA_TOPIC) or self._partition_count
+        count = self._broker.metadata_cache.num_partitions(GROUP_METADATA_TOPIC)
+        if count is not None:
+            # Remembered for groups that are to be unloaded when the topic is gone.
+            self._partition_count = count
         hash = java_hash(group_id)
         # Java's Utils.abs makes 0 of the one number that has no positive counterpart.
-        return 0 if hash == -(1 << 31) else abs(hash) % count
+        return 0 if hash == -(1 << 31) else abs(hash) % self._partition_count
 
     def is_group_loading(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self._loading

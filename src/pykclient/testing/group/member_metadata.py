@@ -83,10 +83,6 @@ class MemberMetadata:
         return self.awaiting_join is not None
 
     @property
-    def is_awaiting_sync(self) -> bool:
-        return self.awaiting_sync is not None
-
-    @property
     def has_satisfied_heartbeat(self) -> bool:
         """Whether it counts as alive without heartbeats: who waits for the coordinator does.
 
