@@ -11,6 +11,9 @@ from pykclient.testing.handlers import handler, is_broker_only
 if TYPE_CHECKING:
     from pykclient.testing.release_profiles import ReleaseProfile
 
+#: What is the same for all brokers of a release, and asked for with each connection.
+_all_versions: dict[str, dict[int, tuple[int, int]]] = {}
+
 
 class ApiVersionManager:
     """What the handlers declare; for clients cut to what the release has that the broker poses as.
@@ -54,5 +57,8 @@ class ApiVersionManager:
 
     def all_versions(self) -> dict[int, tuple[int, int]]:
         """All that clients can ask for."""
-        found = {key: self.versions(key) for key in ApiKeys.all()}
-        return {key: versions for key, versions in found.items() if versions is not None}
+        found = _all_versions.get(self._profile.release)
+        if found is None:
+            found = {key: versions for key in ApiKeys.all() if (versions := self.versions(key)) is not None}
+            _all_versions[self._profile.release] = found
+        return dict(found)
