@@ -89,6 +89,14 @@ def test_a_follower_in_a_fenced_epoch_waits_for_the_controller(cluster: ReplicaC
     assert reply.produced().error_code == 0
 
 
+def test_a_new_partition_does_not_wait_for_others(cluster: ReplicaCluster) -> None:
+    """The follower's fetch, which waits for records of what it follows already, is answered early."""
+    cluster.create([1, 2], topic="new")
+    reply = cluster.produce(1, b"a", tp=TopicPartition("new", 0))
+    cluster.run(1)
+    assert reply.produced().error_code == 0
+
+
 def test_one_partition_that_fails_does_not_hold_up_others() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2], partitions=2)

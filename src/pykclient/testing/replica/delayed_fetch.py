@@ -22,7 +22,7 @@ class DelayedFetch(DelayedOperation):
 
     Only partitions that have changed are looked at, and read again in the end, so that a session over many partitions
     waits at no cost. Where consumers read from followers, a follower is told at once of a high watermark that has risen
-    (KIP-392). Thread: loop.
+    (KIP-392). Any key that is no partition ends the wait. Thread: loop.
     """
 
     __slots__ = ("_bytes", "_changed", "_manager", "_params", "_respond", "_results", "_tells_high_watermarks")
@@ -46,9 +46,11 @@ class DelayedFetch(DelayedOperation):
         self._tells_high_watermarks = params.is_from_follower and manager.replica_selector is not None
 
     def try_complete(self, key: Hashable | None) -> bool:
-        if not isinstance(key, TopicPartition):
+        if key is None:
             # What there was has been read just now, and was not enough.
             return False
+        if not isinstance(key, TopicPartition):
+            return self.force_complete()
         self._changed.add(key)
         fetch, told = self._results[key]
         params = self._params

@@ -59,6 +59,7 @@ class ReplicaFetcherThread:
         self._log = broker.log_context.logger(__name__)
         config = broker.config
         self._backoff_ms = config.get_int("replica.fetch.backoff.ms")
+        self._request_timeout_ms = config.get_int("request.timeout.ms")
         self._max_wait_ms = config.get_int("replica.fetch.wait.max.ms")
         self._min_bytes = config.get_int("replica.fetch.min.bytes")
         self._max_bytes = config.get_int("replica.fetch.response.max.bytes")
@@ -77,6 +78,7 @@ class ReplicaFetcherThread:
         self._writing = False
         self._resting_until_ms = 0
         self._scheduled = False
+        self._running = False
         self._closed = False
         self._timer: TimerHandle | None = None
 
@@ -145,10 +147,14 @@ class ReplicaFetcherThread:
         self._scheduled = False
         if self._closed:
             return
-        for response in self._client.poll(0, self._broker.loop.now_ms):
-            handler, self._handler = self._handler, None
-            if handler is not None:
-                handler(response)
+        self._running = True
+        try:
+            for response in self._client.poll(0, self._broker.loop.now_ms):
+                handler, self._handler = self._handler, None
+                if handler is not None:
+                    handler(response)
+        finally:
+            self._running = False
         if self._handler is None and not self._writing and not self._closed:
             self.do_work()
 
@@ -176,7 +182,7 @@ class ReplicaFetcherThread:
         self._handler = handler
         if self._timer is None:
             # For an answer that never comes. It is left as it is when one comes, instead of one timer for each fetch.
-            self._wake_at(now_ms + self._broker.config.get_int("request.timeout.ms"))
+            self._wake_at(now_ms + self._request_timeout_ms)
 
     def _wake_at(self, when_ms: int) -> None:
         timer = self._timer
@@ -189,7 +195,7 @@ class ReplicaFetcherThread:
     def _on_timer(self) -> None:
         self._timer = None
         if self._handler is not None:
-            self._wake_at(self._broker.loop.now_ms + self._broker.config.get_int("request.timeout.ms"))
+            self._wake_at(self._broker.loop.now_ms + self._request_timeout_ms)
         self.wakeup()
 
     # --- partitions with errors --------------------------------------------------------------------------------------
@@ -271,7 +277,9 @@ class ReplicaFetcherThread:
         self._writing = False
         if not self._closed:
             self._process(body)
-            self.wakeup()
+            if not self._running:
+                # The disk was slow, and nobody goes on after this.
+                self.wakeup()
 
     def _process(self, body: FetchResponse) -> None:
         for topic in body.responses:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -290,7 +290,9 @@ class ReplicaManager:
             respond(results)
         else:
             operation = DelayedFetch(params, results, self, respond)
-            keys = [fetch.topic_partition for fetch in fetches]
+            keys: list[Hashable] = [fetch.topic_partition for fetch in fetches]
+            if params.is_from_follower:
+                keys.append(params.replica_id)
             self._delayed_fetches.try_complete_else_watch(operation, keys)
         self.complete_delayed()
 
@@ -390,6 +392,14 @@ class ReplicaManager:
                 self._delayed_delete_records.check_and_complete(topic_partition)
         finally:
             self._completing = False
+
+    def end_waits_of_followers(self, broker_ids: Iterable[int]) -> None:
+        """Answer the fetches of followers that wait, so that their next ones ask for new partitions as well.
+
+        In Kafka a new partition has to wait until the follower's fetch has waited for others, half a second at most.
+        """
+        for broker_id in broker_ids:
+            self._delayed_fetches.check_and_complete(broker_id)
 
     # --- leadership --------------------------------------------------------------------------------------------------
 

@@ -140,6 +140,7 @@ class ReplicaStateChanges:
             [partition.topic_partition for partition, _ in leaders]
         )
         failed: dict[TopicPartition, int] = {}
+        followers: dict[int, None] = {}
         for partition, state in leaders:
             topic_partition = partition.topic_partition
             try:
@@ -149,10 +150,12 @@ class ReplicaStateChanges:
                 failed[topic_partition] = error.code
                 continue
             self._manager.partition_changed(topic_partition)
+            followers |= dict.fromkeys(partition.remote_replicas)
             if is_new:
                 self._log.info("Leader of %s in epoch %d, ISR %s", topic_partition, state.leader_epoch, state.isr)
                 if topic_partition.topic == _GROUP_METADATA_TOPIC:
                     self._broker.group_coordinator.on_election(topic_partition.partition, state.leader_epoch)
+        self._manager.end_waits_of_followers(followers)
         return failed
 
     def _make_followers(
