@@ -80,6 +80,8 @@ class InterBrokerSendThread:
         self._request_timeout_ms = request_timeout_ms
         self._unsent = UnsentRequests()
         self._connecting: set[str] = set()  # ids of nodes that requests wait for, not those whose backoff has to pass
+        #: When each request that is not answered yet times out, by its correlation id, oldest first.
+        self._deadlines_ms: dict[int, int] = {}
         self._running = False
         self._scheduled = False
         self._timer: TimerHandle | None = None
@@ -124,18 +126,17 @@ class InterBrokerSendThread:
 
     def poll_once(self) -> None:
         client = self._network_client
-        for request in self.generate_requests():
-            self._unsent.put(
-                request.destination,
-                client.new_client_request(
-                    request.destination.id_string,
-                    request.request,
-                    request.created_ms,
-                    True,
-                    self._request_timeout_ms,
-                    request.handler,
-                ),
+        for generated in self.generate_requests():
+            request = client.new_client_request(
+                generated.destination.id_string,
+                generated.request,
+                generated.created_ms,
+                True,
+                self._request_timeout_ms,
+                self._completion(generated.handler),
             )
+            self._deadlines_ms[request.correlation_id] = generated.created_ms + self._request_timeout_ms
+            self._unsent.put(generated.destination, request)
         if not self._running:
             return  # whoever heard of a request that was given up has stopped the broker
         now_ms = self._broker.loop.now_ms
@@ -150,12 +151,20 @@ class InterBrokerSendThread:
             if self._unsent:
                 # A connection may have been made by the poll.
                 wait_ms = min(wait_ms, self._send_requests(now_ms))
-        self._wait(wait_ms if self._unsent or client.has_in_flight_requests() else None, now_ms)
+        # With nothing to wait for, a timer that is left does no harm; one for each request would fill the loop's heap.
+        if self._deadlines_ms:
+            oldest_ms = next(iter(self._deadlines_ms.values()))
+            self._wait(min(wait_ms, oldest_ms + 1 - now_ms), now_ms)
 
-    def _wait(self, wait_ms: int | None, now_ms: int) -> None:
-        """Do work again in ``wait_ms`` at the latest; None: there is nothing to wait for but news."""
-        if wait_ms is None:
-            return  # a timer that is left does no harm; one for each request would fill the loop's heap
+    def _completion(self, handler: Callable[[ClientResponse], None]) -> Callable[[ClientResponse], None]:
+        def complete(response: ClientResponse) -> None:
+            self._deadlines_ms.pop(response.correlation_id, None)
+            handler(response)
+
+        return complete
+
+    def _wait(self, wait_ms: int, now_ms: int) -> None:
+        """Do work again in ``wait_ms`` at the latest."""
         due_ms = now_ms + max(1, wait_ms)
         if self._timer is not None:
             if self._timer.active and self._timer_ms <= due_ms:

@@ -1,0 +1,217 @@
+"""Requests between brokers: sent in order, given up in time, and to the controller, whoever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from pykclient.errors import IllegalStateError
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest
+from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykclient.testing.broker import Broker
+from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.types import Node, TopicPartition
+from tests.testing.controller.harness import A_WHILE_MS, ClusterHarness
+
+TIMEOUT_MS = 1_000
+
+
+@pytest.fixture
+def cluster() -> ClusterHarness:
+    return ClusterHarness(3)
+
+
+class Sender(InterBrokerSendThread):
+    """Sends what the test queues."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.queue: list[RequestAndCompletionHandler] = []
+        self.responses: list[ClientResponse] = []
+        super().__init__(broker, "test", TIMEOUT_MS)
+        self.startup()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        queued, self.queue = self.queue, []
+        return queued
+
+    def ask(self, node: Node) -> None:
+        request = RequestBuilder(DescribeClusterRequest())
+        now_ms = self._broker.loop.now_ms
+        self.queue.append(RequestAndCompletionHandler(now_ms, node, request, self.responses.append))
+        self.wakeup()
+
+
+class TestInterBrokerSendThread:
+    def test_requests_are_answered_in_order(self, cluster: ClusterHarness) -> None:
+        sender = Sender(cluster.broker(1))
+        for _ in range(3):
+            sender.ask(cluster.cluster.nodes[2])
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for()
+        assert len(sender.responses) == 4
+        assert all(isinstance(response.response_body, DescribeClusterResponse) for response in sender.responses)
+        to_two = [response.correlation_id for response in sender.responses if response.destination == "2"]
+        assert to_two == sorted(to_two)
+        assert not sender.has_unsent_requests()
+
+    def test_a_broker_that_is_not_there_answers_as_disconnected_at_once(self, cluster: ClusterHarness) -> None:
+        cluster.cluster.kill_broker(3)
+        sender = Sender(cluster.broker(1))
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for()
+        assert [(response.disconnected, response.timed_out) for response in sender.responses] == [(True, False)]
+
+    def test_in_a_backoff_requests_wait_for_the_next_attempt(self, cluster: ClusterHarness) -> None:
+        cluster.cluster.kill_broker(3)
+        sender = Sender(cluster.broker(1))
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for()
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for(5)
+        assert len(sender.responses) == 1
+        cluster.cluster.start_broker(3)
+        cluster.run_for(200)
+        assert [response.disconnected for response in sender.responses] == [True, False]
+
+    def test_what_cannot_be_sent_in_time_is_given_up(self, cluster: ClusterHarness) -> None:
+        cluster.cluster.faults.links.set("broker-1", "broker-3", cut=True)
+        sender = Sender(cluster.broker(1))
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for(TIMEOUT_MS - 1)
+        assert sender.responses == []
+        cluster.run_for(2)
+        assert [response.disconnected for response in sender.responses] == [True]
+        assert not sender.has_unsent_requests()
+
+    def test_what_is_not_answered_in_time_is_given_up(self, cluster: ClusterHarness) -> None:
+        sender = Sender(cluster.broker(1))
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for()
+        cluster.cluster.pause_broker(3)
+        sender.ask(cluster.cluster.nodes[3])
+        cluster.run_for(TIMEOUT_MS + 1)
+        assert [response.timed_out for response in sender.responses] == [False, True]
+
+    def test_after_its_end_nobody_hears_anything(self, cluster: ClusterHarness) -> None:
+        sender = Sender(cluster.broker(1))
+        sender.ask(cluster.cluster.nodes[2])
+        sender.shutdown()
+        sender.shutdown()
+        sender.wakeup()
+        cluster.run_for(A_WHILE_MS)
+        assert sender.responses == []
+
+
+class TestNodeToController:
+    def ask(self, cluster: ClusterHarness, id: int) -> list[object]:
+        """What came of a request of broker ``id``, once something does."""
+        outcomes: list[object] = []
+        broker = cluster.broker(id)
+        request = AllocateProducerIdsRequest(broker_id=id, broker_epoch=broker.epoch)
+        broker.node_to_controller.send_request(
+            RequestBuilder(request),
+            lambda response: outcomes.append(response.response_body),
+            lambda: outcomes.append("timeout"),
+        )
+        return outcomes
+
+    def test_the_controller_answers(self, cluster: ClusterHarness) -> None:
+        for id in (1, 2, 3):
+            outcomes = self.ask(cluster, id)
+            cluster.run_for()
+            (response,) = outcomes
+            assert isinstance(response, AllocateProducerIdsResponse)
+            assert response.error_code == 0
+
+    def test_the_next_controller_is_found_when_one_dies(self, cluster: ClusterHarness) -> None:
+        first = cluster.controller_id
+        asker = cluster.others()[0]
+        self.ask(cluster, asker)
+        cluster.run_for()
+        cluster.cluster.kill_broker(first)
+        outcomes = self.ask(cluster, asker)
+        cluster.run_until(lambda: outcomes, "an answer")
+        assert isinstance(outcomes[0], AllocateProducerIdsResponse)
+        assert len(cluster.cluster.history.matching(api="ALLOCATE_PRODUCER_IDS", party=f"broker-{asker}")) >= 2
+
+    def test_a_broker_that_is_not_the_controller_says_so_and_the_right_one_is_found(
+        self, cluster: ClusterHarness
+    ) -> None:
+        first = cluster.controller_id
+        asker = cluster.broker(cluster.others()[0])
+        asker.metadata_cache.freeze()
+        before = cluster.controller.epoch
+        cluster.broker(first).controller.resign()
+        cluster.run_until(
+            lambda: cluster.cluster.active_controller() is not None and cluster.controller.epoch > before, "an election"
+        )
+        cluster.settle()
+        if cluster.controller_id == first:
+            pytest.skip("the same broker was elected again")
+        outcomes = self.ask(cluster, asker.id)
+        cluster.run_for(500)
+        assert outcomes == [], "it asks the one that it knows of"
+        asked = cluster.cluster.history.matching(api="ALLOCATE_PRODUCER_IDS", party=asker.party)
+        assert 2 <= len(asked) < 20, "again and again, but not without rest"
+        assert {record.broker_id for record in asked} == {first}
+        asker.metadata_cache.thaw()
+        cluster.run_until(lambda: outcomes, "an answer")
+        assert isinstance(outcomes[0], AllocateProducerIdsResponse)
+
+    def test_without_a_controller_it_waits_and_then_gives_up(self) -> None:
+        cluster = ClusterHarness(2, request_timeout_ms=3_000)
+        other = cluster.others()[0]
+        links = cluster.cluster.faults.links
+        links.set("*", "coordination", cut=True)
+        cluster.cluster.kill_broker(cluster.controller_id)
+        outcomes = self.ask(cluster, other)
+        cluster.run_for(2_999)
+        assert outcomes == []
+        cluster.run_for(1_500)
+        assert outcomes == ["timeout"], "after the last attempt, which may have to rest before"
+        outcomes = self.ask(cluster, other)
+        links.heal()
+        cluster.run_until(lambda: outcomes, "an answer")
+        assert isinstance(outcomes[0], AllocateProducerIdsResponse), "it is the controller itself now"
+
+    def test_only_an_open_channel_takes_requests(self, cluster: ClusterHarness) -> None:
+        channel = cluster.broker(2).node_to_controller
+        channel.shutdown()
+        with pytest.raises(IllegalStateError, match="not open"):
+            channel.send_request(RequestBuilder(AllocateProducerIdsRequest()), lambda _: None)
+
+
+class TestControllerChannels:
+    def test_each_broker_gets_all_requests_in_order_also_after_a_break(self, cluster: ClusterHarness) -> None:
+        target = cluster.others()[0]
+        controller = cluster.broker(cluster.controller_id)
+        cluster.cluster.faults.links.set(controller.party, f"broker-{target}", cut=True)
+        for index in range(3):
+            answer = cluster.send(_create(f"t{index}"), cluster.controller_id)
+            cluster.run_for(50)
+            assert answer.done
+        assert cluster.broker(target).metadata_cache.all_topics() == []
+        cluster.cluster.faults.links.set(controller.party, f"broker-{target}", reset=True)
+        cluster.run_for(300)
+        cluster.cluster.faults.links.heal()
+        cluster.run_until(lambda: cluster.controller.channel_manager.idle, "it has caught up")
+        assert cluster.broker(target).metadata_cache.all_topics() == ["t0", "t1", "t2"]
+        partition = cluster.broker(target).replica_manager.partition(TopicPartition("t2", 0))
+        assert partition is not None
+
+    def test_a_broker_that_is_gone_gets_nothing_any_more(self, cluster: ClusterHarness) -> None:
+        target = cluster.others()[0]
+        cluster.cluster.kill_broker(target)
+        cluster.send(_create("t"), cluster.controller_id)
+        cluster.run_for(100)
+        assert not cluster.controller.channel_manager.idle, "it may come back in time"
+        cluster.run_for(A_WHILE_MS)
+        assert cluster.controller.channel_manager.idle
+
+
+def _create(name: str) -> CreateTopicsRequest:
+    topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=3)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
