@@ -78,6 +78,8 @@ class LogModel(RuleBasedStateMachine):
         self.batches.append(Stored(copy.base_offset, copy.last_offset, copy.partition_leader_epoch, data, timestamps))
         self.end = copy.last_offset + 1
         if not self.epochs or self.epochs[-1][0] != copy.partition_leader_epoch:
+            # An epoch of which nothing is left gives way to the one that begins where it did.
+            self.epochs = [entry for entry in self.epochs if entry[1] < copy.base_offset]
             self.epochs.append((copy.partition_leader_epoch, copy.base_offset))
 
     # --- moving bounds
@@ -102,7 +104,8 @@ class LogModel(RuleBasedStateMachine):
         # What is gone is gone whole, and no more than had to go.
         assert self.start <= log.log_start_offset <= self.high_watermark
         self._begin_at(log.log_start_offset)
-        assert log.size - log.segments[0].size < 3 * _SEGMENT_BYTES or log.segments[0].next_offset > self.high_watermark
+        ends = [segment.base_offset for segment in log.segments[1:]] + [self.end]
+        assert log.size - log.segments[0].size < 3 * _SEGMENT_BYTES or ends[0] > self.high_watermark
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
@@ -129,9 +132,14 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        active_base = self.box.log.segments[-1].base_offset
         log = self.box.open(self.start)
         # What is left of a gap that was truncated is not known any more.
-        self.end = max(self.batches[-1].last + 1 if self.batches else self.start, log.segments[-1].base_offset)
+        self.end = max(self.batches[-1].last + 1 if self.batches else 0, active_base)
+        if self.end < self.start:
+            # All that was not deleted was truncated, and a batch before that is of no use.
+            self.batches = []
+            self.end = self.start
         self.high_watermark = min(self.high_watermark, self.end)
         log.update_high_watermark(self.high_watermark)
         # An epoch that has begun without a record is forgotten, as its start is the end.
