@@ -18,13 +18,12 @@ _SWEEP_FROM = 256
 
 
 class TimerHandle:
-    """A callback that is due at ``when_ms``; also the entry in the loop's heap. Thread: loop."""
+    """A callback that is due at ``when_ms``. Thread: loop."""
 
-    __slots__ = ("_arguments", "_callback", "_number", "when_ms")
+    __slots__ = ("_arguments", "_callback", "when_ms")
 
-    def __init__(self, when_ms: int, number: int, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, when_ms: int, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.when_ms = when_ms
-        self._number = number
         self._callback: Callable[..., object] | None = callback
         self._arguments = arguments
 
@@ -45,9 +44,6 @@ class TimerHandle:
         if callback is not None:
             callback(*arguments)
 
-    def __lt__(self, other: TimerHandle) -> bool:
-        return (self.when_ms, self._number) < (other.when_ms, other._number)
-
 
 class EventLoop:
     """Runs callbacks one after the other, in the order in which they became due.
@@ -65,7 +61,7 @@ class EventLoop:
         self.failure: Exception | None = None
         self._log = (log_context or LogContext()).logger(__name__)
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._timers: list[TimerHandle] = []
+        self._timers: list[tuple[int, int, TimerHandle]] = []  # a heap by due time and number
         self._sweep_at = _SWEEP_FROM
         self._number = 0
         self.steps = 0
@@ -85,12 +81,13 @@ class EventLoop:
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
         """Call it in ``delay_ms``; what is due at the same instant is called in the order of these calls."""
         self._number += 1
-        timer = TimerHandle(self.clock.now_ms() + max(0, delay_ms), self._number, callback, arguments)
+        when_ms = self.clock.now_ms() + max(0, delay_ms)
+        timer = TimerHandle(when_ms, callback, arguments)
         timers = self._timers
-        heapq.heappush(timers, timer)
+        heapq.heappush(timers, (when_ms, self._number, timer))
         if len(timers) > self._sweep_at:
             # Most timers are bounds that are cancelled long before they are due.
-            timers[:] = [timer for timer in timers if timer.active]
+            timers[:] = [entry for entry in timers if entry[2].active]
             heapq.heapify(timers)
             self._sweep_at = 2 * len(timers) + _SWEEP_FROM
         return timer
@@ -102,9 +99,8 @@ class EventLoop:
         """
         ready, timers = self._ready, self._timers
         for _ in range(_MAX_PER_ROUND):
-            if timers and timers[0].when_ms <= self.clock.now_ms():
-                timer = heapq.heappop(timers)
-                self._run(timer.run, ())
+            if timers and timers[0][0] <= self.clock.now_ms():
+                self._run(heapq.heappop(timers)[2].run, ())
             elif ready:
                 self._run(*ready.popleft())
             else:
@@ -116,9 +112,9 @@ class EventLoop:
         if self._ready:
             return 0
         timers = self._timers
-        while timers and not timers[0].active:
+        while timers and not timers[0][2].active:
             heapq.heappop(timers)
-        return max(0, timers[0].when_ms - self.clock.now_ms()) if timers else FOREVER_MS
+        return max(0, timers[0][0] - self.clock.now_ms()) if timers else FOREVER_MS
 
     def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.steps += 1
