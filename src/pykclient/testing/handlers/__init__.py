@@ -9,8 +9,8 @@ other brokers and are unknown to clients.
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pykclient.protocol.api_keys import ApiKeys
 
@@ -33,7 +33,6 @@ class Handler(Protocol):
         """The answer that says this error wherever it can say one; None if this request gets no answers (acks=0)."""
 
 
-_MODULES: Final = frozenset(module.name for module in iter_modules(__path__))
 _loaded: dict[int, Handler | None] = {}
 
 
@@ -42,8 +41,8 @@ def handler(api_key: int) -> Handler | None:
     try:
         return _loaded[api_key]
     except KeyError:
-        name = ApiKeys.name_of(api_key).lower()
-        found = cast(Handler, import_module(f"{__name__}.{name}")) if name in _MODULES else None
+        name = f"{__name__}.{ApiKeys.name_of(api_key).lower()}"
+        found = cast(Handler, import_module(name)) if find_spec(name) is not None else None
         _loaded[api_key] = found
         return found
 
