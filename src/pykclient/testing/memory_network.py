@@ -217,36 +217,39 @@ class MemorySocket:
 
     def _on_its_way(self, item: bytes | _Mark, size_bytes: int) -> None:
         network = self._network
-        now_ms = network.loop.now_ms
+        now_ms = network.loop.clock.now_ms()
         link = network.links.link(self.remote_party, self.party)
         due_ms = now_ms if link.perfect else now_ms + link.transit_ms(size_bytes, now_ms, network.links.rng)
-        self._last_arrival_ms = due_ms = max(due_ms, self._last_arrival_ms)  # nothing overtakes
+        due_ms = max(due_ms, self._last_arrival_ms)  # nothing overtakes
+        self._last_arrival_ms = due_ms
         self._arrivals.append((due_ms, item))
-        self.schedule()
+        if not self._scheduled:
+            self._schedule(due_ms - now_ms)
 
     # --- the way here ------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
         """Take what has arrived as soon as it is due."""
-        if self._scheduled or not self._arrivals:
-            return
+        if self._arrivals and not self._scheduled:
+            self._schedule(self._arrivals[0][0] - self._network.loop.now_ms)
+
+    def _schedule(self, delay_ms: int) -> None:
         self._scheduled = True
-        loop = self._network.loop
-        delay_ms = self._arrivals[0][0] - loop.now_ms
         if delay_ms <= 0:
-            loop.call_soon(self._arrive)
+            self._network.loop.call_soon(self._arrive)
         else:
-            loop.call_later(delay_ms, self._arrive)
+            self._network.loop.call_later(delay_ms, self._arrive)
 
     def _arrive(self) -> None:
         self._scheduled = False
         if not self.open or self._network.holds_up(self):
             return
         arrivals = self._arrivals
-        now_ms = self._network.loop.now_ms
+        now_ms = self._network.loop.clock.now_ms()
         while arrivals and arrivals[0][0] <= now_ms:
             self.frames.append(arrivals.popleft()[1])
-        self.schedule()
+        if arrivals:
+            self._schedule(arrivals[0][0] - now_ms)
         if self.selector is not None:
             self.selector.readable(self)
 
