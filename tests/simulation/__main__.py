@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import random
+import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import Pool
+from types import FrameType
 
 from pykclient.clock import SYSTEM_CLOCK
 from tests.simulation.schedule import Schedule, make, shrink
@@ -19,6 +23,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--limit", type=int, default=60, help="seconds for one schedule, which has no end otherwise")
     parser.add_argument("--shrink", action="store_true", help="make the first failing schedule smaller")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--trace", action="store_true", help="print what happens")
@@ -29,7 +34,10 @@ def main() -> int:
     done = 0
     if options.trace:
         return _trace(make(first))
-    for seed, why in _outcomes(range(first, first + options.count), options.jobs):
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # a schedule leaves much behind, and that in circles
+    for seed, why in _outcomes(range(first, first + options.count), options.jobs, options.limit):
         done += 1
         if why is not None:
             kind = why[:60]
@@ -53,16 +61,32 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _outcome(seed: int) -> tuple[int, str | None]:
-    return seed, failure(make(seed))
+class _Endless(BaseException):
+    """A schedule took too long."""
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, str | None]]:
+def _ring(signal_number: int, frame: FrameType | None) -> None:
+    raise _Endless
+
+
+def _outcome(limit_s: int, seed: int) -> tuple[int, str | None]:
+    signal.signal(signal.SIGALRM, _ring)
+    signal.alarm(limit_s)
+    try:
+        return seed, failure(make(seed))
+    except _Endless:
+        return seed, f"not done after {limit_s} s: somebody goes round without end"
+    finally:
+        signal.alarm(0)
+
+
+def _outcomes(seeds: range, jobs: int, limit_s: int) -> Iterator[tuple[int, str | None]]:
+    outcome = partial(_outcome, limit_s)
     if jobs == 1:
-        yield from map(_outcome, seeds)
+        yield from map(outcome, seeds)
         return
     with Pool(jobs) as pool:
-        yield from pool.imap(_outcome, seeds, chunksize=4)
+        yield from pool.imap(outcome, seeds, chunksize=4)
 
 
 def _trace(schedule: Schedule) -> int:

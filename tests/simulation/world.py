@@ -199,9 +199,17 @@ class World:
         self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
 
     def _create_topic(self) -> None:
-        """Unless it is created by whoever asks for it first, which can only be done with default settings."""
+        """Unless it is created by whoever asks for it first, which can only be done with default settings.
+
+        And not with static members: a leader that comes back goes on with the assignment there is (KIP-814), and does
+        not notice that it was made before there was a topic. Java's neither.
+        """
         settings = self.settings
-        if settings.max_batch_bytes < _DEFAULT_MAX_BATCH_BYTES or settings.segment_bytes < _DEFAULT_SEGMENT_BYTES:
+        if (
+            settings.max_batch_bytes < _DEFAULT_MAX_BATCH_BYTES
+            or settings.segment_bytes < _DEFAULT_SEGMENT_BYTES
+            or settings.static_members
+        ):
             sizes = {
                 "max.message.bytes": str(settings.max_batch_bytes),
                 "internal.segment.bytes": str(settings.segment_bytes),
@@ -336,6 +344,7 @@ class World:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
+        self._await("all replicas have everything", self._replicated)
         self._await("everything is read", self._everything_read)
         for consumer in self.consumers:
             consumer.inbox.put(consumer.leave)
@@ -381,6 +390,14 @@ class World:
 
     def _in_sync(self) -> bool:
         return all(len(self.cluster.isr(tp)) == self.settings.replication_factor for tp in self.partitions)
+
+    def _replicated(self) -> bool:
+        """Without acknowledgements, producers are done before the brokers are."""
+        for tp in self.partitions:
+            logs = [log for broker in self.cluster.alive_brokers() if (log := self._log(broker, tp)) is not None]
+            if len({log.log_end_offset for log in logs}) != 1 or min(log.high_watermark for log in logs) == 0:
+                return False
+        return True
 
     def _everything_read(self) -> bool:
         if not self.consumers:
