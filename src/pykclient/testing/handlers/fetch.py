@@ -10,6 +10,7 @@ from pykclient.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
     UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
 from pykclient.protocol.api_keys import ApiKeys
@@ -97,11 +98,8 @@ def handle(broker: Broker, request: Request) -> None:
     def respond(results: list[tuple[PartitionFetch, FetchPartitionData]]) -> None:
         _respond(broker, request, context, refused + results if refused else results)
 
-    if known and not refused:
+    if known:
         manager.fetch_messages(params, known, respond)
-    elif known:
-        # An error is an answer at once.
-        manager.fetch_messages(params._replace(max_wait_ms=0), known, respond)
     else:
         respond([])
 
@@ -141,11 +139,14 @@ def _client_metadata(body: FetchRequest, request: Request) -> ClientMetadata:
 
 
 def _error_before_reading(broker: Broker, fetch: PartitionFetch, version: int) -> int:
+    """The code of an error that needs no look at a log; the answer still waits for the other partitions."""
     topic_partition = fetch.topic_partition
     if not topic_partition.topic:
         return UnknownTopicIdError.code
+    partition = broker.replica_manager.partition(topic_partition)
+    if partition is None and broker.metadata_cache.partition_info(topic_partition) is None:
+        return UnknownTopicOrPartitionError.code
     if version < _FIRST_VERSION_WITH_ZSTD:
-        partition = broker.replica_manager.partition(topic_partition)
         log = None if partition is None else partition.log
         if log is not None and log.config.compression_type == CompressionType.ZSTD.name:
             return UnsupportedCompressionTypeError.code
