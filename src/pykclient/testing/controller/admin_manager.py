@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _DEFAULT: Final = -1
 _MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 
+# Kafka's own words.
+_NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
+
 
 class TopicOutcome(NamedTuple):
     """What came of one topic. ``error`` None: it is done, and the rest says what it is like."""
@@ -277,7 +280,7 @@ class AdminManager:
                     self._store.create_delete_topic(topic)
                     outcomes[topic] = TopicOutcome(None, self._controller.context.topic_id(topic))
                 else:
-                    outcomes[topic] = TopicOutcome(UnknownTopicOrPartitionError())
+                    outcomes[topic] = TopicOutcome(UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
             self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
 
         self._controller.put("DeleteTopics", process, lambda: respond(_not_controller(topics)))

@@ -65,6 +65,12 @@ _TYPE_IDS: Final = {
     Type.PASSWORD: 9,
 }
 
+#: Kafka's words for an INVALID_REQUEST without words of its own.
+_MALFORMED: Final = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
@@ -197,7 +203,7 @@ class ConfigManager:
         if resource.type == TOPIC:
             topic_names.validate(resource.name)
             if not self._broker.metadata_cache.contains(resource.name):
-                raise UnknownTopicOrPartitionError
+                raise UnknownTopicOrPartitionError("")
             overrides = self._store.topic_config(resource.name)
             return topic_entries(self._broker.config, overrides, documentation=documentation)
         if resource.type == BROKER:
@@ -205,18 +211,26 @@ class ConfigManager:
                 return []  # defaults for all brokers that were set while they run, which cannot be
             self._check_broker(resource.name)
             return broker_entries(self._broker.config, documentation=documentation)
-        if resource.type in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+        if resource.type == BROKER_LOGGER:
+            if not resource.name:
+                raise InvalidRequestError("Broker id must not be empty")
+            self._check_broker(resource.name, "")
             return []
-        raise InvalidRequestError(f"Unsupported resource type: {resource.type}")
+        if resource.type in (CLIENT_METRICS, GROUP):
+            if not resource.name:
+                what = "Group name" if resource.type == GROUP else "Client metrics subscription name"
+                raise InvalidRequestError(f"{what} must not be empty")
+            return []
+        raise InvalidRequestError(_MALFORMED)
 
-    def _check_broker(self, name: str) -> None:
+    def _check_broker(self, name: str, alternative: str = " or empty string,") -> None:
         id = self._broker.id
         try:
             wanted = int(name)
         except ValueError:
             raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
         if wanted != id:
-            raise InvalidRequestError(f"Unexpected broker id, expected {id} or empty string, but received {name}")
+            raise InvalidRequestError(f"Unexpected broker id, expected {id}{alternative} but received {name}")
 
     def list_resources(self, types: Collection[int]) -> list[ConfigResource]:
         """Topics and brokers that there are settings of."""
@@ -241,7 +255,9 @@ class ConfigManager:
         """Change what is set for resources; with the flag, what is not named goes (the old way: AlterConfigs)."""
 
         def process() -> None:
-            if not self._broker.controller.is_active:
+            # Settings of a broker are that broker's own matter.
+            is_controllers = any(resource.type != BROKER for resource, _, _ in changes)
+            if is_controllers and not self._broker.controller.is_active:
                 fail()
                 return
             resources = [resource for resource, _, _ in changes]
@@ -268,14 +284,18 @@ class ConfigManager:
     ) -> None:
         if resource.type == BROKER:
             if resource.name:
-                self._check_registered(resource.name)
+                self._check_own(resource.name)
             if operations:
                 refused = ", ".join(operation.name for operation in operations)
                 raise InvalidRequestError(f"Cannot update these configs dynamically: [{refused}]")
             return
         if resource.type != TOPIC:
-            kind = _TYPE_NAMES.get(resource.type, str(resource.type))
+            if resource.type not in _TYPE_NAMES:
+                raise InvalidRequestError(f"Unknown resource type {resource.type}")
+            kind = _TYPE_NAMES[resource.type]
             raise InvalidRequestError(f"Unexpected resource type {kind}; settings of topics can be altered here")
+        if not resource.name:
+            raise InvalidRequestError("Default topic resources are not allowed.")
         topic_names.validate(resource.name)
         if not self._store.topic_exists(resource.name):
             raise UnknownTopicOrPartitionError(f"The topic '{resource.name}' does not exist.")
@@ -290,9 +310,11 @@ class ConfigManager:
         if not validate_only and altered != current:
             self._store.set_config(znodes.topic_config_path(resource.name), altered)
 
-    def _check_registered(self, name: str) -> None:
-        if not name.isdecimal() or int(name) not in self._broker.controller.context.live_brokers:
-            raise InvalidRequestError(f"Node id {name} is not a broker that is registered.")
+    def _check_own(self, name: str) -> None:
+        if not name.isdecimal():
+            raise InvalidRequestError(f"Node id must be an integer, but it is: {name}")
+        if int(name) != self._broker.id:
+            raise InvalidRequestError(f"Unexpected broker id, expected {self._broker.id}, but received {name}")
 
     def _apply_operation(self, config: dict[str, str], change: AlterConfigOp) -> None:
         name, operation, value = change
@@ -302,14 +324,14 @@ class ConfigManager:
         if operation not in (SET, APPEND, SUBTRACT):
             raise InvalidRequestError(f"Unknown config operation {operation} for {name}")
         if value is None:
-            raise InvalidConfigurationError(f"Null value not supported for topic configs: {name}")
+            raise InvalidRequestError(f"Null value not supported for : {name}")
         if operation == SET:
             config[name] = value
             return
         key = log_config.DEFINITION.keys.get(name)
         if key is None or key.type != Type.LIST:
-            verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
-            raise InvalidConfigurationError(f"Can't {verb} key {name} because its type is not LIST.")
+            verb = "APPEND" if operation == APPEND else "SUBTRACT"
+            raise InvalidConfigurationError(f"Can't {verb} to key {name} because its type is not LIST.")
         present = _entries(config.get(name, value_as_string(key.default, key) or ""))
         if operation == APPEND:
             present += [entry for entry in _entries(value) if entry not in present]

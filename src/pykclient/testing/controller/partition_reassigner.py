@@ -75,39 +75,27 @@ class PartitionReassigner:
     ) -> ApiError:
         context = self._context
         current = context.assignment(topic_partition)
-        if not current.replicas or context.is_topic_queued_up_for_deletion(topic_partition.topic):
-            return UnknownTopicOrPartitionError.code, "The partition does not exist."
+        topic, index = topic_partition
+        if topic not in context.assignments or context.is_topic_queued_up_for_deletion(topic):
+            return UnknownTopicOrPartitionError.code, f"Unable to find a topic named {topic}."
+        if not current.replicas:
+            return UnknownTopicOrPartitionError.code, f"Unable to find partition {topic}:{index}."
         if target is not None:
-            refused = self._refuse(current, target)
-            if refused is not None:
-                return InvalidReplicaAssignmentError.code, refused
+            try:
+                self._controller.admin_manager.validate_manual_assignment(target, None)
+            except InvalidReplicaAssignmentError as error:
+                return error.code, str(error)
             count = len(current.origin_replicas)
             if len(target) != count and not allow_replication_factor_change:
                 message = f"The replication factor is changed from {count} to {len(target)}"
                 return InvalidReplicationFactorError.code, message
-            self._on_partition_reassignment(topic_partition, current.reassign_to(tuple(target)))
+            if current != ReplicaAssignment(tuple(target)):
+                self._on_partition_reassignment(topic_partition, current.reassign_to(tuple(target)))
         elif current.is_being_reassigned:
             self._on_partition_reassignment(topic_partition, current.reassign_to(current.origin_replicas))
         else:
-            return NoReassignmentInProgressError.code, "No partition reassignment is in progress."
+            return NoReassignmentInProgressError.code, None
         return NONE
-
-    def _refuse(self, current: ReplicaAssignment, target: Sequence[int]) -> str | None:
-        """Why a partition cannot be moved to these brokers."""
-        shown = ", ".join(map(str, target))
-        if not target:
-            return "Empty replica list specified in partition reassignment."
-        if len(set(target)) < len(target):
-            return f"Duplicate replica ids in partition reassignment replica list: [{shown}]"
-        if min(target) < 0:
-            return f"Invalid broker id in replica list: [{shown}]"
-        adding = current.reassign_to(tuple(target)).adding_replicas
-        if not all(map(self._context.is_live_broker, adding)):
-            return (
-                f"Replica assignment has brokers that are not alive. Replica list: {list(adding)}, "
-                f"live broker list: {self._context.live_broker_ids}"
-            )
-        return None
 
     def in_progress(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
         """What is being moved, of ``partitions`` or of all."""

@@ -67,7 +67,7 @@ class ReplicaElector:
         for topic_partition in context.all_partitions() if partitions is None else partitions:
             leader = context.leader(topic_partition)
             if leader is None:
-                outcomes[topic_partition] = UnknownTopicOrPartitionError.code, "The partition does not exist."
+                outcomes[topic_partition] = UnknownTopicOrPartitionError.code, self._missing(topic_partition)
             elif context.is_topic_queued_up_for_deletion(topic_partition.topic):
                 outcomes[topic_partition] = InvalidTopicError.code, "The topic is being deleted"
             elif self._is_needed(topic_partition, leader, election_type):
@@ -84,6 +84,11 @@ class ReplicaElector:
         ).items():
             outcomes[topic_partition] = (0, None) if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
         respond(0, outcomes)
+
+    def _missing(self, topic_partition: TopicPartition) -> str:
+        if topic_partition.topic not in self._context.assignments:
+            return f"No such topic as {topic_partition.topic}"
+        return f"No such partition as {topic_partition}"
 
     def _is_needed(self, topic_partition: TopicPartition, leader: int, election_type: int) -> bool:
         if election_type == PREFERRED:

@@ -32,7 +32,8 @@ def assign_replicas_to_brokers(
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered."
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered "
+            "or some brokers have all their log directories cordoned."
         )
     racks = {broker.id: broker.rack for broker in brokers}
     if None in racks.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from pykclient.errors import UnknownTopicOrPartitionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from pykclient.testing.controller.admin_manager import TopicOutcome
@@ -29,7 +30,10 @@ def handle(broker: Broker, request: Request) -> None:
             if outcome.error is None:
                 results.append(Result(name=name, error_message=None))
             else:
-                results.append(Result(name=name, error_code=outcome.error.code, error_message=str(outcome.error)))
+                # As Kafka, which has no words for a topic that is not there.
+                unknown = isinstance(outcome.error, UnknownTopicOrPartitionError)
+                message = None if unknown else str(outcome.error)
+                results.append(Result(name=name, error_code=outcome.error.code, error_message=message))
         request.respond(CreatePartitionsResponse(results=results))
 
     broker.controller.admin_manager.create_partitions(body.timeout_ms, body.validate_only, body.topics, respond)

@@ -35,7 +35,7 @@ def handle(broker: Broker, request: Request) -> None:
 
 def _result(broker: Broker, name: str, outcome: TopicOutcome, version: int) -> Result:
     if outcome.error is not None:
-        return Result(name=name, error_code=outcome.error.code, error_message=str(outcome.error), configs=None)
+        return Result(name=name, error_code=outcome.error.code, error_message=str(outcome.error))
     result = Result(
         name=name,
         topic_id=outcome.topic_id,
@@ -59,5 +59,5 @@ def _result(broker: Broker, name: str, outcome: TopicOutcome, version: int) -> R
 
 def error_response(body: CreateTopicsRequest, code: int, message: str | None = None) -> CreateTopicsResponse:
     return CreateTopicsResponse(
-        topics=[Result(name=topic.name, error_code=code, error_message=message, configs=None) for topic in body.topics]
+        topics=[Result(name=topic.name, error_code=code, error_message=message) for topic in body.topics]
     )

@@ -30,7 +30,9 @@ def handle(broker: Broker, request: Request) -> None:
     states = body.topics or [DeleteTopicsRequest.DeleteTopicState(name=name) for name in body.topic_names]
     results: list[Result] = []
     ids = {}
-    for state in states:
+    for index, state in enumerate(states):
+        if state in states[:index]:
+            continue  # the first one was refused for both
         try:
             ids[_name(broker, state, states)] = state.topic_id
         except BrokerError as error:
@@ -66,7 +68,7 @@ def _name(
         raise InvalidRequestError("Neither topic name nor id were specified.")
     name = broker.metadata_cache.topic_name(state.topic_id)
     if name is None:
-        raise UnknownTopicIdError
+        raise UnknownTopicIdError("This server does not host this topic ID.")
     return name
 
 

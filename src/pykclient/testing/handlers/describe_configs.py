@@ -40,7 +40,7 @@ def _describe(
     body: DescribeConfigsRequest,
     version: int,
 ) -> Result:
-    result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
+    result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
         entries = broker.controller.config_manager.describe(
             ConfigResource(resource.resource_type, resource.resource_name), documentation=body.include_documentation

@@ -82,7 +82,12 @@ def _names(snapshot: MetadataSnapshot, body: DescribeTopicPartitionsRequest) -> 
 
 def _missing(name: str) -> Topic:
     error = UnknownTopicOrPartitionError if topic_names.is_valid(name) else InvalidTopicError
-    return Topic(error_code=error.code, name=name, is_internal=topic_names.is_internal(name))
+    return Topic(
+        error_code=error.code,
+        name=name,
+        is_internal=topic_names.is_internal(name),
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
 
 
 def _partition(snapshot: MetadataSnapshot, state: PartitionState) -> Partition:

@@ -32,10 +32,14 @@ def handle(broker: Broker, request: Request) -> None:
         if code:
             request.respond(error_response(body, code))
             return
+        results = _results(outcomes)
         if body.topic_partitions is None:
             # Of all partitions only those are of interest that something was tried for.
-            outcomes = {tp: error for tp, error in outcomes.items() if error[0] != ElectionNotNeededError.code}
-        request.respond(ElectLeadersResponse(replica_election_results=_results(outcomes)))
+            for topic in results:
+                topic.partition_result = [
+                    result for result in topic.partition_result if result.error_code != ElectionNotNeededError.code
+                ]
+        request.respond(ElectLeadersResponse(replica_election_results=results))
 
     partitions = None
     if body.topic_partitions is not None:
