@@ -429,6 +429,13 @@ class TestMoves:
         assert self.elect(cluster, version=version) == {"t-0": 0}
         assert cluster.state("t").leader == 1
 
+    @pytest.mark.parametrize("version", range(3))
+    def test_only_the_controller_holds_elections(self, cluster: ClusterHarness, version: int) -> None:
+        request = ElectLeadersRequest(topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])])
+        response = cluster.ask(request, ElectLeadersResponse, cluster.others()[0], version)
+        assert response.error_code == (NOT_CONTROLLER if version >= 1 else 0)
+        assert response.replica_election_results[0].partition_result[0].error_code == NOT_CONTROLLER
+
     def test_elections_that_cannot_be_held(self, cluster: ClusterHarness) -> None:
         assert self.elect(cluster) == {"t-0": UNKNOWN_TOPIC}
         cluster.create_topic("t", assignment=[[4, 2]])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.ELECT_LEADERS
 VERSIONS = ElectLeadersRequest.VERSIONS
 
+_FIRST_VERSION_WITH_ERROR_AT_THE_TOP = 1
+
 Result = ElectLeadersResponse.PartitionResult
 
 
@@ -30,7 +32,10 @@ def handle(broker: Broker, request: Request) -> None:
 
     def respond(code: int, outcomes: Mapping[TopicPartition, ApiError]) -> None:
         if code:
-            request.respond(error_response(body, code))
+            response = error_response(body, code)
+            if request.api_version >= _FIRST_VERSION_WITH_ERROR_AT_THE_TOP:
+                response.error_code = code
+            request.respond(response)
             return
         results = _results(outcomes)
         if body.topic_partitions is None:
