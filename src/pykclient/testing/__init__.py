@@ -16,15 +16,29 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pykclient.testing.embedded_cluster import EmbeddedCluster
+    from pykclient.testing.faults import DISCONNECT, DISCONNECT_AFTER, DROP_REQUEST, DROP_RESPONSE, HOLD
     from pykclient.testing.history import RequestRecord
 
 #: Public names and the modules that they live in.
 _HOME = {
+    "DISCONNECT": "faults",
+    "DISCONNECT_AFTER": "faults",
+    "DROP_REQUEST": "faults",
+    "DROP_RESPONSE": "faults",
     "EmbeddedCluster": "embedded_cluster",
+    "HOLD": "faults",
     "RequestRecord": "history",
 }
 
-__all__ = ["EmbeddedCluster", "RequestRecord"]
+__all__ = [
+    "DISCONNECT",
+    "DISCONNECT_AFTER",
+    "DROP_REQUEST",
+    "DROP_RESPONSE",
+    "EmbeddedCluster",
+    "HOLD",
+    "RequestRecord",
+]
 
 
 def __getattr__(name: str) -> Any:

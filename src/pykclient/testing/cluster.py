@@ -189,13 +189,16 @@ class Cluster:
         partition = None if leader is None else self.brokers[leader].replica_manager.partition(topic_partition)
         return [] if partition is None else sorted(partition.isr)
 
-    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
-        """Have the controller make a replica the leader. Raises IllegalStateError without a controller."""
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Have the controller make an in-sync replica the leader; False if the broker is none.
+
+        Raises IllegalStateError without a controller.
+        """
         self.broker(broker_id)
         controller = self.active_controller()
         if controller is None:
             raise IllegalStateError("there is no controller that could move a leader; wait until one is elected")
-        controller.controller.move_leader(topic_partition, broker_id)
+        return controller.controller.move_leader(topic_partition, broker_id)
 
     def log_records(
         self, topic_partition: TopicPartition, broker_id: int | None = None, from_offset: int = 0

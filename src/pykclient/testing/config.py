@@ -8,6 +8,7 @@ from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Validator, ValidString, at_least
 from pykclient.errors import ConfigError
+from pykclient.testing.release_profiles import ReleaseProfile
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
@@ -163,8 +164,8 @@ class ClusterConfig:
 
     ``brokers`` is a number (ids 1 to that) or the ids themselves. ``port`` is the first broker's, the others take the
     next ones; with 0 the system chooses. ``racks`` gives a broker's rack by its id. ``release`` makes the brokers pose
-    as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the broker
-    gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
+    as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the
+    broker gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
     ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker settings, see ``BrokerConfig``.
     """
 
@@ -211,6 +212,8 @@ class ClusterConfig:
         self.racks = dict(racks or {})
         self.proxies = dict(proxies or {})
         self.release = release
+        if release is not None:
+            ReleaseProfile.of(release)  # raises if there is none
         self.memory_limit_bytes = memory_limit_bytes
         self.history_size = history_size
         self.cluster_id = cluster_id

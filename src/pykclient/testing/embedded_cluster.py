@@ -38,9 +38,9 @@ class EmbeddedCluster:
 
     ``brokers`` is how many (ids from 1), or their ids. ``port`` is the first broker's port and the others take the next
     ones; with 0 the system chooses. ``racks`` gives racks by broker id. ``proxies`` says by broker id where proxies of
-    yours listen: clients that come through one are told of the others, see ``address_behind_proxy``. ``release`` makes the
-    brokers pose as an older Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``: what does not fit is
-    refused with PolicyViolationError. ``config`` and further keywords are Kafka's broker settings, as
+    yours listen: clients that come through one are told of the others, see ``address_behind_proxy``. ``release`` makes
+    the brokers pose as an older Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``: what does not fit
+    is refused with PolicyViolationError. ``config`` and further keywords are Kafka's broker settings, as
     ``num_partitions=6``.
 
     Nothing is written to disk, but what a broker's log holds survives its ``kill`` and ``restart``. Methods that change
@@ -268,7 +268,9 @@ class EmbeddedCluster:
 
     def move_leader(self, topic_partition: TopicPartition, broker: int) -> None:
         """Make an in-sync replica the leader, and wait until it is. Raises IllegalArgumentError for another broker."""
-        self._call(lambda cluster: cluster.move_leader(topic_partition, broker))
+        if not self._call(lambda cluster: cluster.move_leader(topic_partition, broker)):
+            in_sync = ", ".join(map(str, self.isr(topic_partition))) or "nobody"
+            raise IllegalArgumentError(f"broker {broker} cannot lead {topic_partition}: in sync is {in_sync}")
         self.wait_for(
             lambda: self.leader(topic_partition) == broker, _TIMEOUT_MS, f"broker {broker} to lead {topic_partition}"
         )
