@@ -62,16 +62,18 @@ def kafka_python_member(servers: str, topic: str, group_id: str) -> Callable[[Me
         from kafka import KafkaConsumer
 
         consumer = KafkaConsumer(
-            topic,
             bootstrap_servers=servers,
             group_id=group_id,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
             session_timeout_ms=6000,
         )
+        # It joins before it knows the topic, and when it has to join again, forgets that if poll() returns meanwhile.
+        consumer.partitions_for_topic(topic)
+        consumer.subscribe([topic])
         try:
             while not member.stopping.is_set():
-                for records in consumer.poll(50).values():
+                for records in consumer.poll(500).values():
                     member.values += [record.value for record in records]
                 member.assigned = {tp.partition for tp in consumer.assignment()}
         finally:
