@@ -87,6 +87,35 @@ def test_tombstones_stay_for_their_time_after_the_first_compaction() -> None:
     assert kept(box) == [(1, "b", "1"), (3, "c", "1")]
 
 
+def test_the_last_batch_before_the_bound_stays_as_a_header() -> None:
+    box = compacted({"delete.retention.ms": "0"})
+    box.append_keys(("a", "1"))
+    box.append_keys(("a", None))
+    box.log.roll()
+    for _ in range(2):
+        box.log.clean()
+    (left,) = MemoryRecords(b"".join(read_all(box.log))).batches()
+    left.ensure_valid()
+    assert (left.base_offset, left.count_or_none, left.producer_id) == (1, 0, -1)
+    # Readers get past it.
+    assert box.log.read(0, 100).next_offset == 2
+
+
+def test_what_is_written_after_a_truncation_is_compacted() -> None:
+    box = compacted()
+    for key in "aaxy":
+        box.append_keys((key, "1"))
+    box.log.roll()
+    box.log.clean()
+    box.log.truncate_to(3)
+    assert box.log.cleaner_checkpoint == 3
+    for key in "ab":
+        box.append_keys((key, "2"))
+    box.log.roll()
+    box.log.clean()
+    assert kept(box) == [(2, "x", "1"), (3, "a", "2"), (4, "b", "2")]
+
+
 def test_batches_keep_their_frame_and_their_compression() -> None:
     box = compacted()
     records = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4")]

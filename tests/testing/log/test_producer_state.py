@@ -121,6 +121,29 @@ def test_a_snapshot_has_the_last_batch_only() -> None:
         send(box, 2)
 
 
+def test_a_snapshot_stays_as_it_was_taken() -> None:
+    box = LogBox()
+    send(box, 0)
+    box.log.close()
+    box.open()
+    for sequence in (1, 2):
+        send(box, sequence)
+    box.log.truncate_to(1)
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 3 after 0"):
+        send(box, 3)
+    assert send(box, 1) == range(1, 2)
+
+
+def test_what_has_expired_is_not_loaded() -> None:
+    box = LogBox()
+    send(box, 0)
+    send_txn(box, 0, id=8)
+    box.log.close()
+    box.clock.advance(86_400_000)
+    box.open()
+    assert [entry.producer_id for entry in box.log.active_producers] == [8]
+
+
 def test_snapshots_do_not_heap_up() -> None:
     box = LogBox({"internal.segment.bytes": "300"})
     snapshots = box.disk.directory(TP).producer_snapshots
@@ -179,6 +202,8 @@ def test_a_transaction_is_open_until_its_end_is_replicated() -> None:
     send_txn(box, 0)
     box.log.append_as_leader(marker(7, 0, commit=True), 0, AppendOrigin.COORDINATOR)
     assert (box.log.high_watermark, box.log.log_end_offset, box.log.last_stable_offset) == (1, 2, 0)
+    box.log.update_high_watermark(1)
+    assert box.log.last_stable_offset == 0
     box.log.update_high_watermark(2)
     assert box.log.last_stable_offset == 2
 

@@ -146,6 +146,18 @@ def test_large_reads_need_few_views() -> None:
     assert b"".join(read_all(box.log, max_length=100_000)) == b"".join(read_all(box.log, max_length=1))
 
 
+def test_as_many_batches_as_fit() -> None:
+    box = LogBox()
+    for _ in range(3):
+        box.append()
+    size = len(batch())
+    for max_length, next_offset in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size - 1, 2), (999, 3)):
+        assert box.log.read(0, max_length).next_offset == next_offset
+    part = box.log.read(1, size - 1, min_one_message=False)
+    assert (part.first_entry_incomplete, part.next_offset, part.size_in_bytes) == (True, 1, size - 1)
+    assert not box.log.read(1, size, min_one_message=False).first_entry_incomplete
+
+
 def test_consumers_see_up_to_the_high_watermark() -> None:
     box = LogBox()
     box.log.append_as_leader(batch(values(2)), 0)

@@ -111,7 +111,7 @@ class Cleaner:
                 transactions.on_control_batch(batch)
             elif not transactions.on_batch(batch):
                 for record in batch:
-                    if record.key is not None and record.offset >= first_dirty_offset:
+                    if record.key is not None:
                         offsets[record.key] = record.offset
 
     def _group_by_size(self, segments: Sequence[LogSegment]) -> list[list[LogSegment]]:
