@@ -111,7 +111,7 @@ class ProducerApplication:
                 "socket.connection.setup.timeout.ms": 300,
                 "socket.connection.setup.timeout.max.ms": 600,
                 "compression.type": settings.compression,
-                "metadata.max.age.ms": 3_000,
+                "metadata.max.age.ms": settings.metadata_age_ms,
             },
         )
         while not self.closed:
@@ -268,7 +268,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
             "reconnect.backoff.max.ms": 80,
             "socket.connection.setup.timeout.ms": 300,
             "socket.connection.setup.timeout.max.ms": 600,
-            "metadata.max.age.ms": 3_000,
+            "metadata.max.age.ms": settings.metadata_age_ms,
             "enable.auto.commit": settings.groups and settings.auto_commit,
         }
         if settings.groups:

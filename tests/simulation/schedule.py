@@ -67,6 +67,7 @@ class Settings(NamedTuple):
     request_timeout_ms: int = 500
     delivery_timeout_ms: int = 3000
     retry_backoff_ms: int = 20
+    metadata_age_ms: int = 3000  # of consumers as well
     compression: str = "none"
 
     consumers: int = 0
@@ -119,7 +120,7 @@ def _settings(rng: random.Random) -> Settings:
     brokers = rng.choice((1, 2, 3, 3))
     replication_factor = rng.randint(1, brokers)
     min_isr = rng.randint(1, replication_factor)
-    kind = rng.choice(("idempotent",) * 7 + ("one in flight", "acks 1", "acks 0"))
+    kind = rng.choice(("idempotent",) * 6 + ("one in flight",) * 2 + ("acks 1", "acks 0"))
     idempotent = kind == "idempotent"
     batch_size = rng.choice((150, 400, 1000))
     request_timeout_ms = rng.choice((200, 500))
@@ -151,6 +152,7 @@ def _settings(rng: random.Random) -> Settings:
         request_timeout_ms=request_timeout_ms,
         delivery_timeout_ms=linger_ms + request_timeout_ms * rng.choice((1, 2, 5, 10)),
         retry_backoff_ms=rng.choice((5, 20, 60)),
+        metadata_age_ms=rng.choice((100, 3000, 3000)),
         compression=rng.choice(("none", "none", "none", "gzip")),
         consumers=rng.choice((0, 1, 1, 2, 3)),
         groups=rng.random() < 0.85,

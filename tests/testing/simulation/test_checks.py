@@ -1,0 +1,101 @@
+"""The invariants say what is wrong, and nothing when all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pykclient.testing.simulation.checks import (
+    InvariantError,
+    Ownership,
+    check_everything_read,
+    check_nothing_lost,
+    check_nothing_twice,
+    check_order,
+    check_origin,
+    check_reading,
+    check_replicas,
+)
+from pykclient.types import TopicPartition
+
+TP = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+LOGS = {TP: {0: b"a", 1: b"b", 3: b"c"}, OTHER: {0: b"d"}}
+
+
+def test_what_holds_passes() -> None:
+    check_nothing_lost([(TP, 1, b"b"), (OTHER, 0, b"d")], LOGS)
+    check_nothing_twice(LOGS)
+    check_order({TP: [b"a", b"b", b"lost", b"c"], OTHER: [b"d"]}, LOGS)
+    check_order({TP: [b"a", b"b"]}, {TP: {0: b"a", 1: b"b", 2: b"a"}})  # a retry that was written twice
+    check_origin([b"a", b"b", b"c", b"d", b"lost"], LOGS)
+    check_reading({TP: {0: b"a", 3: b"c"}}, LOGS)
+    check_everything_read(LOGS, LOGS)
+    check_replicas({1: b"xyz", 2: b"xyz"}, TP)
+
+
+@pytest.mark.parametrize(
+    ("check", "problem"),
+    [
+        (
+            lambda: check_nothing_lost([(TP, 2, b"x")], LOGS),
+            "x was acknowledged at offset 2 of orders-0, where nothing",
+        ),
+        (lambda: check_nothing_lost([(TP, 1, b"x")], LOGS), "x was acknowledged at offset 1 of orders-0, where b is"),
+        (lambda: check_nothing_twice({TP: {0: b"a"}, OTHER: {4: b"a"}}), "a is at offset 0 of orders-0 and at 4"),
+        (lambda: check_order({TP: [b"b", b"a"]}, LOGS), "b is at offset 1 of orders-0 behind a, which was sent later"),
+        (lambda: check_origin([b"a", b"b", b"c"], LOGS), "d is at offset 0 of orders-1, and was never sent"),
+        (lambda: check_reading({TP: {2: b"x"}}, LOGS), "x was read at offset 2 of orders-0, where nothing is"),
+        (lambda: check_everything_read({TP: {0: b"a"}}, LOGS), "offset 1 of orders-0 was never read, and 1 others"),
+        (lambda: check_replicas({1: b"xyz", 2: b"xy"}, TP), "brokers 1 and 2 differ from byte 2 on"),
+        (lambda: check_replicas({1: b"xyz", 3: b"xaz"}, TP), "brokers 1 and 3 differ from byte 1 on"),
+    ],
+)
+def test_what_does_not_hold_is_told(check: Callable[[], None], problem: str) -> None:
+    with pytest.raises(InvariantError, match=problem):
+        check()
+
+
+def test_partitions_change_hands() -> None:
+    ownership = Ownership()
+    ownership.assigned("one", 1, [TP, OTHER])
+    ownership.given_up("one", [TP, OTHER])
+    ownership.assigned("one", 2, [TP])
+    ownership.assigned("two", 2, [OTHER])
+    assert ownership.of("one") == {TP}
+    ownership.crashed("two")
+    ownership.given_up("one", [TP])
+    ownership.assigned("one", 3, [TP, OTHER])
+    ownership.given_up("one", [TP, OTHER])
+    ownership.closed("one")
+
+
+def test_a_partition_has_one_owner_in_a_generation() -> None:
+    ownership = Ownership()
+    ownership.assigned("one", 1, [TP])
+    with pytest.raises(InvariantError, match="two and one are both given orders-0 in generation 1"):
+        ownership.assigned("two", 1, [TP])
+
+
+def test_a_static_member_comes_back_under_another_name() -> None:
+    ownership = Ownership()
+    ownership.assigned("one-1", 1, [TP], owner="one")
+    ownership.crashed("one-1")
+    ownership.assigned("one-2", 1, [TP], owner="one")
+    assert ownership.of("one-2") == {TP}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (lambda ownership: ownership.assigned("one", 2, [TP]), "one is given orders-0, which it has not given up"),
+        (lambda ownership: ownership.given_up("one", [OTHER]), "one gives up orders-1, which it does not own"),
+        (lambda ownership: ownership.closed("one"), "one was closed without being told to give up"),
+    ],
+)
+def test_a_member_is_told_what_fits(wrong: Callable[[Ownership], None], problem: str) -> None:
+    ownership = Ownership()
+    ownership.assigned("one", 1, [TP])
+    with pytest.raises(InvariantError, match=problem):
+        wrong(ownership)
