@@ -41,7 +41,7 @@ def test_the_admin_client_of_librdkafka(cluster: EmbeddedKafka, topic: str, grou
         api.ResourceType.TOPIC,
         topic,
         incremental_configs=[
-            api.ConfigEntry("cleanup.policy", "compact", incremental_operation=api.AlterConfigOpType.SET),
+            api.ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=api.AlterConfigOpType.SET),
             api.ConfigEntry("retention.ms", None, incremental_operation=api.AlterConfigOpType.DELETE),
         ],
     )
@@ -49,7 +49,7 @@ def test_the_admin_client_of_librdkafka(cluster: EmbeddedKafka, topic: str, grou
 
     def changed() -> bool:
         now = admin.describe_configs([resource])[resource].result(20)
-        return bool(now["cleanup.policy"].value == "compact" and now["retention.ms"].value != "60000")
+        return bool(now["cleanup.policy"].value == "compact,delete" and now["retention.ms"].value != "60000")
 
     eventually(changed, 20.0, "the topic's settings have changed")
 
