@@ -379,6 +379,24 @@ class TestMoves:
         assert cluster.controller.context.replicas(TopicPartition("t", 0)) == (1, 2)
         assert self.reassign(cluster, None) == (85, None)
 
+    def test_what_a_broker_has_left_of_an_older_topic_does_not_keep_it_from_a_new_one(
+        self, cluster: ClusterHarness
+    ) -> None:
+        cluster.create_topic("t", assignment=[[1, 4]])
+        cluster.cluster.kill_broker(4)
+        cluster.run_for(A_WHILE_MS)
+        self.reassign(cluster, [1, 3])
+        cluster.run_until(lambda: not self.in_progress(cluster), "it has moved")
+        TestDelete().delete(cluster, DeleteTopicsRequest.DeleteTopicState(name="t"))
+        cluster.create_topic("t", assignment=[[1, 2]])
+        cluster.cluster.start_broker(4)
+        cluster.run_until(cluster.cluster.is_ready, "broker 4 is back")
+        self.reassign(cluster, [1, 4])
+        cluster.run_until(lambda: sorted(cluster.state("t").isr) == [1, 4], "it has moved there")
+        log = cluster.broker(4).log_manager.get_log(TopicPartition("t", 0))
+        assert log is not None
+        assert log.topic_id == cluster.controller.context.topic_id("t")
+
     def test_a_move_goes_on_under_another_controller(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[2, 3]])
         cluster.cluster.faults.links.set("broker-4", "broker-2", cut=True)

@@ -31,6 +31,10 @@ _RETRY_BACKOFF_MS: Final = 100
 
 _PLAINTEXT: Final = 0
 
+# Java: AbstractControlRequest.Type.
+INCREMENTAL: Final = 1
+FULL: Final = 2
+
 
 class QueueItem(NamedTuple):
     """A request for one broker, and what to do with the answer."""
@@ -148,6 +152,7 @@ class ControllerBrokerRequestBatch:
         self._on_leader_and_isr_response = on_leader_and_isr_response
         self._on_stop_replica_response = on_stop_replica_response
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
+        self._full: dict[int, None] = {}  # brokers that get all that they have to hold
         self._stop_replica: dict[int, dict[TopicPartition, StopReplicaRequest.StopReplicaPartitionState]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
@@ -159,6 +164,7 @@ class ControllerBrokerRequestBatch:
 
     def clear(self) -> None:
         self._leader_and_isr.clear()
+        self._full.clear()
         self._stop_replica.clear()
         self._update_metadata_brokers.clear()
         self._update_metadata.clear()
@@ -193,6 +199,12 @@ class ControllerBrokerRequestBatch:
                 leader_recovery_state=state.leader_recovery_state,
             )
         self.add_update_metadata_request_for_brokers(self._context.live_or_shutting_down_broker_ids, (topic_partition,))
+
+    def set_full(self, broker_ids: Iterable[int]) -> None:
+        """What these brokers get in LEADER_AND_ISR is all: whatever else they have is left of topics that are gone."""
+        for id in broker_ids:
+            self._full[id] = None
+            self._leader_and_isr.setdefault(id, {})
 
     def add_stop_replica_request_for_brokers(
         self, broker_ids: Iterable[int], topic_partition: TopicPartition, delete_partition: bool
@@ -263,6 +275,7 @@ class ControllerBrokerRequestBatch:
                 controller_id=self._controller_id,
                 controller_epoch=controller_epoch,
                 broker_epoch=context.live_broker_epochs[id],
+                type=FULL if id in self._full else INCREMENTAL,
                 topic_states=topics.values(),
                 live_leaders=[
                     LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=n.id, host_name=n.host, port=n.port)

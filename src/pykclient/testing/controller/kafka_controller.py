@@ -309,7 +309,9 @@ class KafkaController:
         # A replica whose deletion has begun, or is done, stays what it is.
         movable = replica_state.VALID_PREVIOUS_STATES[replica_state.ONLINE]
         self.replica_state_machine.handle_state_changes(
-            [replica for replica in replicas if context.replica_state(replica) in movable], replica_state.ONLINE
+            [replica for replica in replicas if context.replica_state(replica) in movable],
+            replica_state.ONLINE,
+            all_of=new,
         )
         self.partition_state_machine.trigger_online_partition_state_change()
         self.reassigner.resume_for(new)

@@ -47,17 +47,24 @@ class ReplicaStateMachine:
                 # Whatever happened to it before this controller: a deletion cannot count on it.
                 context.replica_states[replica] = replica_state.DELETION_INELIGIBLE
                 offline.append(replica)
-        self.handle_state_changes(online, replica_state.ONLINE)
+        self.handle_state_changes(online, replica_state.ONLINE, all_of=context.live_broker_ids)
         # Who died with the last controller, or while there was none, was taken out of the ISRs by nobody.
         self.handle_state_changes(offline, replica_state.OFFLINE)
 
-    def handle_state_changes(self, replicas: Iterable[PartitionAndReplica], target: str) -> None:
-        """Move all of them. Raises IllegalStateError for an illegal move, ControllerMovedError."""
+    def handle_state_changes(
+        self, replicas: Iterable[PartitionAndReplica], target: str, *, all_of: Iterable[int] = ()
+    ) -> None:
+        """Move all of them; ``all_of`` are brokers that have no other replicas, and are told so.
+
+        Raises IllegalStateError for an illegal move, ControllerMovedError.
+        """
         replicas = list(replicas)
-        if not replicas:
+        all_of = list(all_of)
+        if not replicas and not all_of:
             return
         self._request_batch.new_batch()
         try:
+            self._request_batch.set_full(all_of)
             if target == replica_state.OFFLINE:
                 self._move_to_offline(replicas)
             else:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 _NO_EPOCH: Final = -1
+_FULL: Final = 2  # of LEADER_AND_ISR's types: all that this broker has to hold (KIP-866)
 _GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 
 
@@ -73,6 +74,8 @@ class ReplicaStateChanges:
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Carry out what can be, and tell of each partition whether it was. Raises as ``check_controller``."""
         self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
+        if request.type == _FULL and not self._broker.disk.offline:
+            self._delete_strays(request)
         leaders: list[tuple[Partition, LeaderAndIsrState]] = []
         followers: list[tuple[Partition, LeaderAndIsrState]] = []
         errors: dict[UUID, dict[TopicPartition, int]] = {}
@@ -190,6 +193,18 @@ class ReplicaStateChanges:
                 )
         fetchers.add_fetcher_for_partitions(to_fetch)
         return failed
+
+    def _delete_strays(self, request: LeaderAndIsrRequest) -> None:
+        """Delete what is left of topics that went, or moved away, while this broker was down."""
+        wanted = {
+            TopicPartition(topic.topic_name, state.partition_index): topic.topic_id
+            for topic in request.topic_states
+            for state in topic.partition_states
+        }
+        for log in self._broker.log_manager.all_logs:
+            topic_id = wanted.get(log.topic_partition)
+            if topic_id is None or log.topic_id not in (None, topic_id):
+                self._stop_replica(log.topic_partition, _NO_EPOCH, delete=True)
 
     # --- STOP_REPLICA ------------------------------------------------------------------------------------------------
 
