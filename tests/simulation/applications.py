@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ GROUP = "billing"
 LATE_MS = 300
 _POLL_MS = 200
 _PROBE_SIZE = 8
+_SLACK_MS = 30
 
 
 class Inbox:
@@ -174,6 +176,19 @@ class ProducerApplication:
             self.unprobed.discard(partition)
         else:
             self.inbox.put(lambda: self.probe(partition))
+
+    def probe_speed(self, partition: int) -> None:
+        """On a healthy cluster a record takes a few round trips, and nobody sleeps meanwhile."""
+        settings, clock = self.world.settings, self.world.clock
+        start_ms = clock.now_ms()
+        record = self.send_one(partition, _PROBE_SIZE)
+        if record is not None and record.future is not None:
+            with contextlib.suppress(KafkaError):
+                record.future.get()
+            took_ms = clock.now_ms() - start_ms
+            limit_ms = settings.linger_ms + 8 * (settings.link_delay_ms + settings.link_jitter_ms) + _SLACK_MS
+            self._ensure(took_ms <= limit_ms, f"a record took {took_ms} ms on a healthy cluster, not {limit_ms}")
+        self.unprobed.discard(partition)
 
     def flush(self, timeout_ms: int) -> None:
         earlier = list(self.records)

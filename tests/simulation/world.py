@@ -338,6 +338,10 @@ class World:
         self._await("former producers are closed", lambda: all(producer.closed for producer in self.former_producers))
         self._probe(self.partitions)
         self._await("all replicas are in sync", self._in_sync)
+        for producer in self.producers:
+            producer.unprobed = {0}
+            producer.inbox.put(partial(producer.probe_speed, 0))
+        self._await("a record takes no time", lambda: not any(producer.unprobed for producer in self.producers))
         if self.settings.drill:
             self._drill()
         for producer in self.producers:
