@@ -130,14 +130,9 @@ _PRODUCER = (
     Mutant(
         "a refused batch counts as acknowledged",
         "producer/produce_response",
-        "            elif isinstance(error, DuplicateSequenceError):",
-        "            elif isinstance(error, (DuplicateSequenceError, NotLeaderOrFollowerError)):",
-    ),
-    Mutant(
-        "metadata of an older leader epoch is taken",
-        "network/metadata",
-        "            if epoch < known:\n",
-        "            if False:\n",
+        "        if error is None:\n            self._succeed(batch, response)\n",
+        "        if error is None or isinstance(error, NotLeaderOrFollowerError):\n"
+        "            self._succeed(batch, response)\n",
     ),
 )
 

@@ -399,7 +399,8 @@ class World:
         """Without acknowledgements, producers are done before the brokers are."""
         for tp in self.partitions:
             logs = [log for broker in self.cluster.alive_brokers() if (log := self._log(broker, tp)) is not None]
-            if len({log.log_end_offset for log in logs}) != 1 or min(log.high_watermark for log in logs) == 0:
+            ends = {log.log_end_offset for log in logs}
+            if len(ends) != 1 or max(log.high_watermark for log in logs) not in ends:
                 return False
         return True
 
