@@ -191,3 +191,8 @@ class Broker:
         )
         self._clients.append(client)
         return client, selector
+
+    def close_network_client(self, client: NetworkClient) -> None:
+        """Close a client that is not needed any more, before the broker stops."""
+        self._clients.remove(client)
+        client.close()

@@ -97,6 +97,15 @@ def test_a_new_partition_does_not_wait_for_others(cluster: ReplicaCluster) -> No
     assert reply.produced().error_code == 0
 
 
+def test_a_broker_keeps_nothing_of_leaders_that_it_followed(cluster: ReplicaCluster) -> None:
+    for leader in (2, 1, 2, 1):
+        cluster.elect(leader)
+        cluster.run(50)
+    assert cluster.broker(1).replica_manager.replica_fetcher_manager.fetcher(2) is None
+    assert len(cluster.broker(1)._clients) == 0
+    assert len(cluster.broker(2)._clients) == 1
+
+
 def test_one_partition_that_fails_does_not_hold_up_others() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2], partitions=2)

@@ -133,7 +133,7 @@ class ReplicaFetcherThread:
         if self._timer is not None:
             self._timer.cancel()
         self._states.clear()
-        self._client.close()
+        self._broker.close_network_client(self._client)
 
     # --- work --------------------------------------------------------------------------------------------------------
 
