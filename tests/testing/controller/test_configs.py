@@ -26,6 +26,8 @@ from pykclient.testing.controller.config_manager import (
     TOPIC_CONFIG,
     UNKNOWN,
 )
+from pykclient.testing.coordination.kafka_coordination_client import MAX_CONFIG_CHANGES
+from pykclient.testing.coordination.znodes import CONFIG_CHANGES, topic_config_path
 from pykclient.types import TopicPartition
 from tests.testing.controller.harness import ClusterHarness
 
@@ -170,6 +172,17 @@ def test_a_broker_that_was_out_of_contact_hears_of_it_later(cluster: ClusterHarn
     cluster.run_until(cluster.cluster.is_ready, "it is back")
     incrementally(cluster, ("max.message.bytes", SET, "888"))
     cluster.run_until(lambda: log.config.max_message_size == 888, "it has heard")
+
+
+def test_old_changes_are_forgotten(cluster: ClusterHarness) -> None:
+    for size in range(1, 2 * MAX_CONFIG_CHANGES):
+        cluster.controller.store.set_config(topic_config_path("t"), {"max.message.bytes": str(size)})
+        cluster.run_for()
+    assert len(cluster.cluster.coordination.get_children(CONFIG_CHANGES)) <= MAX_CONFIG_CHANGES
+    for broker in cluster.cluster.alive_brokers():
+        log = broker.log_manager.get_log(TopicPartition("t", 0))
+        assert log is not None
+        assert log.config.max_message_size == 2 * MAX_CONFIG_CHANGES - 1
 
 
 def test_lists_grow_and_shrink(cluster: ClusterHarness) -> None:

@@ -179,7 +179,9 @@ class ConfigManager:
         coordination = self._broker.coordination
         if not coordination.connected:
             return
-        for change in coordination.get_children(znodes.CONFIG_CHANGES):
+        changes = coordination.get_children(znodes.CONFIG_CHANGES)
+        self._seen_changes.intersection_update(changes)
+        for change in changes:
             if change not in self._seen_changes:
                 self._seen_changes.add(change)
                 entity = znodes.decode_config_change(coordination.get_data(f"{znodes.CONFIG_CHANGES}/{change}")[0])

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: How many producer ids a broker gets at a time (Java: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE).
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 
+#: How many notes about changed settings are kept.
+MAX_CONFIG_CHANGES: Final = 100
+
 
 class KafkaCoordinationClient:
     """Each call reads or writes at once. Those with ``epoch_version`` are the controller's: they are refused with
@@ -226,6 +229,10 @@ class KafkaCoordinationClient:
             self.client.set_data(path, data)
         change = znodes.encode_config_change(path.removeprefix("/config/"))
         self.client.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
+        changes = self.client.get_children(znodes.CONFIG_CHANGES)
+        if len(changes) > MAX_CONFIG_CHANGES:
+            # Who has missed these looks at all settings anyway, when it is back.
+            self.client.multi([Delete(f"{znodes.CONFIG_CHANGES}/{name}") for name in changes[: len(changes) // 2]])
 
     # --- producer ids ----------------------------------------------------------------------------------------------
 
