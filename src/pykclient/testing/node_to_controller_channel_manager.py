@@ -58,15 +58,6 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
             self._expiry.cancel()
             self._expiry = None
 
-    @property
-    def active_controller(self) -> Node | None:
-        """Where requests go at present."""
-        return self._active_controller
-
-    @property
-    def queue_size(self) -> int:
-        return len(self._queue)
-
     def enqueue(self, item: NodeToControllerQueueItem) -> None:
         """Raises IllegalStateError unless the thread was started."""
         if not self._running:

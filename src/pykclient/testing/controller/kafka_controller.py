@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -536,7 +536,3 @@ class KafkaController:
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         """Have another in-sync replica lead at once. False if it cannot, or this broker is not the controller."""
         return self.elector.move_leader(topic_partition, broker_id)
-
-    def leaders(self) -> Mapping[TopicPartition, int]:
-        """Who leads each partition, as this controller knows it; -1 for none."""
-        return {tp: info.leader_and_isr.leader for tp, info in self.context.leadership.items()}

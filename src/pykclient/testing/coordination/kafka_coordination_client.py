@@ -216,10 +216,6 @@ class KafkaCoordinationClient:
     def topic_config(self, topic: str) -> dict[str, str]:
         return self.config(znodes.topic_config_path(topic))
 
-    def configs_of(self, parent: str) -> list[str]:
-        """Names of the topics or brokers that something was set for."""
-        return self.client.get_children(parent)
-
     def set_config(self, path: str, config: dict[str, str]) -> None:
         """Write it, and let all brokers know."""
         data = znodes.encode_config(config)

@@ -70,11 +70,6 @@ def topic_config_path(topic: str) -> str:
     return f"{CONFIG_TOPICS}/{topic}"
 
 
-def broker_config_path(broker: str) -> str:
-    """``broker`` is an id, or ``<default>``."""
-    return f"{CONFIG_BROKERS}/{broker}"
-
-
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
