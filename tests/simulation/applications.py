@@ -133,6 +133,8 @@ class ProducerApplication:
             record.outcomes.append((error, metadata))
             if len(record.outcomes) == 1:
                 record.resolved_ms = world.clock.now_ms()
+                if error is None:
+                    world.acknowledged(self, metadata)
                 world.note("outcome", record.value[:8], type(error).__name__, metadata.offset)
 
         start_ms = world.clock.now_ms()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pykclient.errors import IllegalStateError
@@ -19,7 +19,15 @@ _PARTIES: Final = {CLIENTS: "client:*", EVERYBODY: "*", COORDINATION: "coordinat
 class FaultMaker:
     """What is wrong with a cluster at the moment. Steps that make no sense at their time do nothing."""
 
-    def __init__(self, simulation: Simulation, settings: Settings, partitions: Sequence[TopicPartition]) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        settings: Settings,
+        partitions: Sequence[TopicPartition],
+        before_loss: Callable[[], None],
+    ) -> None:
+        """``before_loss`` is called before a broker loses its memory."""
+        self._before_loss = before_loss
         self._cluster = simulation.cluster
         self._loop = simulation.loop
         self._settings = settings
@@ -104,6 +112,7 @@ class FaultMaker:
     def _kill(self, broker: int, duration_ms: int) -> None:
         if self._is_alive(broker):
             self._resume(broker)
+            self._before_loss()
             self._cluster.kill_broker(broker)
             self._later(duration_ms, self._restart, broker)
 
@@ -117,6 +126,7 @@ class FaultMaker:
         if links.is_cut(f"broker-{broker}", "coordination") or links.is_cut("coordination", f"broker-{broker}"):
             self._later(_LOOK_MS, self._restart, broker)  # it would not get far
         elif not self._is_alive(broker):
+            self._before_loss()
             self._cluster.start_broker(broker)
         elif self._cluster.broker(broker).state != RUNNING:  # stopping takes longer than it was to be away
             self._later(_LOOK_MS, self._restart, broker)

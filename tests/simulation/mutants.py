@@ -175,18 +175,6 @@ _CONSUMER = (
         "FetchPosition(committed.offset + 1, epoch",
     ),
     Mutant(
-        "a fetch session goes on after an error",
-        "consumer/fetch_session_handler",
-        "        self._next_metadata = self._next_metadata.next_close_existing_attempt_new()\n\n\ndef _join",
-        "        self._next_metadata = self._next_metadata.next_incremental()\n\n\ndef _join",
-    ),
-    Mutant(
-        "partitions stay in the fetch session",
-        "consumer/fetch_session_handler",
-        "                    removed.append(TopicIdPartition(previous.topic_id, tp))\n",
-        "                    pass\n",
-    ),
-    Mutant(
         "a coordinator that has moved is asked on and on",
         "consumer/coordinator/coordinator_finder",
         "            node, self._node = self._node, None\n            if node is not None:\n",
@@ -199,23 +187,10 @@ _CONSUMER = (
         "            pass\n",
     ),
     Mutant(
-        "an unknown member keeps its id",
-        "consumer/coordinator/abstract_coordinator",
-        "reset_member_id = not isinstance(error, errors.IllegalGenerationError)",
-        "reset_member_id = False",
-    ),
-    Mutant(
         "closing does not leave the group",
         "consumer/coordinator/abstract_coordinator",
         "            leaving = self.maybe_leave_group(operation,",
         "            leaving = self.maybe_leave_group(REMAIN_IN_GROUP,",
-    ),
-    Mutant(
-        "the answer to an old heartbeat ends the membership",
-        "consumer/coordinator/group_membership",
-        "            if self._generation != sent:\n                return False\n"
-        "            self._reset(reason, reset_member_id, lost_because)\n",
-        "            self._reset(reason, reset_member_id, lost_because)\n",
     ),
 )
 

@@ -188,11 +188,11 @@ def _step(rng: random.Random, at_ms: int, trouble: float, settings: Settings) ->
 def _consumer_step(rng: random.Random, at_ms: int, settings: Settings) -> Step:
     consumer = rng.randrange(settings.consumers)
     roll = rng.random()
-    if roll < 0.45:
+    if roll < 0.4:
         return Step(at_ms, COMMIT, (consumer, rng.randrange(2)))
-    if roll < 0.55:
+    if roll < 0.5:
         return Step(at_ms, BUSY, (consumer, rng.choice((50, 400, 1500))))
-    if roll < 0.65:
+    if roll < 0.6:
         return Step(at_ms, PAUSE_PARTITIONS, (consumer, rng.choice((50, 300))))
     if roll < 0.72:
         return Step(at_ms, SEEK, (consumer,))

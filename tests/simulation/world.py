@@ -24,15 +24,16 @@ from pykclient.testing.simulation.checks import (
     check_reading,
     check_replicas,
 )
-from pykclient.types import TopicPartition
+from pykclient.types import RecordMetadata, TopicPartition
 from tests.simulation import schedule as steps
-from tests.simulation.applications import TOPIC, ConsumerApplication, ProducerApplication
+from tests.simulation.applications import GROUP, TOPIC, ConsumerApplication, ProducerApplication
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import Schedule, Step
 
 #: How long a cluster without faults may take to be whole again, and clients to be done.
 _HEALING_MS = 20_000
 _LOOK_MS = 50
+_WATCH_MS = 20
 _DEFAULT_MAX_BATCH_BYTES = 1 << 20
 _DEFAULT_SEGMENT_BYTES = 1 << 30
 _NO_LIMIT_MS = 100_000
@@ -100,7 +101,7 @@ class World:
         self.clock = self.simulation.clock
         self.start_ms = self.clock.now_ms()
         self.partitions = [TopicPartition(TOPIC, number) for number in range(settings.partitions)]
-        self.faults = FaultMaker(self.simulation, settings, self.partitions)
+        self.faults = FaultMaker(self.simulation, settings, self.partitions, self.note_high_watermarks)
         self.producers: list[ProducerApplication] = []
         self.consumers: list[ConsumerApplication] = []
         #: Those that are gone.
@@ -111,6 +112,8 @@ class World:
         self.group_read: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in self.partitions}
         #: When the group had read how far, for judging commits.
         self._group_progress: dict[TopicPartition, list[tuple[int, int]]] = {tp: [(0, 0)] for tp in self.partitions}
+        #: The highest high watermark that any broker had.
+        self._committed: dict[TopicPartition, int] = dict.fromkeys(self.partitions, 0)
         self.violations: list[InvariantError] = []
         self._values = 0
         self._sent_values: set[bytes] = set()
@@ -237,7 +240,30 @@ class World:
                             f"{leader.leader_epoch}, in-sync replica {id} ends at {replica.log.log_end_offset}"
                         )
                     )
-        self.loop.call_later(_LOOK_MS, self._watch)
+        self.note_high_watermarks()
+        self.loop.call_later(_WATCH_MS, self._watch)
+
+    def note_high_watermarks(self) -> None:
+        """How far anything was committed; to be called before a broker loses its memory."""
+        committed = self._committed
+        for tp in self.partitions:
+            for broker in self.cluster.brokers.values():
+                partition = broker.replica_manager.partition(tp)
+                if partition is not None and partition.log is not None:
+                    committed[tp] = max(committed[tp], partition.log.high_watermark)
+
+    def acknowledged(self, producer: ProducerApplication, metadata: RecordMetadata) -> None:
+        """With acks=all a record is committed before the producer hears of it."""
+        tp = metadata.topic_partition
+        if self.settings.acks == -1 and metadata.offset >= self._committed[tp]:
+            self.note_high_watermarks()
+            if metadata.offset >= self._committed[tp]:
+                self.violated(
+                    InvariantError(
+                        f"offset {metadata.offset} of {tp} is acknowledged to {producer.name}, and only what is before "
+                        f"{self._committed[tp]} is committed"
+                    )
+                )
 
     def pass_time(self, duration_ms: int) -> None:
         """Let everybody go on for so long."""
@@ -353,6 +379,7 @@ class World:
         for consumer in self.consumers:
             consumer.inbox.put(consumer.leave)
         self._await("consumers are closed", lambda: all(consumer.closed for consumer in self.consumers))
+        self._check_group()
 
     def _await(self, what: str, condition: Callable[[], bool]) -> None:
         deadline_ms = self.clock.now_ms() + _HEALING_MS
@@ -436,6 +463,15 @@ class World:
                         raise InvariantError(
                             f"{record.client_id} commits {partition.committed_offset} of {tp} when only {read} was read"
                         )
+
+    def _check_group(self) -> None:
+        """Who closes its consumer leaves, unless it is a static member."""
+        for broker in self.cluster.alive_brokers():
+            group = broker.group_coordinator.groups.get(GROUP)
+            members = () if group is None or self.settings.static_members else group.members.values()
+            left = {member.client_id for member in members} & {consumer.name for consumer in self.consumers}
+            if left:
+                raise InvariantError(f"{sorted(left)} are in the group, although they were closed when all was well")
 
     def _check_logs(self) -> None:
         logs = {
