@@ -96,6 +96,7 @@ def test_shared_with_confluent(any_kafka: AnyKafka, topic: str, group_id: str) -
         assert [next(successor).value for _ in range(PARTITIONS)] == [b"3"] * PARTITIONS
 
 
+@pytest.mark.java
 def test_shared_with_java(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     write(any_kafka, topic, b"1")
     output: list[bytes] = []

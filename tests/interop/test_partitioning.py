@@ -42,6 +42,7 @@ def written(topic_rows: Sequence[Any]) -> dict[bytes | None, int]:
     return {row.key: row.partition for row in topic_rows}
 
 
+@pytest.mark.java
 def test_as_java_and_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
     """MurmurHash2, the default of all three."""
     samples = [Sample(key, b"v") for key in KEYS]

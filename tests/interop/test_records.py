@@ -15,6 +15,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.kafka.tools import console_consumer, console_producer, dump_log
 from tests.support.any_kafka import REAL, AnyKafka
 
+ANY_PEER = [pytest.param(name, marks=[pytest.mark.java] if name == "java" else []) for name in PEERS]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 AT = 1_700_000_000_000
 
@@ -65,7 +66,7 @@ def appended(any_kafka: AnyKafka) -> tuple[str, int]:
     return topic, metadata.timestamp
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", ANY_PEER)
 def test_they_read_what_we_write(
     any_kafka: AnyKafka, ours_by_codec: dict[str, str], appended: tuple[str, int], peer: str
 ) -> None:
@@ -86,7 +87,7 @@ def assert_appended(rows: list[Read], at: int) -> None:
     assert [(row.value, row.timestamp_type, row.timestamp_ms) for row in rows] == [(b"value", LOG_APPEND_TIME, at)]
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", ANY_PEER)
 def test_we_read_what_they_write(any_kafka: AnyKafka, topic: str, peer: str) -> None:
     client = PEERS[peer]
     samples = [sample for sample in ALL if client.can_write(sample) and sample.timestamp_ms]
@@ -142,6 +143,7 @@ def test_all_clients_find_the_same_offsets(any_kafka: AnyKafka, topic: str) -> N
     assert found_ends == expected_ends == (0, 3000)
 
 
+@pytest.mark.java
 def test_console_tools(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     console_producer(any_kafka.bootstrap_servers, topic, "a:1\nü:2\n".encode(), "--reader-property", "parse.key=true",
