@@ -110,7 +110,7 @@ def make(seed: int) -> Schedule:
     rng = random.Random(seed)
     settings = _settings(rng)
     trouble = rng.choice((0.0, 0.15, 0.3, 0.5))
-    length_ms = rng.choice((300, 1000, 2500))
+    length_ms = rng.choice((200, 600, 1400))
     times = sorted(rng.randrange(length_ms) for _ in range(rng.choice((8, 16, 24))))
     steps = tuple(_step(rng, at_ms, trouble, settings) for at_ms in times)
     return Schedule(seed, settings, steps)

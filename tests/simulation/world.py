@@ -149,6 +149,8 @@ class World:
 
     def delivered(self, consumer: ConsumerApplication, tp: TopicPartition, offset: int, value: bytes) -> None:
         self.note("read", consumer.name, tp.partition, offset)
+        if not self._is_committed(tp, offset):
+            self.violated(InvariantError(f"{consumer.name} reads offset {offset} of {tp}, which is not committed yet"))
         if not self.settings.groups:
             return
         read = self.group_read[tp]
@@ -255,15 +257,15 @@ class World:
     def acknowledged(self, producer: ProducerApplication, metadata: RecordMetadata) -> None:
         """With acks=all a record is committed before the producer hears of it."""
         tp = metadata.topic_partition
-        if self.settings.acks == -1 and metadata.offset >= self._committed[tp]:
+        if self.settings.acks == -1 and not self._is_committed(tp, metadata.offset):
+            self.violated(
+                InvariantError(f"offset {metadata.offset} of {tp} is acknowledged to {producer.name} and not committed")
+            )
+
+    def _is_committed(self, tp: TopicPartition, offset: int) -> bool:
+        if offset >= self._committed[tp]:
             self.note_high_watermarks()
-            if metadata.offset >= self._committed[tp]:
-                self.violated(
-                    InvariantError(
-                        f"offset {metadata.offset} of {tp} is acknowledged to {producer.name}, and only what is before "
-                        f"{self._committed[tp]} is committed"
-                    )
-                )
+        return offset < self._committed[tp]
 
     def pass_time(self, duration_ms: int) -> None:
         """Let everybody go on for so long."""
