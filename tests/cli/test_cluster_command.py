@@ -62,6 +62,7 @@ def running(*options: str) -> Iterator[Command]:
 def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
     with running("--brokers", "3", "--topic", "orders:6:3") as command:
         assert len(command.bootstrap_servers.split(",")) == 3
+        command.await_line("topic orders: 6 partitions, 3 replicas each$")
         with KafkaProducer[bytes, bytes](bootstrap_servers=command.bootstrap_servers) as producer:
             assert producer.partitions_for("orders") == set(range(6))
             assert producer.send("orders", b"x").get(20).offset == 0

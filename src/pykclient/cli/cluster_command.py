@@ -96,12 +96,12 @@ def _run(options: argparse.Namespace, stopping: threading.Event) -> int:
         config=dict(options.settings),
     )
     with cluster:
+        watch = Watch(cluster, verbose=options.verbose)
         for topic in options.topics:
             cluster.create_topic(topic.name, topic.partitions or -1, topic.replication_factor)
         _say(f"bootstrap servers: {cluster.bootstrap_servers}")
         release = f" as Kafka {options.release}" if options.release else ""
         _say(f"{options.brokers} broker{'s' * (options.brokers > 1)}{release}, Ctrl-C ends")
-        watch = Watch(cluster, verbose=options.verbose)
         while not stopping.wait(_LOOK_INTERVAL_S):
             for line in watch.look():
                 _say(line)
