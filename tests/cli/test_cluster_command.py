@@ -101,6 +101,23 @@ def test_a_port_in_use_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_host_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "--host", "no-such-host.invalid", "--port", "0"]) == 1
+    assert "--port" not in capsys.readouterr().err
+
+
+def test_it_ends_where_nobody_listens_to_it() -> None:
+    with running() as command:
+        assert command.process.stdout is not None
+        command.process.stdout.close()
+        with KafkaProducer[bytes, bytes](bootstrap_servers=command.bootstrap_servers) as producer:
+            producer.send("orders", b"x").get(20)  # there is something to tell
+        assert command.process.wait(10) == 0
+        assert command.process.stderr is not None
+        assert command.process.stderr.read() == ""
+        command.process.stdout = None
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import signal
 import sys
 import threading
 from typing import Any
 
 from pykclient.cli import arguments
-from pykclient.errors import ConfigError, KafkaError
+from pykclient.errors import KafkaError
 
 #: How often it looks at what has happened.
 _LOOK_INTERVAL_S = 0.2
@@ -68,16 +70,16 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the cluster; the exit code: 0 after Ctrl-C or SIGTERM, 1 where it cannot be started."""
     stopping = threading.Event()
-
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return _run(options, stopping)
-    except OSError as error:
-        return _complain(f"{error}; --port names another one")
-    except (ConfigError, KafkaError) as error:
-        return _complain(str(error))
-    except BrokenPipeError:  # whoever read the output is gone
+    except BrokenPipeError:  # whoever read the output is gone, and what is left of it is not flushed to nobody
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _complain(f"{error}{'; --port names another one' if error.errno == errno.EADDRINUSE else ''}")
+    except KafkaError as error:
+        return _complain(str(error))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
