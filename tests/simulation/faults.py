@@ -10,9 +10,21 @@ from pykclient.testing.broker_state import RUNNING
 from pykclient.testing.simulation import Simulation
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
-from tests.simulation.schedule import APIS, CLIENTS, COORDINATION, EVERYBODY, Settings, Step
+from tests.simulation.schedule import (
+    APIS,
+    CLIENTS,
+    CONTROLLER,
+    COORDINATION,
+    EVERYBODY,
+    FOLLOWER,
+    GROUP_COORDINATOR,
+    LEADER,
+    Settings,
+    Step,
+)
 
 _LOOK_MS: Final = 20
+_OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 _PARTIES: Final = {CLIENTS: "client:*", EVERYBODY: "*", COORDINATION: "coordination"}
 
 
@@ -41,7 +53,20 @@ class FaultMaker:
             self._cluster.faults.delay("*", "*", settings.link_delay_ms, jitter_ms=settings.link_jitter_ms)
 
     def _broker(self, number: int) -> int:
-        return (number - 1) % self._settings.brokers + 1
+        """The id of a broker that is given by its number or by what it is."""
+        tp = self._partitions[0]
+        leader = self._cluster.leader(tp)
+        found: int | None = number
+        if number == LEADER:
+            found = leader
+        elif number == FOLLOWER:
+            found = next((id for id in self._cluster.isr(tp) if id != leader), None)
+        elif number == GROUP_COORDINATOR:
+            found = self._cluster.leader(_OFFSETS)
+        elif number == CONTROLLER:
+            controller = self._cluster.active_controller()
+            found = None if controller is None else controller.id
+        return ((found or 1) - 1) % self._settings.brokers + 1
 
     def _party(self, number: int) -> str | int:
         return _PARTIES.get(number) or self._broker(number)

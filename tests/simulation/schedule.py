@@ -112,8 +112,22 @@ def make(seed: int) -> Schedule:
     trouble = rng.choice((0.0, 0.15, 0.3, 0.5))
     length_ms = rng.choice((200, 600, 1400))
     times = sorted(rng.randrange(length_ms) for _ in range(rng.choice((8, 16, 24))))
-    steps = tuple(_step(rng, at_ms, trouble, settings) for at_ms in times)
-    return Schedule(seed, settings, steps)
+    steps = [_step(rng, at_ms, trouble, settings) for at_ms in times]
+    if trouble and settings.replication_factor > 1 and rng.random() < 0.3:
+        steps = sorted([*steps, *_left_behind(rng, length_ms, settings)], key=lambda step: step.at_ms)
+    return Schedule(seed, settings, tuple(steps))
+
+
+def _left_behind(rng: random.Random, length_ms: int, settings: Settings) -> list[Step]:
+    """A follower misses what is written, and then its leader is gone."""
+    at_ms = rng.randrange(100, length_ms)
+    lag_ms = rng.choice((0, settings.replica_lag_ms // 2, 2 * settings.replica_lag_ms))
+    return [
+        Step(at_ms, CUT, (LEADER, FOLLOWER, lag_ms + 200)),
+        Step(at_ms + 1, SEND, (0, 0, 20, 3)),
+        Step(at_ms + lag_ms + rng.randrange(100), SEND, (0, 0, 20, 3)),
+        Step(at_ms + lag_ms + rng.randrange(100), rng.choice((KILL, KILL, STOP, PAUSE)), (LEADER, 400)),
+    ]
 
 
 def _settings(rng: random.Random) -> Settings:
@@ -242,10 +256,16 @@ ERRORS: Final[dict[str, tuple[int, ...]]] = {
 CLIENTS: Final = 10
 EVERYBODY: Final = 11
 COORDINATION: Final = 12
+#: Brokers by what they are when it happens: of the first partition, of the group, of the cluster.
+LEADER: Final = 20
+FOLLOWER: Final = 21
+GROUP_COORDINATOR: Final = 22
+CONTROLLER: Final = 23
+ROLES: Final = (LEADER, LEADER, LEADER, FOLLOWER, FOLLOWER, GROUP_COORDINATOR, CONTROLLER)
 
 
 def _trouble(rng: random.Random, at_ms: int, settings: Settings) -> Step:
-    broker = rng.randint(1, settings.brokers)
+    broker = rng.randint(1, settings.brokers) if rng.random() < 0.4 else rng.choice(ROLES)
     duration_ms = rng.choice((20, 100, 400, 1200))
     roll = rng.random()
     if roll < 0.12:
@@ -255,7 +275,7 @@ def _trouble(rng: random.Random, at_ms: int, settings: Settings) -> Step:
     if roll < 0.25:
         return Step(at_ms, PAUSE, (broker, duration_ms))
     if roll < 0.45:
-        other = rng.choice((rng.randint(1, settings.brokers), CLIENTS, CLIENTS, EVERYBODY, COORDINATION))
+        other = rng.choice((FOLLOWER, FOLLOWER, CONTROLLER, CLIENTS, CLIENTS, EVERYBODY, COORDINATION))
         kind = rng.random()
         if kind < 0.4:
             return Step(at_ms, CUT, (broker, other, duration_ms))
