@@ -25,7 +25,7 @@ _BUDGET_MS = 30_000
 _SHRINKING_MS = 30_000
 
 
-def test_many_schedules() -> None:
+def test_many_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     given = os.environ.get("SIMULATION_SEED")
     if given is not None:
         run(make(int(given)))
@@ -41,7 +41,8 @@ def test_many_schedules() -> None:
         done += 1
         if SYSTEM_CLOCK.now_ms() > end_ms:
             break
-    print(f"{done} schedules from seed {first} on")
+    with capsys.disabled():
+        print(f" {done} schedules from seed {first} on ", end="")
 
 
 def _smaller(schedule: Schedule, why: str) -> Schedule:

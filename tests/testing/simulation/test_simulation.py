@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Collection
 
 import pytest
@@ -224,3 +226,8 @@ def test_the_seed_decides() -> None:
 
     assert history(1) == history(1)
     assert history(1) != history(2)
+
+
+def test_only_the_simulation_needs_greenlet() -> None:
+    code = "import sys, pykclient.testing.embedded_cluster; assert 'greenlet' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
