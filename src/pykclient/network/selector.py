@@ -535,6 +535,18 @@ class Selector:
                 channel.state = channel.state.move_to(channel_state.EXPIRED)
             self._close(channel, notify=True)
 
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets, which stay the parent's, and say nothing to anybody.
+
+        What is watched for is the kernel's and shared with the parent, so nothing of it may be undone.
+        """
+        self._closed = True
+        for channel in list(self._channels.values()):
+            channel.sock.close()
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
     def close(self) -> None:
         if self._closed:
             return

@@ -181,6 +181,7 @@ class Broker:
                 request_timeout_ms=self.config["request.timeout.ms"],
                 backoff=_BACKOFF,
                 discover_broker_versions=False,
+                host_resolver=self.cluster.network.host_resolver,
                 rng=self.rng,
             ),
             selector,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
@@ -159,6 +159,9 @@ class BrokerConfig(AbstractConfig):
     DEFINITION: ClassVar[ConfigDef] = ConfigDef(_KEYS)
 
 
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is told instead of it
+
+
 class ClusterConfig:
     """What a cluster is made with.
 
@@ -167,9 +170,11 @@ class ClusterConfig:
     as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the
     broker gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
     ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker settings, see ``BrokerConfig``.
+    With ``host`` "0.0.0.0" or "::" the brokers listen at all addresses, and clients are told the loopback one.
     """
 
     __slots__ = (
+        "advertised_host",
         "broker_config",
         "broker_ids",
         "cluster_id",
@@ -216,5 +221,6 @@ class ClusterConfig:
             ReleaseProfile.of(release)  # raises if there is none
         self.memory_limit_bytes = memory_limit_bytes
         self.history_size = history_size
+        self.advertised_host = _LOOPBACK.get(host, host)  # all addresses are none that a client could connect to
         self.cluster_id = cluster_id
         self.broker_config = BrokerConfig(config or {})

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.errors import DisconnectError, IllegalArgumentError, IllegalStateError, KafkaTimeoutError, for_code
+from pykclient.errors import (
+    DisconnectError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    UseAfterForkError,
+    for_code,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -98,7 +107,12 @@ class EmbeddedCluster:
         return self
 
     def close(self) -> None:
-        """Stop everything, at once. A hook or a broker that failed is told of here, if nobody has been told before."""
+        """Stop everything, at once. A hook or a broker that failed is told of here, if nobody has been told before.
+
+        In a forked child it does nothing: the cluster is the parent's.
+        """
+        if self._running is not None and self._running.thread.is_current:
+            raise IllegalStateError("a hook cannot close the cluster that it runs in")
         running, self._running = self._running, None
         if running is not None:
             failure = running.close()
@@ -118,10 +132,24 @@ class EmbeddedCluster:
         if running is not None:
             running.close()  # the error that is on its way tells more than what it may have caused here
 
-    def _now_running(self) -> _Running:
+    def _started(self) -> _Running:
         if self._running is None:
             raise IllegalStateError("the cluster does not run; use it in a with statement, or call start()")
         return self._running
+
+    def _now_running(self) -> _Running:
+        running = self._started()
+        if running.abandoned:
+            raise UseAfterForkError(
+                "this cluster runs in the parent of this process, which can only use it as a client does, by its "
+                "bootstrap_servers"
+            )
+        return running
+
+    def _must_be_able_to_wait(self) -> None:
+        """Raise IllegalStateError in a hook, before anything is begun that has to be waited for."""
+        if self._now_running().thread.is_current:
+            raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
 
     def _call(self, function: Callable[[Cluster], T]) -> T:
         """``function`` of the cluster, called on its thread; raises what failed there before."""
@@ -147,13 +175,15 @@ class EmbeddedCluster:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, as clients want them; they stay the same when brokers are restarted."""
-        nodes = self._now_running().cluster.nodes.values()
-        return ",".join(f"{node.host}:{node.port}" for node in nodes)
+        nodes = self._started().cluster.nodes.values()
+        return ",".join(
+            f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}" for node in nodes
+        )
 
     def address_behind_proxy(self, broker: int) -> tuple[str, int]:
         """Where a broker listens for the proxy that was named for it. Raises IllegalArgumentError if none was."""
         try:
-            return self.config.host, self._now_running().server.port_behind_proxy(broker)
+            return self.config.advertised_host, self._now_running().server.port_behind_proxy(broker)
         except KeyError:
             named = sorted(self.config.proxies)
             raise IllegalArgumentError(f"no proxy was named for broker {broker}, only for {named}") from None
@@ -250,6 +280,7 @@ class EmbeddedCluster:
 
         Raises IllegalStateError if the broker does not run, and DisconnectError if it closes the connection instead.
         """
+        self._must_be_able_to_wait()
         answers: list[Response | None] = []
         self._call(lambda cluster: LocalRequest(cluster.broker(broker), message, answers.append))
         what = f"broker {broker} to answer {ApiKeys.name_of(message.API_KEY)}"
@@ -268,6 +299,7 @@ class EmbeddedCluster:
 
     def move_leader(self, topic_partition: TopicPartition, broker: int) -> None:
         """Make an in-sync replica the leader, and wait until it is. Raises IllegalArgumentError for another broker."""
+        self._must_be_able_to_wait()
         if not self._call(lambda cluster: cluster.move_leader(topic_partition, broker)):
             in_sync = ", ".join(map(str, self.isr(topic_partition))) or "nobody"
             raise IllegalArgumentError(f"broker {broker} cannot lead {topic_partition}: in sync is {in_sync}")
@@ -283,11 +315,13 @@ class EmbeddedCluster:
 
     def stop(self, broker: int) -> None:
         """Stop a broker as an operator does: its leaders move first."""
+        self._must_be_able_to_wait()
         self._call(lambda cluster: cluster.stop_broker(broker))
         self.wait_for(lambda: broker not in self.alive_broker_ids, _TIMEOUT_MS, f"broker {broker} to stop")
 
     def restart(self, broker: int) -> None:
         """Start a broker that was stopped or killed, on its old port and with its logs; wait until all know of it."""
+        self._must_be_able_to_wait()
         self._call(lambda cluster: cluster.start_broker(broker))
         self.wait_for(self._now_running().cluster.is_ready, _TIMEOUT_MS, f"broker {broker} to be back")
 
@@ -353,6 +387,8 @@ class _Running:
             raise
         self.thread = LoopThread(self.loop, self.server, "pykclient-cluster")
         self.faults = EmbeddedFaults(self.cluster, self.thread)
+        self.abandoned = False  # whether this is a forked child's copy
+        _open.add(self)
 
     def raise_failure(self) -> None:
         """Raise what has failed on the cluster's thread since this was last called."""
@@ -360,13 +396,34 @@ class _Running:
         if failure is not None:
             raise failure
 
-    def close(self) -> Exception | None:
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets. Else brokers that end would still listen, by the child's copies."""
+        self.abandoned = True
+        self.server.abandon()
+
+    def close(self) -> BaseException | None:
         """End the thread and close the sockets; what has failed and was not told yet."""
+        if self.abandoned:
+            return None
+        _open.discard(self)
         if self.thread.running:
             self.thread.call(self.cluster.close)
             self.thread.stop(_TIMEOUT_MS / 1000)
         self.server.close()
         return self.loop.failure
+
+
+_open: weakref.WeakSet[_Running] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for running in list(_open):
+        running.abandon()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _config_text(value: object) -> str | None:

@@ -58,7 +58,7 @@ class EventLoop:
 
     def __init__(self, clock: Clock, log_context: LogContext | None = None) -> None:
         self.clock = clock
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._log = (log_context or LogContext()).logger(__name__)
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._timers: list[tuple[int, int, TimerHandle]] = []  # a heap by due time and number

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
 from pykclient.errors import BrokerError, IllegalArgumentError
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
 from pykclient.testing import history
 from pykclient.testing.handlers import handler, is_broker_only
@@ -245,11 +246,13 @@ class Faults:
         for control in list(self.controls):
             try:
                 result = control.decide(request)
-                if result is not None:
+                if result is not None and not request.answered:
                     return self._apply(control, request, result)
-            except Exception as error:  # noqa: BLE001 - the application's code, and it gets to know
+            except BaseException as error:  # noqa: BLE001 - the application's code, pytest.fail() too, and it gets to know
                 if self._loop.failure is None:
                     self._loop.failure = error
+            if request.answered:
+                return True  # by the hook itself
         return False
 
     def _apply(self, control: Control, request: Request, result: HookResult) -> bool:
@@ -267,6 +270,10 @@ class Faults:
             request.fate = history.RESPONSE_DROPPED if result is DROP_RESPONSE else history.DISCONNECTED
             return False
         elif isinstance(result, Response):
+            if request.api_key != result.API_KEY:
+                raise IllegalArgumentError(
+                    f"{ApiKeys.name_of(request.api_key)} cannot be answered with a {type(result).__name__}"
+                )
             request.respond(result)
         else:
             request.broker.apis.respond_error(request, _error_of(result))

@@ -67,6 +67,10 @@ class _Waiter:
         self.done.set()
         return True
 
+    def give_up(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()
+
 
 class LoopThread:
     """Runs an event loop and its sockets on a daemon thread; other threads hand in calls and conditions.
@@ -80,6 +84,7 @@ class LoopThread:
         self._calls: deque[_Call] = deque()
         self._waiters: list[_Waiter] = []  # the loop's thread only
         self._stopping = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -87,6 +92,8 @@ class LoopThread:
 
     def stop(self, timeout_s: float) -> None:
         """End the thread; KafkaTimeoutError if it is stuck."""
+        if self.is_current:
+            raise IllegalStateError("a hook cannot end the cluster that it runs in")
         self._stopping = True
         self._poller.wakeup()
         self._thread.join(timeout_s)
@@ -109,6 +116,8 @@ class LoopThread:
             raise IllegalStateError("the cluster does not run")
         call = _Call(function)
         self._calls.append(call)
+        if self._ended and call in self._calls:
+            raise IllegalStateError("the cluster does not run")  # it ended between the two lines before
         self._poller.wakeup()
         self._await(call.done, _CALL_TIMEOUT_S, "a call")
         if call.error is not None:
@@ -125,23 +134,39 @@ class LoopThread:
             if not waiter.check():
                 self._waiters.append(waiter)
 
-        def give_up() -> None:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-
         self.call(begin)
-        in_time = waiter.done.wait(timeout_ms / 1000)
-        if not in_time and self.running:
-            self.call(give_up)
+        try:
+            waiter.done.wait(timeout_ms / 1000)
+        finally:  # after Ctrl-C, too: who does not wait any more is not to be asked any more
+            if not waiter.done.is_set():
+                self._abandon(waiter)
         if waiter.error is not None:
             raise waiter.error
         return waiter.done.is_set()
+
+    def _abandon(self, waiter: _Waiter) -> None:
+        def remove() -> None:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+        if self.running:
+            self.call(remove)
 
     def _await(self, done: threading.Event, timeout_s: float, what: str) -> None:
         if not done.wait(timeout_s):
             raise KafkaTimeoutError(f"{what} to the cluster's thread was not answered within {timeout_s:.0f} s")
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._ended = True
+            while self._calls:
+                self._calls.popleft().run()
+            for waiter in self._waiters:
+                waiter.give_up(IllegalStateError("the cluster was closed while somebody waited for something in it"))
+
+    def _serve(self) -> None:
         loop, poller, calls = self._loop, self._poller, self._calls
         while not self._stopping:
             while calls:
@@ -152,5 +177,3 @@ class LoopThread:
             if self._waiters:
                 timeout_ms = min(timeout_ms, _LOOK_INTERVAL_MS)
             poller.poll(0 if calls else timeout_ms)
-        while calls:
-            calls.popleft().run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -64,6 +65,9 @@ class Acceptor:
             listener = self._listeners.pop(port, None)
             if listener is not None:
                 self._selector.unregister(listener)
+                # Closing is not enough while a forked child has not let go of its copy yet.
+                with contextlib.suppress(OSError):  # some systems do not do this to listeners
+                    listener.shutdown(socket.SHUT_RDWR)
                 listener.close()
 
     def close(self) -> None:
@@ -74,6 +78,14 @@ class Acceptor:
             self._thread.join()
         for port in list(self._listeners):
             self.close_listener(port)
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+    def abandon(self) -> None:
+        """Let go of all sockets, which another process has as well. Takes no locks, and undoes no registration."""
+        for listener in list(self._listeners.values()):
+            listener.close()
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
@@ -176,7 +188,10 @@ class SocketServer:
         Raises OSError where one is in use.
         """
         host, first_port = self._config.host, self._config.port
-        found = socket.getaddrinfo(host, first_port, type=socket.SOCK_STREAM)
+        try:
+            found = socket.getaddrinfo(host, first_port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen at {host!r}: {error.strerror}") from error
         # IPv4 if a name stands for both, as most clients try that first.
         family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         for index, broker_id in enumerate(broker_ids):
@@ -242,6 +257,14 @@ class SocketServer:
         for sock in self._reserved.values():
             sock.close()
         self._reserved.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of all sockets, which stay the parent's. Nobody hears of it. Thread: any."""
+        self._closed = True
+        self._acceptor.abandon()
+        self._selector.abandon()
+        for sock in (*(sock for _, sock in self._accepted), *self._reserved.values()):
+            sock.close()
 
     # --- connections -------------------------------------------------------------------------------------------------
 

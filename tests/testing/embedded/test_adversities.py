@@ -1,0 +1,237 @@
+"""What applications do to a cluster beside using it: interrupt it, fork, misuse hooks, listen in strange places."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pykclient import KafkaProducer, TopicPartition
+from pykclient.errors import IllegalArgumentError, IllegalStateError, UseAfterForkError
+from pykclient.protocol.messages.metadata import MetadataResponse
+from pykclient.protocol.messages.produce import ProduceResponse
+from pykclient.testing import EmbeddedCluster
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(2) as cluster:
+        cluster.create_topic("orders")
+        yield cluster
+
+
+def send(cluster: EmbeddedCluster, value: bytes = b"x") -> None:
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+        producer.send("orders", value).get(20)
+
+
+# --- where it listens -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("localhost", "localhost"),
+        ("::1", "[::1]"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "[::1]"),
+        ("127.0.0.2", "127.0.0.2"),
+    ],
+)
+def test_hosts(host: str, told: str) -> None:
+    if host == "127.0.0.2" and sys.platform != "linux":
+        pytest.skip("only Linux has all of 127.0.0.0/8")
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("there is no IPv6")
+    with EmbeddedCluster(2, host=host) as cluster:
+        assert [server.rpartition(":")[0] for server in cluster.bootstrap_servers.split(",")] == [told, told]
+        cluster.create_topic("orders", replication_factor=2)
+        send(cluster)
+        assert len(cluster.log(ORDERS)) == 1
+
+
+def test_a_host_that_is_none() -> None:
+    with pytest.raises(OSError, match=r"cannot listen at 'nobody\.invalid': "), EmbeddedCluster(host="nobody.invalid"):
+        pass
+
+
+# --- interrupted ------------------------------------------------------------------------------------------------------
+
+
+def test_who_was_interrupted_while_waiting_is_not_asked_any_more(cluster: EmbeddedCluster) -> None:
+    asked = [0]
+
+    def interrupt() -> None:
+        asked[0] += 1
+        if asked[0] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.wait_for(interrupt)
+    before = asked[0]
+    send(cluster)  # much happens meanwhile
+    assert asked[0] == before
+
+
+def start_and_wait(cluster: EmbeddedCluster) -> None:
+    cluster.start()
+    threading.Event().wait(20)
+
+
+def test_interrupted_at_any_moment_of_its_start() -> None:
+    for after_s in (0.001, 0.005, 0.01, 0.02):
+        cluster = EmbeddedCluster(3)
+        timer = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            start_and_wait(cluster)
+        cluster.close()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("pykclient-cluster")]
+
+
+def test_closed_by_another_thread_while_somebody_waits() -> None:
+    cluster = EmbeddedCluster().start()
+    begun = threading.Event()
+
+    def close() -> None:
+        begun.wait(10)
+        cluster.close()
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    started = time.monotonic()
+    with pytest.raises(IllegalStateError, match="was closed while somebody waited"):
+        cluster.wait_for(begun.set, 30_000)
+    assert time.monotonic() - started < 10
+    closer.join()
+
+
+# --- forked -----------------------------------------------------------------------------------------------------------
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Start ``work`` in a forked child, which exits with 0 if it returned something true; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        code = 0 if work() else 2
+    finally:
+        os._exit(code)
+
+
+def exit_code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@forks
+def test_a_forked_child_is_a_client_and_cannot_do_more(cluster: EmbeddedCluster) -> None:
+    def refused(use: Callable[[], object]) -> bool:
+        try:
+            use()
+        except UseAfterForkError:
+            return True
+        return False
+
+    def work() -> bool:
+        send(cluster, b"from the child")
+        told = all(refused(use) for use in (cluster.describe, cluster.state, lambda: cluster.wait_for(lambda: True)))
+        cluster.close()
+        return told
+
+    send(cluster)
+    assert exit_code(in_child(work)) == 0
+    send(cluster, b"the child's end has done no harm")
+    assert [record.value for record in cluster.log(ORDERS)][:2] == [b"x", b"from the child"]
+
+
+@forks
+def test_brokers_end_and_come_back_while_a_forked_child_lives(cluster: EmbeddedCluster) -> None:
+    send(cluster)
+    reader, writer = os.pipe()
+
+    def live_on() -> bool:
+        os.close(writer)
+        return os.read(reader, 1) == b""
+
+    child = in_child(live_on)
+    try:
+        for broker, server in zip(cluster.broker_ids, cluster.bootstrap_servers.split(","), strict=True):
+            cluster.kill(broker)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", int(server.rpartition(":")[2])), 5)
+            cluster.restart(broker)
+        send(cluster)
+    finally:
+        os.close(writer)
+        os.close(reader)
+        assert exit_code(child) == 0
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_that_fails_the_test_does_so(cluster: EmbeddedCluster) -> None:
+    """pytest.fail and the like are no Exceptions."""
+    cluster.faults.control("Produce", lambda _: pytest.fail("it must not be written"), times=1)
+    send(cluster)
+    with pytest.raises(pytest.fail.Exception, match="it must not be written"):
+        cluster.describe()
+    assert len(cluster.log(ORDERS)) == 1
+
+
+def test_an_answer_to_something_else_is_refused(cluster: EmbeddedCluster) -> None:
+    cluster.faults.control("Produce", lambda _: MetadataResponse(), times=1)
+    send(cluster)
+    with pytest.raises(IllegalArgumentError, match="PRODUCE cannot be answered with a MetadataResponse"):
+        cluster.describe()
+
+
+def test_a_hook_may_answer_by_itself(cluster: EmbeddedCluster) -> None:
+    control = cluster.faults.control("Produce", lambda request: request.respond(ProduceResponse()))
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+        future = producer.send("orders", b"x")
+        cluster.wait_for(lambda: len(cluster.requests_of("Produce")) > 1, what="a second try")
+        control.remove()
+        future.get(20)
+    assert len(cluster.log(ORDERS)) == 1
+
+
+def test_a_hook_begins_nothing_that_it_would_have_to_wait_for(cluster: EmbeddedCluster) -> None:
+    refused: list[str] = []
+    leader = cluster.leader(ORDERS)
+    assert leader is not None
+
+    def hook(_: object) -> None:
+        for call in (
+            cluster.close,
+            lambda: cluster.stop(1),
+            lambda: cluster.restart(1),
+            lambda: cluster.move_leader(ORDERS, leader),
+            lambda: cluster.create_topic("others"),
+            lambda: cluster.wait_for(lambda: True),
+        ):
+            try:
+                call()
+            except IllegalStateError as error:
+                refused.append(str(error))
+
+    cluster.faults.control("Produce", hook)
+    send(cluster)
+    assert len(refused) == 6
+    assert all(text.startswith("a hook ") for text in refused)
+    assert cluster.alive_broker_ids == [1, 2]
+    assert cluster.state().partitions.keys() == {ORDERS}
