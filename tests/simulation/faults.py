@@ -7,6 +7,7 @@ from typing import Final
 
 from pykclient.errors import IllegalStateError
 from pykclient.testing.broker_state import RUNNING
+from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.simulation import Simulation
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
@@ -44,7 +45,7 @@ class FaultMaker:
         self._loop = simulation.loop
         self._settings = settings
         self._partitions = partitions
-        self._healed = False
+        self._ends: list[TimerHandle] = []
         self._set_links()
 
     def _set_links(self) -> None:
@@ -126,8 +127,8 @@ class FaultMaker:
             raise AssertionError(step)
         self._later(duration_ms, faults.heal, a, b)
 
-    def _later(self, delay_ms: int, end: object, *arguments: object) -> None:
-        self._loop.call_later(delay_ms, end, *arguments)  # type: ignore[arg-type]
+    def _later(self, delay_ms: int, end: Callable[..., object], *arguments: object) -> None:
+        self._ends.append(self._loop.call_later(delay_ms, end, *arguments))
 
     # --- brokers -----------------------------------------------------------------------------------------------------
 
@@ -180,6 +181,9 @@ class FaultMaker:
 
     def heal(self) -> None:
         """End all faults, and start what does not run."""
+        for end in self._ends:
+            end.cancel()
+        self._ends.clear()
         self._cluster.faults.clear()
         self._set_links()
         for broker in self._cluster.nodes:
