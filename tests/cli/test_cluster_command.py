@@ -16,6 +16,7 @@ import pytest
 import pykclient
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.cli.main import main
+from tests.kafka.probe import cluster_state
 
 COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
 
@@ -108,10 +109,11 @@ def test_a_host_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_it_ends_where_nobody_listens_to_it() -> None:
     with running() as command:
+        command.await_line("Ctrl-C ends")
         assert command.process.stdout is not None
         command.process.stdout.close()
-        with KafkaProducer[bytes, bytes](bootstrap_servers=command.bootstrap_servers) as producer:
-            producer.send("orders", b"x").get(20)  # there is something to tell
+        host, _, port = command.bootstrap_servers.partition(":")
+        cluster_state(host, int(port), ["orders"])  # creates the topic, so there is something to tell
         assert command.process.wait(10) == 0
         assert command.process.stderr is not None
         assert command.process.stderr.read() == ""
