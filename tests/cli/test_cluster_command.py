@@ -41,6 +41,13 @@ class Command:
         assert self.process.stderr is not None
         raise AssertionError(f"no line with {pattern}: {passed}, and at the end {self.process.stderr.read()}")
 
+    def await_lines(self, *patterns: str) -> None:
+        """A line for each pattern, in any order."""
+        missing = set(patterns)
+        while missing:
+            line = self.await_line("|".join(f"(?:{pattern})" for pattern in missing)).string
+            missing = {pattern for pattern in missing if not re.search(pattern, line)}
+
     def end(self, number: signal.Signals) -> tuple[int, float, str]:
         """Exit code, seconds until the end, what went to stderr."""
         start = time.monotonic()
@@ -78,9 +85,11 @@ def test_it_tells_what_happens() -> None:
         with KafkaProducer[bytes, bytes](bootstrap_servers=servers, client_id="teller") as producer:
             producer.send("orders", b"x").get(20)
         time_of_day = r"^\d\d:\d\d:\d\d\.\d\d\d "
-        command.await_line(time_of_day + r"teller -> broker 1: API_VERSIONS v\d+, answered after \d+ ms$")
-        command.await_line(time_of_day + r"teller -> broker 1: PRODUCE v\d+, answered after \d+ ms$")
-        command.await_line(time_of_day + r"topic orders: 2 partitions, 1 replica each$")
+        command.await_lines(
+            time_of_day + r"teller -> broker 1: API_VERSIONS v\d+, answered after \d+ ms$",
+            time_of_day + r"teller -> broker 1: PRODUCE v\d+, answered after \d+ ms$",
+            time_of_day + r"topic orders: 2 partitions, 1 replica each$",
+        )
         with KafkaConsumer[bytes, bytes]("orders", bootstrap_servers=servers, group_id="readers") as consumer:
             consumer.poll(timeout_ms=3000)
             command.await_line(time_of_day + "group readers: Stable, 1 member, generation 1$")
