@@ -68,18 +68,6 @@ _PRODUCER = (
         "        if manager is None:\n            return\n        manager.remove_in_flight_batch(batch)\n",
     ),
     Mutant(
-        "any retry may go, whatever is in flight",
-        "producer/record_accumulator",
-        "return expected not in (NO_SEQUENCE, first.base_sequence)",
-        "return False",
-    ),
-    Mutant(
-        "numbers are given out while earlier ones are unresolved",
-        "producer/transaction_manager",
-        "return topic_partition in self._unresolved or topic_partition in self._partitions_to_rewrite",
-        "return False",
-    ),
-    Mutant(
         "an expired batch leaves its numbers resolved",
         "producer/transaction_manager",
         "            self.mark_sequence_unresolved(batch)\n",
@@ -107,12 +95,6 @@ _PRODUCER = (
         "waiting batches never expire",
         "producer/sender",
         "        for batch in accumulator.expired_batches(now_ms):\n            self._fail_expired(batch, now_ms)\n",
-        "",
-    ),
-    Mutant(
-        "flush does not wait for the parts of a split batch",
-        "producer/future",
-        "            waiting.extend(part for _, part in result.parts or ())\n",
         "",
     ),
     Mutant(
@@ -235,12 +217,6 @@ _BROKERS = (
         '                f"broker {self._manager.broker_id} does not lead',
     ),
     Mutant(
-        "leader epochs of those who fetch are not checked",
-        "testing/replica/partition",
-        "        if epoch != NO_EPOCH and epoch != self.leader_epoch:\n",
-        "        if False:\n",
-    ),
-    Mutant(
         "a follower does not truncate what has diverged",
         "testing/replica/replica_fetcher_thread",
         "        log.truncate_to(offset)\n        state.fetch_offset",
@@ -271,47 +247,16 @@ _BROKERS = (
         "        if False:\n",
     ),
     Mutant(
-        "old epochs of a producer are taken",
-        "testing/log/producer_state_entry",
-        "        if epoch < entry.producer_epoch and",
-        "        if epoch < -1 and",
-    ),
-    Mutant(
-        "producers are forgotten when a log is truncated",
-        "testing/log/unified_log",
-        "        if end_offset > state.map_end_offset and not was_empty:\n",
-        "        if False:\n",
-    ),
-    Mutant(
         "producers are unknown to a follower",
         "testing/log/unified_log",
         "        updates = state.prepare_update(batches, origin)\n",
         "        updates = state.prepare_update(batches if origin != AppendOrigin.REPLICATION else (), origin)\n",
     ),
     Mutant(
-        "a fetch session goes on whatever its epoch is",
-        "testing/replica/fetch_session",
-        "        if session.epoch != epoch:\n"
-        "            return FetchContext(error_code=InvalidFetchSessionEpochError.code)\n",
-        "",
-    ),
-    Mutant(
         "a fetch session keeps the offset that it was begun with",
         "testing/replica/fetch_session",
         "                cached.update_request(fetch)\n",
         "                pass\n",
-    ),
-    Mutant(
-        "commits of any generation are taken",
-        "testing/group/group_metadata",
-        "        self.validate_generation(generation_id)\n        if self.state is COMPLETING_REBALANCE:\n",
-        "        if self.state is COMPLETING_REBALANCE:\n",
-    ),
-    Mutant(
-        "any member may sync",
-        "testing/group/group_rebalance",
-        "        group.validate_generation(body.generation_id)\n        for theirs",
-        "        for theirs",
     ),
     Mutant(
         "a generation is not counted up",
@@ -344,18 +289,6 @@ _BROKERS = (
         "testing/coordination/znodes",
         "isr=isr, leader_epoch=self.leader_epoch + 1)",
         "isr=isr)",
-    ),
-    Mutant(
-        "an old controller is obeyed",
-        "testing/replica/replica_state_changes",
-        "        if controller_epoch < self._manager.controller_epoch:\n",
-        "        if False:\n",
-    ),
-    Mutant(
-        "an older state of a partition is taken over",
-        "testing/replica/replica_state_changes",
-        "            if (state.leader_epoch, state.partition_epoch) < known:\n",
-        "            if False:\n",
     ),
     Mutant(
         "a connection is not muted while a request is in progress",

@@ -113,20 +113,25 @@ def make(seed: int) -> Schedule:
     length_ms = rng.choice((200, 600, 1400))
     times = sorted(rng.randrange(length_ms) for _ in range(rng.choice((8, 16, 24))))
     steps = [_step(rng, at_ms, trouble, settings) for at_ms in times]
-    if trouble and settings.replication_factor > 1 and rng.random() < 0.3:
+    if trouble and settings.replication_factor > 1 and rng.random() < (0.3 if settings.idempotent else 0.6):
         steps = sorted([*steps, *_left_behind(rng, length_ms, settings)], key=lambda step: step.at_ms)
     return Schedule(seed, settings, tuple(steps))
 
 
 def _left_behind(rng: random.Random, length_ms: int, settings: Settings) -> list[Step]:
-    """A follower misses what is written, and then its leader is gone."""
+    """A follower misses what is written, and then its leader is gone, in the middle of writing."""
     at_ms = rng.randrange(100, length_ms)
-    lag_ms = rng.choice((0, settings.replica_lag_ms // 2, 2 * settings.replica_lag_ms))
+    steps = []
+    if rng.random() < 0.6:
+        lag_ms = rng.choice((0, settings.replica_lag_ms // 2, 2 * settings.replica_lag_ms))
+        steps = [Step(at_ms, CUT, (LEADER, FOLLOWER, lag_ms + 200)), Step(at_ms + 1, SEND, (0, 0, 20, 3))]
+        at_ms += lag_ms + rng.randrange(100)
     return [
-        Step(at_ms, CUT, (LEADER, FOLLOWER, lag_ms + 200)),
-        Step(at_ms + 1, SEND, (0, 0, 20, 3)),
-        Step(at_ms + lag_ms + rng.randrange(100), SEND, (0, 0, 20, 3)),
-        Step(at_ms + lag_ms + rng.randrange(100), rng.choice((KILL, KILL, STOP, PAUSE)), (LEADER, 400)),
+        *steps,
+        Step(at_ms, SEND, (0, 0, 20, 3)),
+        Step(at_ms + rng.randrange(5), rng.choice((KILL, STOP, PAUSE)), (LEADER, 1000)),
+        Step(at_ms + settings.session_timeout_ms + rng.choice((20, 120)), SEND, (0, 0, 20, 2)),
+        Step(at_ms + settings.session_timeout_ms + rng.choice((120, 320)), SEND, (0, 0, 20, 2)),
     ]
 
 
@@ -164,9 +169,9 @@ def _settings(rng: random.Random) -> Settings:
         memory=batch_size * rng.choice((4, 10, 40)),
         max_block_ms=rng.choice((100, 2000)),
         request_timeout_ms=request_timeout_ms,
-        delivery_timeout_ms=linger_ms + request_timeout_ms * rng.choice((1, 2, 5, 10)),
+        delivery_timeout_ms=linger_ms + request_timeout_ms * rng.choice((1, 2, 5, 10) if idempotent else (5, 10)),
         retry_backoff_ms=rng.choice((5, 20, 60)),
-        metadata_age_ms=rng.choice((100, 3000, 3000)),
+        metadata_age_ms=rng.choice((100, 3000, 3000) if idempotent else (100, 100, 3000)),
         compression=rng.choice(("none", "none", "none", "gzip")),
         consumers=rng.choice((0, 1, 1, 2, 3)),
         groups=rng.random() < 0.85,
