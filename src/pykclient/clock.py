@@ -72,13 +72,15 @@ class Timer:
 
     def reset(self, timeout_ms: int) -> None:
         """Start again from the instant last seen, with ``timeout_ms`` from there (negative counts as 0)."""
-        self.timeout_ms = max(0, timeout_ms)
-        self._start_ms = self.now_ms
-        self._deadline_ms = min(self.now_ms + self.timeout_ms, FOREVER_MS)
+        self.timeout_ms = timeout_ms = max(0, timeout_ms)
+        self._start_ms = now_ms = self.now_ms
+        self._deadline_ms = min(now_ms + timeout_ms, FOREVER_MS)
 
     def update(self, now_ms: int | None = None) -> None:
         """See the present instant; time never goes back."""
-        self.now_ms = max(self._clock.now_ms() if now_ms is None else now_ms, self.now_ms)
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
+        self.now_ms = max(self.now_ms, now_ms)
 
     def update_and_reset(self, timeout_ms: int) -> None:
         self.update()

@@ -45,6 +45,9 @@ class AbstractConfig(Mapping[str, Any]):
         self._used.add(name)
         return value
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or (isinstance(name, str) and name.replace("_", ".") in self._values)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 

@@ -122,8 +122,7 @@ class Metadata:
     @property
     def update_version(self) -> int:
         """Rises with each response."""
-        with self._lock:
-            return self._update_version
+        return self._update_version
 
     @property
     def last_successful_update(self) -> int:
@@ -175,10 +174,12 @@ class Metadata:
         keep saying that the metadata is stale.
         """
         with self._lock:
-            backoff_ms = self._refresh_backoff.backoff(max(self._attempts - 1, 0))
-            after_failures_ms = max(self._last_refresh_ms + backoff_ms - now_ms, 0)
             if self._last_successful_refresh_ms + self.metadata_expire_ms <= now_ms:
                 self._equivalent_response_count = 0  # asking by age is no sign of stale answers
+            if self._last_refresh_ms + self._refresh_backoff.max_ms <= now_ms:
+                return 0
+            backoff_ms = self._refresh_backoff.backoff(max(self._attempts - 1, 0))
+            after_failures_ms = max(self._last_refresh_ms + backoff_ms - now_ms, 0)
             backoff_ms = 0
             if self._equivalent_response_count > 0:
                 backoff_ms = self._refresh_backoff.backoff(self._equivalent_response_count - 1)
@@ -482,6 +483,8 @@ class Metadata:
 
     def maybe_throw_any_exception(self) -> None:
         """Raise and forget the fatal error, or one that names unauthorized or invalid topics (the consumer's way)."""
+        if self._fatal_error is None and not self._unauthorized_topics and not self._invalid_topics:
+            return  # without the lock, as each poll asks: what comes just now is seen by the next one
         with self._lock:
             error = self._fatal_error or self._recoverable_error(self._unauthorized_topics, self._invalid_topics)
             self._fatal_error = None

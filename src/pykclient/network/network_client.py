@@ -331,12 +331,14 @@ class NetworkClient:
             if self._nodes_needing_api_versions:
                 self._handle_initiate_api_version_requests(now_ms)
             self._handle_timed_out_connections(responses, now_ms)
-            self._handle_timed_out_requests(responses, now_ms)
+            if self._in_flight.count():
+                self._handle_timed_out_requests(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
         finally:
             # Also when one of the above raises (Ctrl-C, say): these are no longer in flight, so that nothing else would
             # ever answer them, and a producer's partition would stay muted.
-            self._complete(responses)
+            if responses:
+                self._complete(responses)
         return responses
 
     def _complete(self, responses: list[ClientResponse]) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pykclient.errors import UnsupportedVersionError
 from pykclient.protocol.api_table import API_TABLE, BROKER_APIS, NEVER_FLEXIBLE, ApiConstants
 
 if TYPE_CHECKING:
-    from pykclient.protocol.message import Message, Request, Response
+    from pykclient.protocol.message import Request, Response
 
 __all__ = ["NEVER_FLEXIBLE", "ApiKeys"]
 
-_classes: dict[tuple[int, bool], type[Message]] = {}
+_classes: dict[tuple[int, bool], Any] = {}
 
 
 def _upper_snake(name: str) -> str:
@@ -76,7 +76,10 @@ class ApiKeys(ApiConstants):
     @staticmethod
     def is_flexible(key: int, version: int) -> bool:
         """Whether this version of the API has tagged fields, in its messages and in their headers (KIP-482)."""
-        return version >= _row(key)[4]
+        try:
+            return version >= API_TABLE[key][4]
+        except KeyError:
+            raise _unknown(key) from None
 
     @overload
     @staticmethod
@@ -94,11 +97,15 @@ class ApiKeys(ApiConstants):
             name = _row(key)[0]
             module = import_module(f"pykclient.protocol.messages.{_upper_snake(name).lower()}")
             found = _classes[key, request] = getattr(module, f"{name}{'Request' if request else 'Response'}")
-        return cast("type[Request] | type[Response]", found)
+        return found  # type: ignore[no-any-return]
 
 
 def _row(key: int) -> tuple[str, int, int, int, int, int]:
     try:
         return API_TABLE[key]
     except KeyError:
-        raise UnsupportedVersionError(f"there are no messages for the API with key {key}") from None
+        raise _unknown(key) from None
+
+
+def _unknown(key: int) -> UnsupportedVersionError:
+    return UnsupportedVersionError(f"there are no messages for the API with key {key}")

@@ -62,7 +62,10 @@ class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in (*self.__slots__, "unknown_tags"))
+        for name in self.__slots__:
+            if getattr(self, name) != getattr(other, name):
+                return False
+        return self.unknown_tags == other.unknown_tags
 
     def __repr__(self) -> str:
         """All fields, except that bytes are only counted, secrets hidden and long arrays cut: fit for a log."""

@@ -86,7 +86,12 @@ class Reader:
         return value
 
     def int16(self) -> int:
-        value: int = self.unpack(_INT16)[0]
+        pos = self.pos
+        try:
+            value: int = _INT16.unpack_from(self._buf, pos)[0]
+        except struct.error:
+            raise self._truncated(2) from None
+        self.pos = pos + 2
         return value
 
     def uint16(self) -> int:
@@ -94,7 +99,12 @@ class Reader:
         return value
 
     def int32(self) -> int:
-        value: int = self.unpack(_INT32)[0]
+        pos = self.pos
+        try:
+            value: int = _INT32.unpack_from(self._buf, pos)[0]
+        except struct.error:
+            raise self._truncated(4) from None
+        self.pos = pos + 4
         return value
 
     def uint32(self) -> int:
@@ -332,7 +342,7 @@ class Writer:
         try:
             self._buf += layout.pack(*values)
         except struct.error as error:
-            raise LocalProtocolError(f"{values!r} cannot be written as {layout.format!r}: {error}") from None
+            raise _unfit(layout, values, error) from None
 
     def boolean(self, value: bool) -> None:
         self._buf.append(1 if value else 0)
@@ -341,13 +351,19 @@ class Writer:
         self.pack(_INT8, value)
 
     def int16(self, value: int) -> None:
-        self.pack(_INT16, value)
+        try:
+            self._buf += _INT16.pack(value)
+        except struct.error as error:
+            raise _unfit(_INT16, (value,), error) from None
 
     def uint16(self, value: int) -> None:
         self.pack(_UINT16, value)
 
     def int32(self, value: int) -> None:
-        self.pack(_INT32, value)
+        try:
+            self._buf += _INT32.pack(value)
+        except struct.error as error:
+            raise _unfit(_INT32, (value,), error) from None
 
     def uint32(self, value: int) -> None:
         self.pack(_UINT32, value)
@@ -483,3 +499,7 @@ class Writer:
             self.uvarint(tag)
             self.uvarint(len(data))
             self._buf += data
+
+
+def _unfit(layout: struct.Struct, values: tuple[Any, ...], error: struct.error) -> LocalProtocolError:
+    return LocalProtocolError(f"{values!r} cannot be written as {layout.format!r}: {error}")

@@ -37,12 +37,12 @@ class TimerHandle:
         self._callback = None
         self._arguments = ()
 
-    def run(self) -> None:
-        """Call it, unless it was cancelled. For the loop."""
+    def take(self) -> tuple[Callable[..., object] | None, tuple[Any, ...]]:
+        """What to call with what, as it is due; None if it was cancelled. For the loop."""
         callback, arguments = self._callback, self._arguments
-        self.cancel()
-        if callback is not None:
-            callback(*arguments)
+        self._callback = None
+        self._arguments = ()
+        return callback, arguments
 
 
 class EventLoop:
@@ -98,13 +98,24 @@ class EventLoop:
         0 if there is more to do: after a thousand callbacks it is somebody else's turn.
         """
         ready, timers = self._ready, self._timers
+        now_ms = self.clock.now_ms()  # once: timers that become due meanwhile are for the next call
+        callback: Callable[..., object] | None
         for _ in range(_MAX_PER_ROUND):
-            if timers and timers[0][0] <= self.clock.now_ms():
-                self._run(heapq.heappop(timers)[2].run, ())
+            if timers and timers[0][0] <= now_ms:
+                callback, arguments = heapq.heappop(timers)[2].take()
+                if callback is None:
+                    continue
             elif ready:
-                self._run(*ready.popleft())
+                callback, arguments = ready.popleft()
             else:
                 return self.next_due_ms()
+            self.steps += 1
+            try:
+                callback(*arguments)
+            except Exception as error:  # noqa: BLE001 - one event of one broker must not end the whole cluster
+                self._log.exception("An event of the cluster failed: %r", callback)
+                if self.failure is None:
+                    self.failure = error
         return 0
 
     def next_due_ms(self) -> int:
@@ -112,15 +123,9 @@ class EventLoop:
         if self._ready:
             return 0
         timers = self._timers
-        while timers and not timers[0][2].active:
+        while timers:
+            when_ms, _, timer = timers[0]
+            if timer.active:
+                return max(0, when_ms - self.clock.now_ms())
             heapq.heappop(timers)
-        return max(0, timers[0][0] - self.clock.now_ms()) if timers else FOREVER_MS
-
-    def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        self.steps += 1
-        try:
-            callback(*arguments)
-        except Exception as error:  # noqa: BLE001 - one event of one broker must not end the whole cluster
-            self._log.exception("An event of the cluster failed: %r", callback)
-            if self.failure is None:
-                self.failure = error
+        return FOREVER_MS

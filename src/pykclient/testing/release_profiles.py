@@ -128,7 +128,10 @@ class ReleaseProfile:
         name = ".".join(parts[: 3 if parts[:2] == ["0", "10"] else 2])
         if name not in _RELEASES:
             raise ConfigError(f"there is no profile of release {release!r}, only of {', '.join(_RELEASES)}")
-        return cls(name)
+        profile = _profiles.get(name)
+        if profile is None:
+            profile = _profiles[name] = cls(name)
+        return profile
 
     @property
     def has_message_formats(self) -> bool:
@@ -153,3 +156,6 @@ class ReleaseProfile:
 
     def __repr__(self) -> str:
         return f"ReleaseProfile({self.release})"
+
+
+_profiles: dict[str, ReleaseProfile] = {}

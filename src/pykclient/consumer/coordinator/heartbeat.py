@@ -16,7 +16,6 @@ class Heartbeat:
 
     __slots__ = (
         "_attempts",
-        "_clock",
         "_config",
         "_heartbeat_timer",
         "_poll_timer",
@@ -34,7 +33,6 @@ class Heartbeat:
                 f"session.timeout.ms={config.session_timeout_ms}; a third of it is usual"
             )
         self._config = config
-        self._clock = clock
         self._retry_backoff = retry_backoff
         self._heartbeat_timer = Timer(clock, config.heartbeat_interval_ms)
         self._session_timer = Timer(clock, config.session_timeout_ms)
@@ -44,72 +42,62 @@ class Heartbeat:
         self.last_send_ms: int | None = None
         self.last_poll_ms = clock.now_ms()
 
-    def _update(self, now_ms: int) -> None:
-        self._heartbeat_timer.update(now_ms)
-        self._session_timer.update(now_ms)
-        self._poll_timer.update(now_ms)
-
     def poll(self, now_ms: int) -> None:
         """The application has called ``poll``."""
-        self._update(now_ms)
+        self._poll_timer.update(now_ms)
         self.last_poll_ms = now_ms
         self._poll_timer.reset(self._config.rebalance_timeout_ms)
 
     def sent_heartbeat(self, now_ms: int) -> None:
         self.last_send_ms = now_ms
         self.in_flight = True
-        self._update(now_ms)
+        self._heartbeat_timer.update(now_ms)
         self._heartbeat_timer.reset(self._config.heartbeat_interval_ms)
 
     def fail_heartbeat(self) -> None:
         """The last one got no useful answer: the next comes after a backoff, not after the interval."""
-        self._update(self._clock.now_ms())
+        self._heartbeat_timer.update()
         self.in_flight = False
         self._heartbeat_timer.reset(self._retry_backoff.backoff(self._attempts))
         self._attempts += 1
 
     def receive_heartbeat(self) -> None:
         """The coordinator has answered, so the session lives."""
-        self._update(self._clock.now_ms())
+        self._session_timer.update()
         self.in_flight = False
         self._attempts = 0
         self._session_timer.reset(self._config.session_timeout_ms)
 
     def reset_timeouts(self) -> None:
         """The group was joined: everything starts again."""
-        self._update(self._clock.now_ms())
         self.in_flight = False
-        self._session_timer.reset(self._config.session_timeout_ms)
-        self._poll_timer.reset(self._config.rebalance_timeout_ms)
-        self._heartbeat_timer.reset(self._config.heartbeat_interval_ms)
+        self._session_timer.update_and_reset(self._config.session_timeout_ms)
+        self._poll_timer.update_and_reset(self._config.rebalance_timeout_ms)
+        self._heartbeat_timer.update_and_reset(self._config.heartbeat_interval_ms)
 
     def reset_session_timeout(self) -> None:
         """A coordinator was found: it gets a full session to answer in."""
-        self._update(self._clock.now_ms())
-        self._session_timer.reset(self._config.session_timeout_ms)
+        self._session_timer.update_and_reset(self._config.session_timeout_ms)
 
     def should_heartbeat(self, now_ms: int) -> bool:
-        self._update(now_ms)
+        self._heartbeat_timer.update(now_ms)
         return self._heartbeat_timer.expired
 
     def time_to_next_heartbeat(self, now_ms: int) -> int:
-        self._update(now_ms)
+        self._heartbeat_timer.update(now_ms)
         return self._heartbeat_timer.remaining_ms
 
     def session_timeout_expired(self, now_ms: int) -> bool:
-        self._update(now_ms)
+        self._session_timer.update(now_ms)
         return self._session_timer.expired
 
     def poll_timeout_expired(self, now_ms: int) -> bool:
-        self._update(now_ms)
+        self._poll_timer.update(now_ms)
         return self._poll_timer.expired
 
     def time_to_next_event(self, now_ms: int) -> int:
         """Milliseconds until there is something to do, if no answer comes first."""
-        self._update(now_ms)
-        return min(
-            FOREVER_MS,
-            self._heartbeat_timer.remaining_ms,
-            self._session_timer.remaining_ms,
-            self._poll_timer.remaining_ms,
-        )
+        timers = (self._heartbeat_timer, self._session_timer, self._poll_timer)
+        for timer in timers:
+            timer.update(now_ms)
+        return min(FOREVER_MS, *(timer.remaining_ms for timer in timers))

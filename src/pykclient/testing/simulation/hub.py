@@ -100,8 +100,9 @@ class Actor:
 
     def resume(self) -> None:
         """Go on until it waits again."""
-        if self._timer is not None:
-            self._timer.cancel()
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
             self._timer = None
         self._greenlet.switch()
 
@@ -364,6 +365,10 @@ class SimulatedReentrantLock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         me = self._hub.current_ident
+        if self._owner is None:
+            self._owner = me
+            self._depth = 1
+            return True
         if self._owner == me:
             self._depth += 1
             return True
