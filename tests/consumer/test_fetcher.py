@@ -14,6 +14,7 @@ from pykclient.errors import (
     OffsetOutOfRangeError,
     RecordDeserializationError,
     TopicAuthorizationError,
+    UnsupportedVersionError,
 )
 from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.protocol.messages.fetch import FetchRequest
@@ -703,3 +704,18 @@ def test_old_brokers_are_not_asked_to_validate() -> None:
     harness.update_metadata(epoch=6)
     harness.offsets.validate_positions_if_needed()
     assert harness.subscriptions.has_valid_position(TP0)
+
+
+def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    for _ in range(2):
+        harness.client.prepare_unsupported_version_response()
+        assert harness.fetcher.send_fetches() == 1
+        harness.poll()
+        assert harness.fetcher.has_available_fetches()  # so that nobody waits for more
+        with pytest.raises(UnsupportedVersionError, match=r"cannot read from \S+:\d+: "):
+            harness.fetcher.collect_fetch()
+        assert harness.fetcher.collect_fetch().is_empty
+    # It is updated, and all goes on.
+    assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]

@@ -19,6 +19,7 @@ from pykclient.errors import (
     FetchSessionTopicIdError,
     IllegalStateError,
     NotLeaderOrFollowerError,
+    UnsupportedVersionError,
 )
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.metadata import LeaderIdAndEpoch
@@ -66,6 +67,7 @@ class AbstractFetch:
         self._topic_ids_of_node: dict[int, Mapping[str, UUID]] = {}
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
+        self._unsupported: UnsupportedVersionError | None = None
 
     def is_unavailable(self, node: Node) -> bool:
         """Whether a request to ``node`` would fail at once, as its connection was lost a moment ago."""
@@ -79,8 +81,10 @@ class AbstractFetch:
         return not self._fetch_buffer.is_empty
 
     def has_available_fetches(self) -> bool:
-        """Whether there is something buffered that ``poll`` would return."""
-        return self._fetch_buffer.has_completed_fetches(lambda fetch: self._subscriptions.is_fetchable(fetch.partition))
+        """Whether there is something buffered that ``poll`` would return, or an error that it would raise."""
+        return self._unsupported is not None or self._fetch_buffer.has_completed_fetches(
+            lambda fetch: self._subscriptions.is_fetchable(fetch.partition)
+        )
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -230,6 +234,9 @@ class AbstractFetch:
 
     def handle_fetch_failure(self, node: Node, error: Exception) -> None:
         """The request failed: begin the session anew, and ask the leaders."""
+        if isinstance(error, UnsupportedVersionError):
+            # To try again is no use, and to say nothing (as Java does) would look like an empty topic.
+            self._unsupported = UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
         try:
             handler = self._session_handlers[node.id]
             handler.handle_error(error)
@@ -245,6 +252,12 @@ class AbstractFetch:
     def handle_close_fetch_session_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
         self._nodes_with_pending_fetch_requests.discard(node.id)
         self._log.debug("Node %d keeps its fetch session (%s) for a while: %s", node.id, data.metadata, error)
+
+    def raise_unsupported(self) -> None:
+        """Raise UnsupportedVersionError, once, if a node was found too old to be read from."""
+        error, self._unsupported = self._unsupported, None
+        if error is not None:
+            raise error
 
     def close_buffer(self) -> None:
         """Let go of what was fetched and not handed out."""

@@ -64,7 +64,11 @@ class Fetcher(AbstractFetch):
         return len(requests)
 
     def collect_fetch(self, max_records: int | None = None) -> Fetch:
-        """What is buffered, up to ``max_records``, by default ``max.poll.records``."""
+        """What is buffered, up to ``max_records``, by default ``max.poll.records``.
+
+        Raises UnsupportedVersionError, before anything is taken, if a node was found too old to be read from.
+        """
+        self.raise_unsupported()
         return self._collector.collect_fetch(self._fetch_buffer, max_records)
 
     def close(self, timer: Timer) -> None:

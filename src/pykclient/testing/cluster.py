@@ -207,6 +207,8 @@ class Cluster:
         if broker_id is None:
             broker_id = self.leader(topic_partition)
             if broker_id is None:
+                if not any(topic_partition in disk.directories for disk in self.disks.values()):
+                    raise IllegalStateError(f"there is no log of {topic_partition} on any broker")
                 raise IllegalStateError(f"{topic_partition} has no leader; name the broker whose log is to be read")
         directory = self.disk(broker_id).directories.get(topic_partition)
         if directory is None:

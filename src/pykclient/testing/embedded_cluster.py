@@ -270,6 +270,8 @@ class EmbeddedCluster:
 
     def request_controller(self, message: Request) -> Response:
         """What the controller answers to ``message``; the way to any admin API, past all faults."""
+        if not self.alive_broker_ids:
+            raise IllegalStateError("no broker runs that could be asked; restart() starts one")
         self.wait_for(lambda: self.controller_id is not None, _TIMEOUT_MS, "a controller to be elected")
         controller_id = self.controller_id
         assert controller_id is not None
@@ -408,7 +410,7 @@ class _Running:
         _open.discard(self)
         if self.thread.running:
             self.thread.call(self.cluster.close)
-            self.thread.stop(_TIMEOUT_MS / 1000)
+        self.thread.stop(_TIMEOUT_MS / 1000)
         self.server.close()
         return self.loop.failure
 

@@ -43,6 +43,9 @@ DISCONNECT_AFTER: Final = Verdict("DISCONNECT_AFTER")
 #: The request is put aside until its control, or all of them, are told to ``release``.
 HOLD: Final = Verdict("HOLD")
 
+#: How the names of parties begin.
+_PARTIES: Final = ("broker-", "client:", "coordination")
+
 HookResult = Response | int | BrokerError | type[BrokerError] | Verdict | None
 Hook = Callable[["Request"], HookResult]
 
@@ -143,7 +146,9 @@ class Faults:
         api_key = None if api is None else api_key_of(api)
         if times is not None and times <= 0:
             raise IllegalArgumentError(f"times must be above 0, or None for no end, not {times}")
-        control = Control(self, api_key, hook, times, when, broker, party or _usual_party(api_key))
+        control = Control(
+            self, api_key, hook, times, when, broker, _usual_party(api_key) if party is None else _party(party)
+        )
         self.controls.append(control)
         return control
 
@@ -290,8 +295,16 @@ class Faults:
 
 
 def _party(party: str | int) -> str:
-    """Brokers may be given by their ids."""
-    return f"broker-{party}" if isinstance(party, int) else party
+    """Brokers may be given by their ids. Raises IllegalArgumentError for what can be nobody's name, or a pattern."""
+    if isinstance(party, int):
+        return f"broker-{party}"
+    start = party.removesuffix("*")
+    if not party.startswith(_PARTIES) and (start == party or not any(name.startswith(start) for name in _PARTIES)):
+        raise IllegalArgumentError(
+            f"a party is a broker's id or 'broker-1', 'client:' and a client id, 'coordination', or a pattern of these "
+            f"such as 'client:*', not {party!r}"
+        )
+    return party
 
 
 def _usual_party(api_key: int | None) -> str:

@@ -96,6 +96,8 @@ class LoopThread:
             raise IllegalStateError("a hook cannot end the cluster that it runs in")
         self._stopping = True
         self._poller.wakeup()
+        if not self._thread.is_alive():
+            return  # or it was interrupted while it started, and ends at once
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise KafkaTimeoutError(f"the thread {self._thread.name} did not end within {timeout_s:.0f} s")

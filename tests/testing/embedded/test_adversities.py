@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pykclient import KafkaProducer, TopicPartition
-from pykclient.errors import IllegalArgumentError, IllegalStateError, UseAfterForkError
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.errors import IllegalArgumentError, IllegalStateError, UnsupportedVersionError, UseAfterForkError
+from pykclient.protocol.messages.fetch import FetchResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.testing import EmbeddedCluster
+from tests.support.wait import eventually
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -63,6 +65,49 @@ def test_a_host_that_is_none() -> None:
         pass
 
 
+# --- clients that are too new -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("release", "lacks"), [("0.10.0", "LIST_OFFSETS"), ("0.10.2", "FETCH")])
+def test_a_consumer_says_what_it_misses_in_an_old_release(release: str, lacks: str) -> None:
+    with (
+        EmbeddedCluster(release=release) as cluster,
+        KafkaConsumer[bytes, bytes](
+            bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer,
+    ):
+        cluster.create_topic("orders")
+        consumer.assign([ORDERS])
+        with pytest.raises(UnsupportedVersionError, match=f"does not support {lacks} in versions"):
+            consumer.poll(timeout_ms=10_000)
+        consumer.seek(ORDERS, 0)
+        for _ in range(2):
+            with pytest.raises(UnsupportedVersionError, match=r"cannot read from .* does not support FETCH"):
+                consumer.poll(timeout_ms=10_000)
+
+
+# --- throttled --------------------------------------------------------------------------------------------------------
+
+
+def test_a_throttled_fetch_brings_nothing_but_the_time_to_wait() -> None:
+    with EmbeddedCluster(quota_consumer_default=10_000, quota_window_num=2) as cluster:
+        cluster.create_topic("orders")
+        with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            for _ in range(5):
+                producer.send("orders", bytes(3000)).get(20)
+        with KafkaConsumer[bytes, bytes](
+            "orders", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
+            assert [next(consumer).offset for _ in range(5)] == [0, 1, 2, 3, 4]
+        answers = [
+            (request.throttle_time_ms > 0, [topic for topic in answer.responses if topic.partitions])
+            for request in cluster.requests_of("Fetch")
+            if isinstance(answer := request.response, FetchResponse)
+        ]
+        assert not any(topics for throttled, topics in answers if throttled)
+        assert any(throttled for throttled, _ in answers)
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 
@@ -87,6 +132,7 @@ def start_and_wait(cluster: EmbeddedCluster) -> None:
 
 
 def test_interrupted_at_any_moment_of_its_start() -> None:
+    threads = set(threading.enumerate())
     for after_s in (0.001, 0.005, 0.01, 0.02):
         cluster = EmbeddedCluster(3)
         timer = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT))
@@ -94,7 +140,7 @@ def test_interrupted_at_any_moment_of_its_start() -> None:
         with pytest.raises(KeyboardInterrupt):
             start_and_wait(cluster)
         cluster.close()
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("pykclient-cluster")]
+        eventually(lambda: set(threading.enumerate()) <= threads)  # one that had just been begun takes a moment
 
 
 def test_closed_by_another_thread_while_somebody_waits() -> None:
@@ -235,3 +281,29 @@ def test_a_hook_begins_nothing_that_it_would_have_to_wait_for(cluster: EmbeddedC
     assert all(text.startswith("a hook ") for text in refused)
     assert cluster.alive_broker_ids == [1, 2]
     assert cluster.state().partitions.keys() == {ORDERS}
+
+
+# --- what is not there ------------------------------------------------------------------------------------------------
+
+
+def test_logs_and_controllers_that_are_not_there(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(IllegalStateError, match="there is no log of nothing-0 on any broker"):
+        cluster.log(TopicPartition("nothing", 0))
+    for broker in cluster.broker_ids:
+        cluster.stop(broker)
+    with pytest.raises(IllegalStateError, match="orders-0 has no leader; name the broker"):
+        cluster.log(ORDERS)
+    with pytest.raises(IllegalStateError, match="no broker runs that could be asked"):
+        cluster.create_topic("others")
+
+
+@pytest.mark.parametrize("party", ["clint:*", "broker1", "orders-app", ""])
+def test_parties_that_cannot_be_there(cluster: EmbeddedCluster, party: str) -> None:
+    for use in (
+        lambda: cluster.faults.cut(party, 1),
+        lambda: cluster.faults.partition([1], [party]),
+        lambda: cluster.faults.heal(party, 1),
+        lambda: cluster.faults.drop_requests("Produce", party=party),
+    ):
+        with pytest.raises(IllegalArgumentError, match="a party is a broker's id or 'broker-1'"):
+            use()

@@ -14,9 +14,6 @@ from pykclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from pykclient.protocol.messages.fetch import FetchResponse
-from pykclient.protocol.messages.heartbeat import HeartbeatResponse
-from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.testing.handlers import alter_client_quotas, describe_client_quotas
 from tests.testing.server.support import VirtualCluster
 
@@ -27,17 +24,10 @@ def request(api_key: int, size_bytes: int = 100, client_id: str = "a", broker_id
     )
 
 
-def fetched(size_bytes: int) -> FetchResponse:
-    partition = FetchResponse.PartitionData(partition_index=0, records=bytes(size_bytes))
-    return FetchResponse(
-        responses=[FetchResponse.FetchableTopicResponse(partitions=[partition, FetchResponse.PartitionData()])]
-    )
-
-
 def test_there_are_none_at_first() -> None:
     cluster = VirtualCluster()
     assert not cluster.quotas.active
-    assert cluster.quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40), ProduceResponse()) == 0
+    assert cluster.quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40)) == 0
 
 
 def test_a_client_that_writes_too_fast_rests_until_it_is_within_its_rate() -> None:
@@ -46,34 +36,37 @@ def test_a_client_that_writes_too_fast_rests_until_it_is_within_its_rate() -> No
     quotas.alter({"client-id": "a"}, {"producer_byte_rate": 1000})
     assert quotas.active
     for _ in range(10):
-        assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000), ProduceResponse()) == 0
+        assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000)) == 0
         cluster.clock.advance(1000)
     # 11 kB in what counts as ten seconds are one second too much.
     cluster.clock.advance(-1000)
-    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000), ProduceResponse()) == 1000
-    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, client_id="b"), ProduceResponse()) == 0
-    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, broker_id=2), ProduceResponse()) == 0
-    assert quotas.throttle_time_ms(request(ApiKeys.FETCH), fetched(1 << 30)) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000)) == 1000
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, client_id="b")) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, broker_id=2)) == 0
+    assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1 << 30) == 0
     cluster.clock.advance(20_000)
-    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000), ProduceResponse()) == 0
-    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40), ProduceResponse()) == 10_000
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000)) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40)) == 10_000
 
 
 def test_reading_counts_records_and_requests_count_by_number() -> None:
     quotas = VirtualCluster().quotas
     quotas.alter({"client-id": None}, {"consumer_byte_rate": 100, "request_percentage": 1})
-    assert quotas.throttle_time_ms(request(ApiKeys.FETCH), fetched(1500)) == 5000
-    for _ in range(99):
-        assert quotas.throttle_time_ms(request(ApiKeys.HEARTBEAT), HeartbeatResponse()) == 0
-    assert quotas.throttle_time_ms(request(ApiKeys.HEARTBEAT), HeartbeatResponse()) == 100
+    assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1500) == 5000
+    assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1001) == 10  # the ones before were not handed out
+    assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1000) == 0
+    assert quotas.max_fetched_bytes(request(ApiKeys.FETCH)) == 1000
+    for _ in range(97):
+        assert quotas.throttle_time_ms(request(ApiKeys.HEARTBEAT)) == 0
+    assert quotas.throttle_time_ms(request(ApiKeys.HEARTBEAT)) == 100
 
 
 def test_brokers_are_never_throttled() -> None:
     quotas = VirtualCluster(quota_consumer_default=1).quotas
     fetch = request(ApiKeys.FETCH)
-    assert quotas.throttle_time_ms(fetch, fetched(5_000)) > 0
+    assert quotas.fetch_throttle_time_ms(fetch, 5_000) > 0
     fetch.is_from_broker = True
-    assert quotas.throttle_time_ms(fetch, fetched(5_000)) == 0
+    assert quotas.fetch_throttle_time_ms(fetch, 5_000) == 0
 
 
 def test_the_most_specific_quota_counts() -> None:

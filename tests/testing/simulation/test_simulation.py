@@ -228,6 +228,12 @@ def test_the_seed_decides() -> None:
     assert history(1) != history(2)
 
 
+def test_without_greenlet_it_is_said_what_to_install() -> None:
+    code = "import sys; sys.modules['greenlet'] = None; from pykclient.testing.simulation import Simulation"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: simulation needs greenlet: pip install pykclient[simulation]" in run.stderr
+
+
 def test_only_the_simulation_needs_greenlet() -> None:
     code = "import sys, pykclient.testing.embedded_cluster; assert 'greenlet' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -76,6 +76,8 @@ def handle(broker: Broker, request: Request) -> None:
         is_from_follower=replica_id >= 0,
     )
     max_bytes = min(body.max_bytes, broker.config.get_int("fetch.max.bytes"))
+    if broker.quotas.active:
+        max_bytes = min(max_bytes, broker.quotas.max_fetched_bytes(request) or max_bytes)
     params = FetchParams(
         replica_id,
         replica_epoch,
@@ -160,6 +162,12 @@ def _respond(
     results: Sequence[tuple[PartitionFetch, FetchPartitionData]],
 ) -> None:
     version = request.api_version
+    if broker.quotas.active:
+        throttle_ms = broker.quotas.fetch_throttle_time_ms(request, sum(data.size_in_bytes for _, data in results))
+        if throttle_ms:
+            session_id, error_code = context.throttled_response()
+            request.respond(FetchResponse(error_code=error_code, session_id=session_id), throttle_ms)
+            return
     session_id, error_code, news = context.update_and_generate_response(results)
     response = FetchResponse(error_code=error_code, session_id=session_id)
     topic: FetchResponse.FetchableTopicResponse | None = None

@@ -201,6 +201,10 @@ class FetchContext:
         """What to answer: the session's id, the session's error, and the partitions that have news."""
         return INVALID_SESSION_ID, self.error_code, results
 
+    def throttled_response(self) -> tuple[int, int]:
+        """What to answer when there is to be nothing in it: the session's id and error. Nothing counts as told."""
+        return INVALID_SESSION_ID, self.error_code
+
 
 class FullFetchContext(FetchContext):
     """A request that begins a session. All of its partitions are answered. Thread: loop."""
@@ -246,9 +250,9 @@ class IncrementalFetchContext(FetchContext):
 
     def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
         session = self._session
-        if session.epoch != self._epoch:
-            # Another request of the session came in between, so the client has given this one up.
-            return INVALID_SESSION_ID, InvalidFetchSessionEpochError.code, ()
+        session_id, error_code = self.throttled_response()
+        if error_code:
+            return session_id, error_code, ()
         news = []
         partitions = session.partitions
         for result in results:
@@ -260,6 +264,12 @@ class IncrementalFetchContext(FetchContext):
                     if partitions.get(key) is fetch:
                         partitions[key] = partitions.pop(key)
         return session.id, 0, news
+
+    def throttled_response(self) -> tuple[int, int]:
+        if self._session.epoch != self._epoch:
+            # Another request of the session came in between, so the client has given this one up.
+            return INVALID_SESSION_ID, InvalidFetchSessionEpochError.code
+        return self._session.id, 0
 
 
 class FetchManager:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 
 if TYPE_CHECKING:
-    from pykclient.protocol.message import Response
     from pykclient.testing.config import BrokerConfig
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.server.request_channel import Request
@@ -143,16 +142,36 @@ class Quotas:
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
-    def throttle_time_ms(self, request: Request, response: Response) -> int:
-        """Count a request and its answer; how long its client has to rest now. Brokers never have to."""
-        if request.is_from_broker:
+    def throttle_time_ms(self, request: Request) -> int:
+        """Count a request; how long its client has to rest now. Brokers never have to.
+
+        Fetches are counted by ``fetch_throttle_time_ms``, as their answer depends on it.
+        """
+        if request.is_from_broker or request.api_key == ApiKeys.FETCH:
             return 0
         throttle_ms = self._use(request, REQUEST_PERCENTAGE, _REQUEST_MS / 10)
         if request.api_key == ApiKeys.PRODUCE:
             throttle_ms = max(throttle_ms, self._use(request, PRODUCER_BYTE_RATE, request.size_bytes))
-        elif request.api_key == ApiKeys.FETCH:
-            throttle_ms = max(throttle_ms, self._use(request, CONSUMER_BYTE_RATE, _fetched_bytes(response)))
         return throttle_ms
+
+    def fetch_throttle_time_ms(self, request: Request, size_bytes: int) -> int:
+        """Count a fetch that found ``size_bytes``; how long until it may have them. If not at once, it gets none now.
+
+        Brokers never have to wait.
+        """
+        if request.is_from_broker or not self.active:
+            return 0
+        throttle_ms = max(
+            self._use(request, REQUEST_PERCENTAGE, _REQUEST_MS / 10), self._use(request, CONSUMER_BYTE_RATE, size_bytes)
+        )
+        if throttle_ms and (rate := self._rates.get((request.broker_id, request.client_id, CONSUMER_BYTE_RATE))):
+            rate.record(-size_bytes, self._loop.now_ms)
+        return throttle_ms
+
+    def max_fetched_bytes(self, request: Request) -> int | None:
+        """What one fetch may bring so that its client can ever have it; None without a quota."""
+        bound = None if request.is_from_broker else self._bound(request.client_id, CONSUMER_BYTE_RATE)
+        return None if bound is None else int(bound * self._window_ms * (self._windows - 1) / 1000)
 
     def _use(self, request: Request, key: str, amount: float) -> int:
         bound = self._bound(request.client_id, key)
@@ -165,17 +184,3 @@ class Quotas:
         now_ms = self._loop.now_ms
         rate.record(amount, now_ms)
         return rate.throttle_time_ms(bound, now_ms)
-
-
-def _fetched_bytes(response: Any) -> int:
-    """Bytes of records in an answer to Fetch."""
-    return sum(
-        _size(partition.records)
-        for topic in response.responses
-        for partition in topic.partitions
-        if partition.records is not None
-    )
-
-
-def _size(records: Any) -> int:
-    return sum(map(len, records)) if isinstance(records, list) else len(records)

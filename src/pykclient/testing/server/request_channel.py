@@ -184,7 +184,7 @@ class RequestChannel:
         header = request.header
         try:
             if self._quotas.active:
-                throttle_time_ms = max(throttle_time_ms, self._quotas.throttle_time_ms(request, response))
+                throttle_time_ms = max(throttle_time_ms, self._quotas.throttle_time_ms(request))
             if throttle_time_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = throttle_time_ms
             writer = encode_response(response, header.api_version, header.correlation_id)

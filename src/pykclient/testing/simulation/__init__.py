@@ -23,7 +23,13 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "greenlet":
+            raise
+        raise ImportError("simulation needs greenlet: pip install pykclient[simulation]") from error
+    value = getattr(module, name)
     globals()[name] = value
     return value
 
