@@ -234,7 +234,7 @@ def test_a_late_answer_to_a_reset_changes_nothing() -> None:
 def test_initializing_partitions_are_reset_or_told() -> None:
     state = assigned(TP0, TP1)
     state.reset_initializing_positions(lambda tp: tp == TP0)
-    assert state.partitions_needing_reset(0) == {TP0}
+    assert state.partitions_needing_reset(0) == [TP0]
     assert state.initializing_partitions() == {TP1}
     state = assigned(TP0, strategy="none")
     with pytest.raises(NoOffsetForPartitionError, match="a-0") as caught:
@@ -246,10 +246,10 @@ def test_backoff_of_resets() -> None:
     state = assigned(TP0)
     state.request_offset_reset(TP0)
     state.set_next_allowed_retry([TP0], 100)
-    assert state.partitions_needing_reset(99) == set()
-    assert state.partitions_needing_reset(100) == {TP0}
+    assert state.partitions_needing_reset(99) == []
+    assert state.partitions_needing_reset(100) == [TP0]
     state.request_failed([TP0, TP1], 200)
-    assert state.partitions_needing_reset(150) == set()
+    assert state.partitions_needing_reset(150) == []
 
 
 def test_pause_and_pending_revocation() -> None:

@@ -357,12 +357,12 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.world.clock.sleep_ms(duration_ms)
 
     def pause(self, duration_ms: int) -> None:
-        paused = self.consumer.assignment()
+        paused = sorted(self.consumer.assignment())  # in the same order in each process
         self.consumer.pause(*paused)
         self.world.loop.call_later(duration_ms, self.inbox.put, self._resume)
 
     def _resume(self) -> None:
-        self.consumer.resume(*self.consumer.paused())
+        self.consumer.resume(*sorted(self.consumer.paused()))
 
     def seek(self) -> None:
         """Back to what was committed, as after a failed transaction of a database."""

@@ -85,7 +85,7 @@ class ClassicConsumer:
         self._log.info("Unsubscribed from everything")
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        assigned = set(partitions)
+        assigned = list(dict.fromkeys(partitions))
         self.give_back(assigned)
         self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
         if self._coordinator is not None:

@@ -400,12 +400,12 @@ class SubscriptionState:
     def reset_strategy(self, tp: TopicPartition) -> AutoOffsetResetStrategy | None:
         return self._assigned(tp).reset_strategy
 
-    def partitions_needing_reset(self, now_ms: int) -> set[TopicPartition]:
-        return {
+    def partitions_needing_reset(self, now_ms: int) -> list[TopicPartition]:
+        return [  # in the order of their assignment: simulations do the same in each process
             tp
             for tp, state in self._index.without_position.items()
             if state.fetch_state is AWAIT_RESET and not state.awaiting_retry_backoff(now_ms)
-        }
+        ]
 
     def set_next_allowed_retry(self, partitions: Iterable[TopicPartition], retry_ms: int) -> None:
         for tp in partitions:
