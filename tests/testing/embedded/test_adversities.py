@@ -307,3 +307,16 @@ def test_parties_that_cannot_be_there(cluster: EmbeddedCluster, party: str) -> N
     ):
         with pytest.raises(IllegalArgumentError, match="a party is a broker's id or 'broker-1'"):
             use()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_refusal_for_lack_of_memory_advises_helps() -> None:
+    with EmbeddedCluster(2, memory_limit_bytes=8 << 20, log_retention_check_interval_ms=20) as cluster:
+        bounds = {"retention.bytes": 1 << 20, "segment.bytes": 1 << 20}
+        cluster.create_topic("orders", replication_factor=2, configs=bounds)
+        with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            for _ in range(40):
+                producer.send("orders", bytes(500_000)).get(20)
+                cluster.wait_for(lambda: len(cluster.log(ORDERS)) <= 6, what="old records to be deleted")

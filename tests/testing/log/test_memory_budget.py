@@ -33,7 +33,7 @@ def test_an_append_past_the_limit_is_refused_and_says_what_to_do() -> None:
     message = str(caught.value)
     assert f"memory_limit_bytes is {5 * _SIZE}" in message
     assert f"t-0 on broker 1 {3 * _SIZE}, t-0 on broker 2 {2 * _SIZE}" in message
-    for advice in ("Raise memory_limit_bytes", "retention", "delete records"):
+    for advice in ("Raise memory_limit_bytes", "retention.bytes", "segment.bytes", "delete topics"):
         assert advice in message
     # Nothing of it has happened.
     assert logs[1].log_end_offset == 2

@@ -46,6 +46,6 @@ class MemoryBudget:
         return (
             f"{size:,} bytes for {owner} would pass the cluster's memory limit: memory_limit_bytes is "
             f"{self.limit_bytes:,}, {self.held_bytes:,} bytes are held in {len(self._held_by)} logs (largest: "
-            f"{holders}). Raise memory_limit_bytes, set retention.bytes or retention.ms on the topics, or delete "
-            "records"
+            f"{holders}). Raise memory_limit_bytes, delete topics, or give them a retention.bytes with a smaller "
+            "segment.bytes, or a retention.ms: what is over is deleted every log.retention.check.interval.ms"
         )
