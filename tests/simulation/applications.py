@@ -264,6 +264,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
         #: What this life has read; of group members also in World.delivered.
         self.read: dict[TopicPartition, dict[int, bytes]] = {}
         self.errors = 0
+        #: Whether it knew its member id when it was closed: who joins for the first time may not, and cannot leave.
+        self.was_member = False
         self.actor = world.simulation.actor(self.run, self.name)
         self.consumer: KafkaConsumer[bytes, bytes]
 
@@ -389,6 +391,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
     def _close(self) -> None:
         clock = self.world.clock
         start_ms = clock.now_ms()
+        coordinator = self.consumer._components.coordinator
+        self.was_member = coordinator is not None and bool(coordinator.membership.member_id)
         try:
             self.consumer.close()
         except KafkaError as error:

@@ -280,6 +280,7 @@ class World:
         self.note("healed")
         director = self.simulation.actor(self._settle, "director")
         self._drive(lambda: director.done)
+        self.note("done", self.cluster.history.total, self.loop.steps, self.simulation.hub.turns)
         self._check_commits()
         self._check_logs()
 
@@ -471,7 +472,8 @@ class World:
         for broker in self.cluster.alive_brokers():
             group = broker.group_coordinator.groups.get(GROUP)
             members = () if group is None or self.settings.static_members else group.members.values()
-            left = {member.client_id for member in members} & {consumer.name for consumer in self.consumers}
+            closed = {consumer.name for consumer in self.consumers if consumer.was_member}
+            left = closed & {member.client_id for member in members}
             if left:
                 raise InvariantError(f"{sorted(left)} are in the group, although they were closed when all was well")
 
