@@ -123,7 +123,9 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
         expired = [item for item in self._queue if now_ms - item.created_ms >= self._retry_timeout_ms]
         for item in expired:
             self._queue.remove(item)
-            item.on_timeout()
+        for item in expired:
+            if self._running:  # the one before may have been all that the broker waited for to stop
+                item.on_timeout()
 
     def _arm_expiry(self) -> None:
         if self._expiry is None and self._queue:
