@@ -177,16 +177,14 @@ class TestNodeToController:
         cluster.run_until(lambda: outcomes, "an answer")
         assert isinstance(outcomes[0], AllocateProducerIdsResponse), "it is the controller itself now"
 
-    def test_giving_up_can_be_what_ends_the_broker(self) -> None:
+    def test_giving_up_can_be_what_ends_the_broker(self, monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = ClusterHarness(2, request_timeout_ms=1_000)
         other = cluster.others()[0]
         broker = cluster.broker(other)
-        cluster.cluster.faults.links.set("*", "coordination", cut=True)
-        cluster.cluster.kill_broker(cluster.controller_id)
+        monkeypatch.setattr(type(broker.metadata_cache), "controller_id", None)
         broker.shutdown()  # it asks the controller first
         outcomes = self.ask(cluster, other)
         cluster.run_until(lambda: not broker.alive, "the broker to stop without having been answered")
-        cluster.run_for(1_500)
         assert outcomes == [], "nobody hears of what a broker that has stopped was waiting for"
 
     def test_only_an_open_channel_takes_requests(self, cluster: ClusterHarness) -> None:
