@@ -28,8 +28,9 @@ def add_to(commands: Any) -> None:
         "cluster", help="run an embedded cluster until Ctrl-C", description=_DESCRIPTION
     )
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (default: 1)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on and to tell clients (default: 127.0.0.1)"
+        "--advertised-host", metavar="HOST", help="what clients are told instead, such as this machine's name"
     )
     parser.add_argument(
         "--port",
@@ -92,6 +93,7 @@ def _run(options: argparse.Namespace, stopping: threading.Event) -> int:
     cluster = EmbeddedCluster(
         options.brokers,
         host=options.host,
+        advertised_host=options.advertised_host,
         port=options.port,
         release=options.release,
         memory_limit_bytes=options.memory_limit,

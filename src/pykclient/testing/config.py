@@ -170,7 +170,8 @@ class ClusterConfig:
     as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the
     broker gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
     ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker settings, see ``BrokerConfig``.
-    With ``host`` "0.0.0.0" or "::" the brokers listen at all addresses, and clients are told the loopback one.
+    Brokers listen at ``host`` and tell clients ``advertised_host``, by default the same; with ``host`` "0.0.0.0" or
+    "::" they listen at all addresses, and tell the loopback one.
     """
 
     __slots__ = (
@@ -192,6 +193,7 @@ class ClusterConfig:
         brokers: int | list[int] = 1,
         *,
         host: str = "127.0.0.1",
+        advertised_host: str | None = None,
         port: int = 0,
         racks: dict[int, str] | None = None,
         proxies: dict[int, tuple[str, int]] | None = None,
@@ -221,6 +223,7 @@ class ClusterConfig:
             ReleaseProfile.of(release)  # raises if there is none
         self.memory_limit_bytes = memory_limit_bytes
         self.history_size = history_size
-        self.advertised_host = _LOOPBACK.get(host, host)  # all addresses are none that a client could connect to
+        # All addresses are none that a client could connect to.
+        self.advertised_host = advertised_host or _LOOPBACK.get(host, host)
         self.cluster_id = cluster_id
         self.broker_config = BrokerConfig(config or {})

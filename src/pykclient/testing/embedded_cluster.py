@@ -46,11 +46,12 @@ class EmbeddedCluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
     ``brokers`` is how many (ids from 1), or their ids. ``port`` is the first broker's port and the others take the next
-    ones; with 0 the system chooses. ``racks`` gives racks by broker id. ``proxies`` says by broker id where proxies of
-    yours listen: clients that come through one are told of the others, see ``address_behind_proxy``. ``release`` makes
-    the brokers pose as an older Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``: what does not fit
-    is refused with PolicyViolationError. ``config`` and further keywords are Kafka's broker settings, as
-    ``num_partitions=6``.
+    ones; with 0 the system chooses. Clients are told ``advertised_host`` where that is not the ``host`` that brokers
+    listen at, as for clients on other machines. ``racks`` gives racks by broker id. ``proxies`` says by broker id where
+    proxies of yours listen: clients that come through one are told of the others, see ``address_behind_proxy``.
+    ``release`` makes the brokers pose as an older Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``:
+    what does not fit is refused with PolicyViolationError. ``config`` and further keywords are Kafka's broker settings,
+    as ``num_partitions=6``.
 
     Nothing is written to disk, but what a broker's log holds survives its ``kill`` and ``restart``. Methods that change
     something return when it is done, and raise KafkaTimeoutError when that does not happen within half a minute.
@@ -63,6 +64,7 @@ class EmbeddedCluster:
         brokers: int | list[int] = 1,
         *,
         host: str = "127.0.0.1",
+        advertised_host: str | None = None,
         port: int = 0,
         racks: dict[int, str] | None = None,
         proxies: dict[int, tuple[str, int]] | None = None,
@@ -77,6 +79,7 @@ class EmbeddedCluster:
         self.config = ClusterConfig(
             brokers,
             host=host,
+            advertised_host=advertised_host,
             port=port,
             racks=racks,
             proxies=proxies,

@@ -60,6 +60,15 @@ def test_hosts(host: str, told: str) -> None:
         assert len(cluster.log(ORDERS)) == 1
 
 
+def test_clients_are_told_another_host_than_the_one_that_is_listened_at() -> None:
+    with EmbeddedCluster(2, host="127.0.0.1", advertised_host="localhost", default_replication_factor=2) as cluster:
+        assert cluster.bootstrap_servers.startswith("localhost:")
+        servers = cluster.bootstrap_servers.replace("localhost", "127.0.0.1")
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            producer.send("orders", b"1").get(10)
+            assert {node.host for node in producer._metadata.fetch().nodes} == {"localhost"}
+
+
 def test_a_host_that_is_none() -> None:
     with pytest.raises(OSError, match=r"cannot listen at 'nobody\.invalid': "), EmbeddedCluster(host="nobody.invalid"):
         pass
