@@ -372,9 +372,9 @@ class World:
             for producer in self.producers:
                 producer.unprobed = {0}
                 producer.inbox.put(partial(producer.probe_speed, 0))
-        self._await("a record takes no time", lambda: not any(producer.unprobed for producer in self.producers))
-        if self.settings.drill:
-            self._drill()
+            self._await("a record takes no time", lambda: not any(producer.unprobed for producer in self.producers))
+            if self.settings.drill:
+                self._drill()
         for producer in self.producers:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
