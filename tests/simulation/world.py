@@ -379,6 +379,7 @@ class World:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
+        self._await("what was sent has arrived", lambda: not self.cluster.network.in_transit("client:p*"))
         self._await("all replicas have everything", self._replicated)
         self._await("everything is read", self._everything_read)
         for consumer in self.consumers:

@@ -13,7 +13,7 @@ from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.link_policy import Link, LinkPolicy
+from pykclient.testing.link_policy import Link, LinkPolicy, matches
 
 
 class _Mark:
@@ -85,6 +85,10 @@ class MemoryNetwork:
         """Let arrive what was held up."""
         self._paused.discard(party)
         self._release()
+
+    def in_transit(self, source: str) -> int:
+        """How many frames of parties that match a pattern are on their way, also of some that have left since."""
+        return sum(len(sock._arrivals) for sock in self._sockets if matches(source, sock.remote_party))
 
     # --- for sockets -------------------------------------------------------------------------------------------------
 

@@ -236,8 +236,10 @@ def test_a_delay_counts_for_each_direction_and_nothing_overtakes() -> None:
     two.client.send(send("c", b"fast"))
     two.run(29)
     assert two.received() == []
+    assert (two.network.in_transit("client:*"), two.network.in_transit("broker-1")) == (2, 0)
     two.run(1)
     assert two.received() == [b"slow", b"fast"]
+    assert two.network.in_transit("*") == 0
 
 
 def test_bytes_per_second() -> None:
