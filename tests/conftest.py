@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,10 @@ from tests.support.embedded_kafka import EmbeddedKafka
 # A machine that is slow for a moment is no failure: nothing is judged by how long it took.
 settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pykclient")
+
+# What a shell starts in the background ignores Ctrl-C, and so would all programs that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _NEEDS_JAVA = ("java", "kafka")
 _left_out = pytest.StashKey[list[str]]()
