@@ -446,6 +446,22 @@ def test_records_without_a_partition_fill_one_batch_after_the_other() -> None:
     assert all(h.queue(partition) for partition in range(3))
 
 
+def test_every_record_counts_towards_the_switch_of_the_partition() -> None:
+    harness = Harness(memory=1024 * 1024)
+    partitioner = None
+    runs: list[list[int]] = []
+    for _ in range(200):
+        harness.append(partition=None)
+        partitioner = partitioner or harness.accumulator.built_in_partitioner(TOPIC)
+        assert partitioner.sticky is not None
+        if not runs or runs[-1][0] != partitioner.sticky.partition:
+            runs.append([partitioner.sticky.partition, 0])
+        runs[-1][1] += 1
+    # Eight records fit a batch, but less than batch.size went out with them: so two batches each, or more by chance.
+    assert all(length % 16 == 0 for _, length in runs[1:-1])
+    assert len(runs) > 5
+
+
 def test_a_custom_partitioner_is_asked_again_before_a_new_batch() -> None:
     h = Harness()
     assert h.append(abort_on_new_batch=True) == (None, False, True)

@@ -124,6 +124,7 @@ class ProducerBatch:
         size = self._builder.try_append(timestamp_ms, key, value, headers)
         if not size:
             return None
+        self.appended_bytes = size
         if size > self.max_record_size:  # noqa: PLR1730 - max() is a call
             self.max_record_size = size
         index = self.record_count
