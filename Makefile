@@ -7,8 +7,8 @@ VENV ?= .venv
 # What the demo runs on: the embedded cluster, or `real`.
 KAFKA ?= embedded
 BIN := $(VENV)/bin
-# The environment is made again when this changes: what is declared, for which Python.
-KEY := $(shell { cat pyproject.toml; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
+# The environment is made again when this changes: what is declared, what is compiled, for which Python.
+KEY := $(shell { cat pyproject.toml setup.py src/pykclient/_speedups/*.pyx src/pykclient/_speedups/*.pxd; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
 DEV := $(VENV)/.dev-$(KEY)
 DEMO := $(VENV)/.demo-$(KEY)
 
