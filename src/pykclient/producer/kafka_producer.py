@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
+from operator import index
 from types import TracebackType
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-from pykclient.clock import FOREVER_MS
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
     AuthenticationError,
@@ -22,6 +23,7 @@ from pykclient.errors import (
     SerializationError,
     UseAfterForkError,
 )
+from pykclient.implementation import compiled
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
 from pykclient.producer import lifecycle
@@ -29,9 +31,12 @@ from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_f
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
-from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
+from pykclient.producer.transaction_state import FATAL_ERROR
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAX_INT64, estimate_size_in_bytes_upper_bound
 from pykclient.serialization import BYTES, CallableSerializer, Serializer
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
+
+_compiled = compiled("producer")
 
 THREAD_NAME_PREFIX = "kafka-producer-network-thread"
 
@@ -121,6 +126,23 @@ class KafkaProducer(Generic[K, V]):
         self._value_serializer = parts.value_serializer
         self._plain_key_types = _PLAIN if parts.key_serializer is BYTES else frozenset()
         self._plain_value_types = _PLAIN if parts.value_serializer is BYTES else frozenset()
+        #: For the compiled ``send``; None where it has to leave records to ``_send_python``.
+        self._send_path: Any = None
+        if _compiled is not None and parts.interceptors is None and parts.partitioner is None:
+            self._send_path = _compiled.SendPath(
+                parts.accumulator,
+                parts.metadata,
+                parts.transaction_manager,
+                FATAL_ERROR,
+                None if parts.clock is SYSTEM_CLOCK else parts.clock,
+                parts.key_serializer,
+                parts.value_serializer,
+                plain_keys=parts.key_serializer is BYTES,
+                plain_values=parts.value_serializer is BYTES,
+                ignore_keys=self._ignore_keys,
+                max_record_size=self._max_record_size,
+                batch_size=max(1, config["batch.size"]),
+            )
         self._io_thread = parts.environment.new_thread(parts.sender.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
         lifecycle.opened(self)
         self._io_thread.start()
@@ -171,6 +193,12 @@ class KafkaProducer(Generic[K, V]):
             return self._send_intercepted(record, on_delivery)
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
+    _send_python = send
+    if _compiled is not None and not TYPE_CHECKING:
+        # It does what is done for most records, and leaves the others to the method above.
+        send = _compiled.send
+        send.__doc__ = _send_python.__doc__
+
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
         interceptors = self._interceptors
         assert interceptors is not None
@@ -195,7 +223,9 @@ class KafkaProducer(Generic[K, V]):
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
+        serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata:
+        """``serialized``: key and value as bytes, where that has been done."""
         number = partition
         try:
             max_block_ms = self._max_block_ms
@@ -204,11 +234,14 @@ class KafkaProducer(Generic[K, V]):
             if count is None or (partition is not None and not 0 <= partition < count):
                 cluster, count, max_block_ms = self._wait_on_metadata(topic, partition, max_block_ms)
             key_bytes: Any = key
-            if type(key) not in self._plain_key_types:
-                key_bytes = self._serialize(self._key_serializer, "key", topic, headers, key)
             value_bytes: Any = value
-            if type(value) not in self._plain_value_types:
-                value_bytes = self._serialize(self._value_serializer, "value", topic, headers, value)
+            if serialized is not None:
+                key_bytes, value_bytes = serialized
+            else:
+                if type(key) not in self._plain_key_types:
+                    key_bytes = self._serialize(self._key_serializer, "key", topic, headers, key)
+                if type(value) not in self._plain_value_types:
+                    value_bytes = self._serialize(self._value_serializer, "value", topic, headers, value)
             if partition is None:
                 if self._partitioner is not None:
                     number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
@@ -225,8 +258,8 @@ class KafkaProducer(Generic[K, V]):
                 self._ensure_valid_record_size(key_bytes, value_bytes, headers)
             if timestamp_ms is None:
                 timestamp_ms = self._clock.wall_ms()
-            elif timestamp_ms < 0:
-                raise IllegalArgumentError(f"timestamp_ms = {timestamp_ms}: a timestamp must not be negative")
+            else:
+                timestamp_ms = _checked_timestamp(timestamp_ms)
             if self._transaction_manager is not None:
                 self._transaction_manager.maybe_fail_with_error()
             record = (timestamp_ms, key_bytes, value_bytes, headers, on_delivery, max_block_ms, cluster)
@@ -364,6 +397,20 @@ class KafkaProducer(Generic[K, V]):
             run_listeners([(future, on_delivery, True)])
         return future
 
+    def _failed_to_serialize(
+        self,
+        error: Exception,
+        topic: str,
+        partition: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        """What ``_do_send`` does with such an error, for the compiled ``send``."""
+        if isinstance(error, KafkaError):
+            return self._failed(error, topic, partition, headers or (), on_delivery)
+        self._note_failure(error, topic, partition, headers or ())
+        raise error
+
     def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
         topic_partition = TopicPartition(topic, UNKNOWN_PARTITION if partition is None else partition)
         if self._interceptors is not None:
@@ -374,6 +421,10 @@ class KafkaProducer(Generic[K, V]):
         if self._refusal is None:
             return IllegalStateError("the producer is in use")
         return UseAfterForkError(self._refusal) if self._refusal == _FORKED else IllegalStateError(self._refusal)
+
+    def _refuse(self, why: str) -> None:
+        self._refusal = why
+        self._send_path = None
 
     def _ensure_usable(self) -> None:
         if self._refusal is not None:
@@ -436,7 +487,7 @@ class KafkaProducer(Generic[K, V]):
             first, self._closing = not self._closing, True
             if self._closed or (from_callback and not first):
                 return
-        self._refusal = _CLOSED
+        self._refuse(_CLOSED)
         self._log.info("Closing the producer")
         if not from_callback and timeout_ms > 0:
             self._sender.initiate_close()
@@ -477,7 +528,7 @@ class KafkaProducer(Generic[K, V]):
 
     def refuse_after_fork(self) -> None:
         """Called in a forked child, where neither the thread nor any lock can be relied on."""
-        self._refusal = _FORKED
+        self._refuse(_FORKED)
         self._accumulator.fail_after_fork(UseAfterForkError(_FORKED))
 
     # --- transactions ------------------------------------------------------------------------------------------
@@ -535,6 +586,17 @@ def _timeout_ms(timeout: float | None) -> int:
     if timeout < 0:
         raise IllegalArgumentError(f"timeout = {timeout}: a timeout must not be negative")
     return min(int(timeout * 1000), FOREVER_MS)
+
+
+def _checked_timestamp(timestamp_ms: int) -> int:
+    """As an int, if it is one or of a class like NumPy's. Raises IllegalArgumentError."""
+    try:
+        number = index(timestamp_ms)
+    except TypeError:
+        raise IllegalArgumentError(f"timestamp_ms = {timestamp_ms!r}: a timestamp is an int, in milliseconds") from None
+    if not 0 <= number <= MAX_INT64:
+        raise IllegalArgumentError(f"timestamp_ms = {number}: a timestamp must not be negative, nor have over 64 bits")
+    return number
 
 
 def _checked_headers(headers: Headers) -> Headers:
