@@ -4,7 +4,7 @@ from typing import Any
 from pykclient.types import ConsumerRecord
 
 def decode(
-    data: bytes,
+    data: bytes | memoryview,
     pos: int,
     remaining: int,
     max_records: int,
@@ -18,4 +18,5 @@ def decode(
     records: list[ConsumerRecord[Any, Any]],
     deserialization_error: Callable[..., Exception],
 ) -> tuple[int, int, int, int, BaseException | None]: ...
-def summarize(data: bytes, count: int, base_timestamp: int) -> tuple[int, int, bool, bool] | None: ...
+def summarize(
+    data: bytes | memoryview, count: int, base_timestamp: int) -> tuple[int, int, bool, bool] | None: ...

@@ -7,8 +7,8 @@ A ConsumerRecord is a Python class with slots. They are filled in where they lie
 ``__init__``: that is most of what a record costs in Python.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -38,11 +38,16 @@ cdef extern from *:
 
     /* A slot that is empty gets a reference of its own. */
     #define FILL_SLOT(record, offset, value) (*(PyObject **)((char *)(record) + (offset)) = Py_NewRef(value))
+    /* An instance of a class is always watched by the collector, which costs more than to make it, if many live. What
+       cannot hold a reference to anything watched cannot be part of a cycle, as tuples and dicts know of themselves. */
+    #define CAN_HOLD_REFERENCES(value) PyObject_IS_GC(value)
     #define NEW_INSTANCE(type) (((PyTypeObject *)(type))->tp_alloc((PyTypeObject *)(type), 0))
     """
     Py_ssize_t slot_offset(object type, object name) except -1
     void FILL_SLOT(object record, Py_ssize_t offset, object value)
+    bint CAN_HOLD_REFERENCES(object value)
     object NEW_INSTANCE(object type)
+    void PyObject_GC_UnTrack(object record)
 
 cdef object _ConsumerRecord = ConsumerRecord
 cdef Py_ssize_t _TOPIC = slot_offset(ConsumerRecord, "topic")
@@ -61,8 +66,8 @@ cdef Py_ssize_t _VALUE_SIZE = slot_offset(ConsumerRecord, "serialized_value_size
 cdef tuple _headers(Fields *fields):
     """The headers, which `read_record` has found to be in order."""
     cdef const uint8_t *pos = fields.headers
-    cdef const uint8_t *data
-    cdef Py_ssize_t size, i
+    cdef const uint8_t *data = NULL
+    cdef Py_ssize_t size = 0, i
     cdef tuple headers = PyTuple_New(fields.headers_count)
     cdef tuple header
     cdef object part
@@ -83,11 +88,11 @@ cdef tuple _headers(Fields *fields):
 
 
 def decode(
-    bytes data,
+    object data,
     Py_ssize_t pos,
     Py_ssize_t remaining,
     Py_ssize_t max_records,
-    int64_t next_offset,
+    object next_offset,
     int64_t base_offset,
     int64_t base_timestamp,
     object log_append_time,
@@ -103,8 +108,48 @@ def decode(
     and some remaining, that is in front of a record for the twin, or of one whose deserializer raised: ``failure`` is
     what to raise then.
     """
-    cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
-    cdef const uint8_t *end = start + PyBytes_GET_SIZE(data)
+    cdef Py_buffer buffer
+    if not -1 <= next_offset <= INT64_MAX:
+        return pos, remaining, next_offset, 0, None
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        return _decode(
+            <const uint8_t *>buffer.buf,
+            buffer.len,
+            pos,
+            remaining,
+            max_records,
+            next_offset,
+            base_offset,
+            base_timestamp,
+            log_append_time,
+            timestamp_type,
+            epoch,
+            owner,
+            records,
+            deserialization_error,
+        )
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef tuple _decode(
+    const uint8_t *start,
+    Py_ssize_t size,
+    Py_ssize_t pos,
+    Py_ssize_t remaining,
+    Py_ssize_t max_records,
+    int64_t next_offset,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    object log_append_time,
+    object timestamp_type,
+    object epoch,
+    object owner,
+    list records,
+    object deserialization_error,
+):
+    cdef const uint8_t *end = start + size
     cdef const uint8_t *at = start + pos
     cdef Fields fields
     cdef int64_t offset, time, last_time = 0
@@ -113,7 +158,7 @@ def decode(
     cdef object timestamp = log_append_time
     cdef object minus_one = -1, size_object = minus_one, key_size, value_size
     cdef const uint8_t *last_headers = NULL
-    cdef Py_ssize_t last_headers_size = 0
+    cdef Py_ssize_t headers_size, last_headers_size = 0
     cdef tuple no_headers = (), shared_headers = no_headers, headers
     cdef bint has_time = log_append_time is not None
     cdef object record, key, value, raw_key, raw_value, part
@@ -132,11 +177,11 @@ def decode(
             if fields.headers_count == 0:
                 headers = no_headers
             else:
-                size = fields.end - fields.headers
-                if size != last_headers_size or memcmp(fields.headers, last_headers, size) != 0:
+                headers_size = fields.end - fields.headers
+                if headers_size != last_headers_size or memcmp(fields.headers, last_headers, headers_size) != 0:
                     shared_headers = _headers(&fields)
                     last_headers = fields.headers
-                    last_headers_size = size
+                    last_headers_size = headers_size
                 headers = shared_headers
             if log_append_time is None and (not has_time or time != last_time):
                 timestamp = time
@@ -188,6 +233,8 @@ def decode(
             FILL_SLOT(record, _HEADERS, headers)
             FILL_SLOT(record, _KEY_SIZE, key_size)
             FILL_SLOT(record, _VALUE_SIZE, value_size)
+            if not CAN_HOLD_REFERENCES(key) and not CAN_HOLD_REFERENCES(value):
+                PyObject_GC_UnTrack(record)
             records.append(record)
             next_offset = offset + 1
             max_records -= 1
@@ -197,20 +244,23 @@ def decode(
     return at - start, remaining, next_offset, bytes_read, failure
 
 
-def summarize(bytes data, Py_ssize_t count, int64_t base_timestamp):
+def summarize(object data, Py_ssize_t count, int64_t base_timestamp):
     """``(min_timestamp, max_timestamp, all_have_keys, offsets_follow)``; None where the twin has to say what is wrong.
     """
-    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(data)
-    cdef const uint8_t *end = at + PyBytes_GET_SIZE(data)
+    cdef Py_buffer buffer
+    cdef const uint8_t *at
+    cdef const uint8_t *end
     cdef Fields fields
     cdef int64_t time, min_timestamp = -1, max_timestamp = -1
-    cdef bint all_have_keys = True, offsets_follow = True, is_sound = True
+    cdef bint all_have_keys = True, offsets_follow = True
     cdef Py_ssize_t i
-    with nogil:
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t *>buffer.buf
+        end = at + buffer.len
         for i in range(count):
             if not read_record(at, end, &fields) or not add(base_timestamp, fields.timestamp_delta, &time):
-                is_sound = False
-                break
+                return None
             if time > max_timestamp:
                 max_timestamp = time
             if time != -1 and (min_timestamp == -1 or time < min_timestamp):
@@ -220,6 +270,8 @@ def summarize(bytes data, Py_ssize_t count, int64_t base_timestamp):
             if fields.key_size < 0:
                 all_have_keys = False
             at = fields.end
-    if not is_sound or at != end:
-        return None
+        if at != end:
+            return None
+    finally:
+        PyBuffer_Release(&buffer)
     return min_timestamp, max_timestamp, all_have_keys, offsets_follow

@@ -68,7 +68,7 @@ cdef inline const uint8_t *read_bytes(
     const uint8_t *pos, const uint8_t *end, const uint8_t **data, Py_ssize_t *size
 ) noexcept nogil:
     """Bytes with their size before them, which is odd, that is negative, for None."""
-    cdef uint32_t zigzag
+    cdef uint32_t zigzag = 0
     pos = read_varint(pos, end, &zigzag)
     if pos == NULL:
         return NULL
@@ -85,8 +85,8 @@ cdef inline const uint8_t *read_bytes(
 
 cdef inline const uint8_t *read_headers(const uint8_t *pos, const uint8_t *end, Py_ssize_t count) noexcept nogil:
     """Where so many headers end."""
-    cdef const uint8_t *data
-    cdef Py_ssize_t size, i
+    cdef const uint8_t *data = NULL
+    cdef Py_ssize_t size = 0, i
     for i in range(count):
         pos = read_bytes(pos, end, &data, &size)
         if pos == NULL or size < 0:
@@ -99,8 +99,8 @@ cdef inline const uint8_t *read_headers(const uint8_t *pos, const uint8_t *end, 
 
 cdef inline bint read_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
     """Whether a record starts at ``pos`` and fills its own length, which ends before ``end``."""
-    cdef uint32_t zigzag
-    cdef uint64_t long_zigzag
+    cdef uint32_t zigzag = 0
+    cdef uint64_t long_zigzag = 0
     pos = read_varint(pos, end, &zigzag)
     if pos == NULL or zigzag & 1 or zigzag >> 1 > end - pos or not zigzag:
         return False

@@ -75,7 +75,7 @@ class RecordCursor:
         self._batch = batch
         self._owner = owner
         self._limit = limit
-        self._data: bytes | None = None
+        self._data: bytes | memoryview | None = None
         self._pos = 0
         self._remaining = batch.count
         self.next_offset = from_offset
@@ -94,10 +94,8 @@ class RecordCursor:
         records: list[ConsumerRecord[Any, Any]] = []
         if self.exhausted or max_records <= 0:
             return records
-        if self._data is None:
-            self._data = self._batch.record_data(self._limit)
         try:
-            self._decode(self._data, max_records, records)
+            self._decode(max_records, records)
         except IndexError:
             if not records:
                 raise ended_early() from None
@@ -108,13 +106,15 @@ class RecordCursor:
             self._data = b""
         return records
 
-    def _decode_compiled(self, data: bytes, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+    def _decode_compiled(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
         """The same as ``_decode_python``, to which records are left that are broken or out of the ordinary."""
         batch = self._batch
+        if self._data is None:
+            self._data = batch.record_view(self._limit)
         epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
         wanted = min(max_records, self._remaining)
         self._pos, self._remaining, self.next_offset, bytes_read, failure = _compiled.decode(
-            data,
+            self._data,
             self._pos,
             self._remaining,
             wanted,
@@ -134,14 +134,17 @@ class RecordCursor:
         if failure is not None:
             raise failure
         if self._remaining and len(records) < wanted:
-            self._decode_python(data, max_records - len(records), records)
+            self._decode_python(max_records - len(records), records)
 
-    def _decode_python(self, data: bytes, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+    def _decode_python(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
         """Append to ``records``; after each one the state of the cursor is that after it.
 
         The state is written back once, in ``finally``: the locals change only when a record is complete.
         """
         batch = self._batch
+        data = self._data
+        if not isinstance(data, bytes):
+            self._data = data = batch.record_data(self._limit)
         owner = self._owner
         topic, partition, deserialize_key, deserialize_value = owner
         epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
