@@ -44,11 +44,11 @@ _LATE_REPORTS = {
 
 
 class RowsInBatch(NamedTuple):
-    """Neighbouring records of a batch: whose fate they share, the place of the first, and their number."""
+    """Neighbouring records of a batch: whose fate they share, the place of the first, and how many they are."""
 
     result: ProduceRequestResult
-    index: int
-    count: int
+    place: int
+    rows: int
 
 
 class BatchStatePython:

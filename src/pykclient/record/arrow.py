@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
@@ -130,9 +131,54 @@ def _headers(pa: Any, type: Any, columns: Columns) -> Any:
 # --- from Arrow ------------------------------------------------------------------------------------------------------
 
 
+def nullable_int64(numbers: array[int]) -> pa.Array:
+    """An array of these; -1 becomes null."""
+    pa = pyarrow()
+    made = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)], 0)
+    return _null_where_missing(pa, made, -1 in numbers)
+
+
 def is_arrow(data: object) -> bool:
     """Whether it can be handed over by Arrow's C interface (PyCapsule protocol)."""
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def is_in_memory(data: object) -> bool:
+    """Whether it is no stream, of which nobody knows how much comes."""
+    pa = pyarrow()
+    return isinstance(data, (pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)) or not hasattr(
+        data, "__arrow_c_stream__"
+    )
+
+
+def to_batches(data: Any) -> Any:
+    """An iterator over the record batches of a table, a stream or one batch, as they come; None for what is an array.
+
+    Raises:
+        IllegalArgumentError: Arrow does not take it.
+    """
+    pa = pyarrow()
+    if isinstance(data, pa.RecordBatch):
+        return iter((data,))
+    batches: Any
+    if isinstance(data, pa.Table):
+        batches = data.to_batches()
+        return iter(batches)
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        if not pa.types.is_struct(data.type):
+            return None
+        batches = pa.Table.from_struct_array(data).to_batches()
+        return iter(batches)
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            try:
+                batches = pa.RecordBatchReader.from_stream(data)
+                return iter(batches)
+            except pa.ArrowInvalid:  # a stream of something else than rows
+                return to_batches(pa.chunked_array(data))
+        return to_batches(pa.array(data))
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise IllegalArgumentError(f"{type(data).__name__} is not for Arrow: {error}") from error
 
 
 def to_array(data: Any) -> Any:
@@ -205,28 +251,33 @@ def bytes_column(array: Any, what: str) -> BytesColumn:
     )
 
 
-def int64_column(array: Any, what: str, of_timestamps: bool = False) -> memoryview:
-    """A view of int64, with -1 for null. Timestamps of any unit become milliseconds.
+def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryview, int | None]:
+    """A view of int64 (``layout`` q) or int32 (i), with -1 for null, and the highest number, if there is one.
+
+    With q, timestamps of any unit are taken as well, and become milliseconds.
 
     Raises:
-        IllegalArgumentError: it has another type.
+        IllegalArgumentError: it has another type, or something in it is negative or has too many bits.
     """
     pa = pyarrow()
-    types = pa.types
-    if types.is_timestamp(array.type) and of_timestamps:
-        import pyarrow.compute as pc
+    import pyarrow.compute as pc
 
-        array = pc.floor_temporal(array, unit="millisecond") if array.type.unit in ("us", "ns") else array
+    if pa.types.is_timestamp(array.type) and layout == "q":
+        if array.type.unit in {"us", "ns"}:
+            array = pc.floor_temporal(array, unit="millisecond")
         array = array.cast(pa.timestamp("ms", array.type.tz))
-    elif not (types.is_integer(array.type) or types.is_null(array.type)):
-        kinds = "timestamps or whole numbers" if of_timestamps else "whole numbers"
+    elif not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
+        kinds = "whole numbers or timestamps" if layout == "q" else "whole numbers"
         raise IllegalArgumentError(f"{what} is of type {array.type}; it must have {kinds}")
-    array = _cast(array, pa.int64(), what)
+    array = _cast(array, pa.int64() if layout == "q" else pa.int32(), what)
+    lowest, highest = (scalar.as_py() for scalar in pc.min_max(array).values())
+    if lowest is not None and lowest < 0:
+        raise IllegalArgumentError(f"{what} has {lowest}, which is negative")
     if array.null_count:
         array = array.fill_null(-1)
     buffer = array.buffers()[1]
-    view = memoryview(b"" if buffer is None else buffer).cast("B").cast("q")
-    return view[array.offset : array.offset + len(array)]
+    view = memoryview(b"" if buffer is None else buffer).cast("B").cast(layout)
+    return view[array.offset : array.offset + len(array)], highest
 
 
 def headers_column(array: Any, what: str) -> BytesColumn | None:
