@@ -24,6 +24,9 @@ _WINDOW_ROWS = 65_536
 #: The same where the partitioner wants to be asked again for each new batch.
 _WINDOW_ROWS_ASKING = 500
 
+#: So many new batches wake the sender, whose thread costs more to wake than a batch to fill.
+_BATCHES_TO_WAKE = 8
+
 #: Stands for the partition of rows that no batch takes.
 _TOO_LARGE = -2
 
@@ -50,6 +53,8 @@ class SendingParts(NamedTuple):
     on_new_batch: Callable[[Route, int], object] | None
     ensure_usable: Callable[[], None]
     wake_sender: Callable[[], None]
+    #: Whether the next new batch may have to wait for memory, which the sender must be awake to give.
+    is_memory_short: Callable[[], bool]
     max_record_size: int
     #: Bytes of values, and of keys, that are shared out to partitions at a time.
     window_bytes: int
@@ -69,6 +74,7 @@ class BatchSender:
         self._first_row = 0  # of the part that is being sent
         self._numbers = memoryview(b"")  # int32: the partitions of its rows
         self._failure: Exception | None = None
+        self._new_batches = 0  # since the sender was woken
         self.num_rows = 0
         self.sent: list[SentRows] = []
         self.refused: list[RefusedRows] = []
@@ -87,6 +93,7 @@ class BatchSender:
             while start < part.rows.count:
                 stop = self._end_of_window(part.rows, start)
                 self._send_or_refuse(part, start, stop)
+                self._wake_sender()
                 start = stop
 
     def _end_of_window(self, rows: Rows, start: int) -> int:
@@ -224,8 +231,15 @@ class BatchSender:
         of_part = range(first, first + taken.rows) if indices is None else indices[first : first + taken.rows]
         self.sent.append(SentRows(of_part, self._first_row, taken.result, taken.place))
         if is_new:
-            self._parts.wake_sender()
+            self._new_batches += 1
+            if self._new_batches == _BATCHES_TO_WAKE or self._parts.is_memory_short():
+                self._wake_sender()
         return taken.rows
+
+    def _wake_sender(self) -> None:
+        if self._new_batches:
+            self._new_batches = 0
+            self._parts.wake_sender()
 
     def _refuse(self, rows: Iterable[int], error: Exception) -> None:
         numbers = array("q", (self._first_row + row for row in rows))

@@ -358,6 +358,7 @@ class KafkaProducer(Generic[K, V]):
             None if self._on_new_batch is None else on_new_batch,
             ensure_usable,
             lambda: self._wake_sender(topic),
+            lambda: self._accumulator.is_memory_short,
             self._max_record_size,
             self._config["buffer.memory"] // 4,
             self._ignore_keys,

@@ -155,6 +155,11 @@ class RecordAccumulator:
         )
         return taken, is_new, False
 
+    @property
+    def is_memory_short(self) -> bool:
+        """Whether the next batch may have to wait for memory, going by the usual size of one."""
+        return self._pool.available_memory < self._batch_size
+
     def _append_to_open_batch(
         self,
         topic: str,
