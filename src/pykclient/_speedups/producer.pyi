@@ -67,6 +67,7 @@ class SendPath:
         accumulator: RecordAccumulator,
         metadata: Metadata,
         transaction_manager: TransactionManager | None,
+        ready: str,
         fatal_error: str,
         clock: Clock | None,
         key_serializer: Serializer[Any],
@@ -80,6 +81,7 @@ class SendPath:
     ) -> None: ...
 
 def make_futures_of(future_type: type[FutureRecordMetadata]) -> None: ...
+def make_producers_of(producer_type: type[KafkaProducer[Any, Any]]) -> None: ...
 def murmur2(data: bytes) -> int: ...
 def send(
     self: KafkaProducer[Any, Any],

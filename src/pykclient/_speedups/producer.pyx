@@ -46,9 +46,35 @@ cdef extern from *:
         timespec_get(&now, TIME_UTC);
         return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     }
+
+    /* Where a slot of a class lies in its instances; 0 where the attribute is no slot. */
+    #include <structmember.h>
+    static Py_ssize_t slot_offset(PyObject *type, PyObject *name) {
+        PyObject *slot = PyObject_GetAttr(type, name);
+        Py_ssize_t offset = 0;
+        if (slot == NULL) { PyErr_Clear(); return 0; }
+        if (Py_TYPE(slot) == &PyMemberDescr_Type && ((PyMemberDescrObject *)slot)->d_member->type == T_OBJECT_EX)
+            offset = ((PyMemberDescrObject *)slot)->d_member->offset;
+        Py_DECREF(slot);
+        return offset;
+    }
+
+    /* getattr, without the search where it is a slot and the interpreter's lock makes that safe. */
+    static inline PyObject *read_slot(PyObject *object, Py_ssize_t offset, PyObject *name) {
+        if (!IS_FREE_THREADED && offset > 0) {
+            PyObject *value = *(PyObject **)((char *)object + offset);
+            if (value != NULL) return Py_NewRef(value);
+        }
+        return PyObject_GetAttr(object, name);
+    }
+
+    #define NEW_INSTANCE(type, no_arguments) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), no_arguments, NULL))
     """
     bint IS_FREE_THREADED
     int64_t wall_clock_ms() nogil
+    Py_ssize_t slot_offset(object type, object name) noexcept
+    object read_slot(object object, Py_ssize_t offset, object name)
+    object NEW_INSTANCE(object type, object no_arguments)
 
 cdef enum:
     HEADER_AND_LARGEST_OVERHEAD = 61 + 21  # RECORD_BATCH_OVERHEAD, MAX_RECORD_OVERHEAD
@@ -218,11 +244,14 @@ cdef class FutureState:
 
 
 cdef object _future_type = None
+cdef tuple _no_arguments = ()
 
 
 def make_futures_of(future_type):
     """Futures are of this class from now on: a subclass of FutureState that adds no fields."""
     global _future_type
+    if not issubclass(future_type, FutureState) or future_type.__new__ is not FutureState.__new__:
+        raise TypeError(f"{future_type!r} is not made like a FutureState")
     _future_type = future_type
 
 
@@ -364,7 +393,7 @@ def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()
 
 cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size):
     """Count the record that was appended, and its future."""
-    cdef FutureState future = FutureState.__new__(_future_type)
+    cdef FutureState future = <FutureState>NEW_INSTANCE(_future_type, _no_arguments)
     future._result = batch.produce_future
     future.index = batch.record_count
     future._timestamp_ms = timestamp
@@ -441,7 +470,11 @@ cdef class Route:
     cdef object cluster
     cdef object info
     cdef object partitioner
+    cdef Py_ssize_t sticky_offset
     cdef Py_ssize_t partition_count
+
+    cdef inline object sticky(self):
+        return read_slot(self.partitioner, self.sticky_offset, "sticky")
 
 
 @cython.final
@@ -453,8 +486,13 @@ cdef class SendPath:
     """
 
     cdef object accumulator
+    cdef Py_ssize_t topics_offset
+    cdef Py_ssize_t closed_offset
     cdef object metadata
+    cdef Py_ssize_t snapshot_offset
     cdef object transaction_manager
+    cdef Py_ssize_t state_offset
+    cdef object ready
     cdef object fatal_error
     cdef object clock
     cdef object key_serializer
@@ -471,6 +509,7 @@ cdef class SendPath:
         accumulator,
         metadata,
         transaction_manager,
+        ready,
         fatal_error,
         clock,
         key_serializer,
@@ -483,8 +522,13 @@ cdef class SendPath:
         batch_size,
     ):
         self.accumulator = accumulator
+        self.topics_offset = slot_offset(type(accumulator), "_topics")
+        self.closed_offset = slot_offset(type(accumulator), "_closed")
         self.metadata = metadata
+        self.snapshot_offset = slot_offset(type(metadata), "_snapshot")
         self.transaction_manager = transaction_manager
+        self.state_offset = slot_offset(type(transaction_manager), "_state")
+        self.ready = ready
         self.fatal_error = fatal_error
         self.clock = clock
         self.key_serializer = key_serializer
@@ -499,8 +543,8 @@ cdef class SendPath:
         """What belongs to ``topic``; None while its metadata or its queues are missing."""
         cdef Route route
         cdef PyObject *found
-        snapshot = self.metadata._snapshot
-        topics = self.accumulator._topics
+        snapshot = read_slot(self.metadata, self.snapshot_offset, "_snapshot")
+        topics = read_slot(self.accumulator, self.topics_offset, "_topics")
         # The last one is kept for as long as what it was made of is. Only the interpreter's lock makes it safe to read
         # an attribute here while another thread replaces it, so builds without that lock make a route for each record.
         if not IS_FREE_THREADED:
@@ -523,6 +567,7 @@ cdef class SendPath:
         if route.info is None:
             return None
         route.partitioner = route.info.partitioner
+        route.sticky_offset = slot_offset(type(route.partitioner), "sticky")
         route.topic = topic
         route.snapshot = snapshot
         route.topics = topics
@@ -531,8 +576,11 @@ cdef class SendPath:
         return route
 
     cdef bint has_fatal_error(self) except -1:
-        manager = self.transaction_manager
-        return manager is not None and manager._state == self.fatal_error
+        if self.transaction_manager is None:
+            return False
+        state = read_slot(self.transaction_manager, self.state_offset, "_state")
+        # The states are constants, so that most comparisons end here.
+        return state is not self.ready and state == self.fatal_error
 
     cdef QueueState queue(self, Route route, int64_t number, StickyPartitionInfo sticky):
         """The queue of partition ``number``, which is the sticky one where that is given; None: there is none yet."""
@@ -571,8 +619,8 @@ cdef class SendPath:
             # Another thread may have switched partitions while this one waited for the lock.
             if (
                 count
-                and not self.accumulator._closed
-                and (sticky is None or (was_free and not IS_FREE_THREADED) or route.partitioner.sticky is sticky)
+                and not <bint>read_slot(self.accumulator, self.closed_offset, "_closed")
+                and (sticky is None or (was_free and not IS_FREE_THREADED) or route.sticky() is sticky)
             ):
                 batch = queue.batches[count - 1]
                 if takes_default_records(batch._builder):
@@ -591,9 +639,20 @@ cdef class SendPath:
         return future
 
 
+cdef object _producer_type = type(None)
+cdef Py_ssize_t _send_path_offset = 0
+
+
+def make_producers_of(producer_type):
+    """``send`` is a method of this class and its subclasses."""
+    global _producer_type, _send_path_offset
+    _producer_type = producer_type
+    _send_path_offset = slot_offset(producer_type, "_send_path")
+
+
 def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
     """Put a record into a batch; it is sent soon after. Twin: KafkaProducer._send_python."""
-    cdef object found = self._send_path
+    cdef object found
     cdef SendPath path
     cdef Route route
     cdef QueueState queue
@@ -602,6 +661,10 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
     cdef int64_t number = -1, timestamp = 0, size
     cdef Py_ssize_t headers_size = 1
     cdef object key_bytes = key, value_bytes = value, serialized = None
+    if isinstance(self, _producer_type):
+        found = read_slot(self, _send_path_offset, "_send_path")
+    else:
+        found = None
     if type(found) is not SendPath:
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     path = <SendPath>found
@@ -642,7 +705,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
                         & 0x7FFFFFFF
                     ) % route.partition_count
                 else:
-                    found = route.partitioner.sticky
+                    found = route.sticky()
                     if found is not None:
                         sticky = <StickyPartitionInfo>found
                         number = sticky.partition

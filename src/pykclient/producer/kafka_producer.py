@@ -30,7 +30,7 @@ from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_f
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
-from pykclient.producer.transaction_state import FATAL_ERROR
+from pykclient.producer.transaction_state import FATAL_ERROR, READY
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
 from pykclient.serialization import BYTES, CallableSerializer, Serializer
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
@@ -84,6 +84,8 @@ class KafkaProducer(Generic[K, V]):
     Thread: any; one producer shared by all threads is faster than one for each.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_send_path")  # a slot for what C looks up with each record
+
     def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
         settings = ProducerConfig(config, **kwargs)
         self._begin(settings, ProducerParts(settings))
@@ -136,6 +138,7 @@ class KafkaProducer(Generic[K, V]):
                 parts.accumulator,
                 parts.metadata,
                 parts.transaction_manager,
+                READY,
                 FATAL_ERROR,
                 None if parts.clock is SYSTEM_CLOCK else parts.clock,
                 parts.key_serializer,
@@ -664,3 +667,7 @@ class KafkaProducer(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"<KafkaProducer {self._parts.client_id}>"
+
+
+if _compiled is not None:
+    _compiled.make_producers_of(KafkaProducer)
