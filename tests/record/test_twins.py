@@ -239,6 +239,51 @@ def test_garbage(garbage: bytes, count: int, base_timestamp: int) -> None:
     assert_summaries(garbage, count, base_timestamp)
 
 
+def record_of(
+    *, timestamp: bytes = b"\0", offset: bytes = b"\0", key: bytes = b"\1", value: bytes = b"\1", headers: bytes = b"\0"
+) -> bytes:
+    body = b"\0" + timestamp + offset + key + value + headers
+    return encode_varint(len(body)) + body
+
+
+#: What is at the edge of what can be, on both sides of it.
+EDGES = {
+    "offset of five bytes": record_of(offset=b"\xfe\xff\xff\xff\x0f"),
+    "offset with bits that are cut off": record_of(offset=b"\x80\x80\x80\x80\x7f"),
+    "offset of six bytes": record_of(offset=b"\x80\x80\x80\x80\x80\x00"),
+    "time of ten bytes": record_of(timestamp=b"\xfe" + b"\xff" * 8 + b"\x01"),
+    "time with bits that are cut off": record_of(timestamp=b"\x80" * 9 + b"\x7e"),
+    "time of eleven bytes": record_of(timestamp=b"\x80" * 10 + b"\x00"),
+    "numbers longer than they need be": record_of(timestamp=b"\x82\x00", offset=b"\x82\x80\x00", key=b"\x84\x00ab"),
+    "no headers in five bytes": record_of(headers=b"\x80\x80\x80\x80\x00"),
+    "no headers in six bytes": record_of(headers=b"\x80\x80\x80\x80\x80\x00"),
+    "one header less than none": record_of(headers=b"\x01"),
+    "two headers less than none": record_of(headers=b"\x03"),
+    "null as a name": record_of(headers=b"\x02\x01\x01"),
+    "null as a key, by another number": record_of(key=b"\x13"),
+    "a name that is not UTF-8": record_of(headers=b"\x02\x04\xff\xfe\x01"),
+    "half of a surrogate pair as a name": record_of(headers=b"\x02\x06\xed\xa0\x80\x01"),
+    "a record of no bytes": b"\0",
+    "a record of less": b"\1",
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("base", [0, MAX_INT64 - 1, MAX_INT64, MIN_INT64])
+def test_edges(name: str, base: int) -> None:
+    for data, count in ((EDGES[name], 1), (record_of() + EDGES[name] + record_of(), 3)):
+        assert_twins(batch_around(data, count, base_timestamp=base))
+        assert_twins(batch_around(data, count, base_offset=base), from_offset=MIN_INT64)
+        assert_summaries(data, count, base)
+
+
+@pytest.mark.parametrize("delta", range(4))
+def test_offsets_without_a_next_one(delta: int) -> None:
+    data = record_of() + record_of(offset=encode_varint(delta))
+    ((records, next_offset, *_),) = assert_twins(batch_around(data, 2, base_offset=MAX_INT64 - 2), from_offset=5)
+    assert (len(records), next_offset) == (2 if delta else 1, MAX_INT64 - 1 + delta)
+
+
 def test_markers() -> None:
     """A consumer does not read control batches so, but the bytes are those of records."""
     ((records, *_),) = assert_twins(marker(3, 2, commit=False))

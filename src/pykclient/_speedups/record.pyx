@@ -36,18 +36,25 @@ cdef extern from *:
         return offset;
     }
 
-    /* A slot that is empty gets a reference of its own. */
+    /* Whether the slots are all that an instance has. */
+    static int has_nothing_but_slots(PyObject *type, Py_ssize_t count) {
+        return ((PyTypeObject *)type)->tp_basicsize == (Py_ssize_t)(sizeof(PyObject) + count * sizeof(PyObject *))
+            && ((PyTypeObject *)type)->tp_dictoffset == 0;
+    }
+
+    /* An instance that the collector does not watch, and whose slots are to be filled before anything else happens. */
+    #define NEW_INSTANCE(type) ((PyObject *)PyObject_GC_New(PyObject, (PyTypeObject *)(type)))
     #define FILL_SLOT(record, offset, value) (*(PyObject **)((char *)(record) + (offset)) = Py_NewRef(value))
-    /* An instance of a class is always watched by the collector, which costs more than to make it, if many live. What
-       cannot hold a reference to anything watched cannot be part of a cycle, as tuples and dicts know of themselves. */
-    #define CAN_HOLD_REFERENCES(value) PyObject_IS_GC(value)
-    #define NEW_INSTANCE(type) (((PyTypeObject *)(type))->tp_alloc((PyTypeObject *)(type), 0))
     """
     Py_ssize_t slot_offset(object type, object name) except -1
-    void FILL_SLOT(object record, Py_ssize_t offset, object value)
-    bint CAN_HOLD_REFERENCES(object value)
+    bint has_nothing_but_slots(object type, Py_ssize_t count)
     object NEW_INSTANCE(object type)
-    void PyObject_GC_UnTrack(object record)
+    void FILL_SLOT(object record, Py_ssize_t offset, object value)
+    bint PyObject_IS_GC(object value)
+    void PyObject_GC_Track(object record)
+
+if not has_nothing_but_slots(ConsumerRecord, len(ConsumerRecord.__slots__)):
+    raise ImportError("a ConsumerRecord is not what this was compiled for")
 
 cdef object _ConsumerRecord = ConsumerRecord
 cdef Py_ssize_t _TOPIC = slot_offset(ConsumerRecord, "topic")
@@ -161,7 +168,7 @@ cdef tuple _decode(
     cdef Py_ssize_t headers_size, last_headers_size = 0
     cdef tuple no_headers = (), shared_headers = no_headers, headers
     cdef bint has_time = log_append_time is not None
-    cdef object record, key, value, raw_key, raw_value, part
+    cdef object record, offset_object, key, value, raw_key, raw_value, part
     cdef object failure = None
     topic, partition, deserialize_key, deserialize_value = owner
     cdef bint has_key_deserializer = deserialize_key is not None
@@ -221,11 +228,13 @@ cdef tuple _decode(
                 except BaseException as error:
                     failure = error
                     break
+            # From here on nothing can fail that would leave a slot empty.
+            offset_object = offset
             record = NEW_INSTANCE(_ConsumerRecord)
             FILL_SLOT(record, _TOPIC, topic)
             FILL_SLOT(record, _PARTITION, partition)
             FILL_SLOT(record, _LEADER_EPOCH, epoch)
-            FILL_SLOT(record, _OFFSET, offset)
+            FILL_SLOT(record, _OFFSET, offset_object)
             FILL_SLOT(record, _TIMESTAMP, timestamp)
             FILL_SLOT(record, _TIMESTAMP_TYPE, timestamp_type)
             FILL_SLOT(record, _KEY, key)
@@ -233,8 +242,10 @@ cdef tuple _decode(
             FILL_SLOT(record, _HEADERS, headers)
             FILL_SLOT(record, _KEY_SIZE, key_size)
             FILL_SLOT(record, _VALUE_SIZE, value_size)
-            if not CAN_HOLD_REFERENCES(key) and not CAN_HOLD_REFERENCES(value):
-                PyObject_GC_UnTrack(record)
+            # What cannot hold a reference to anything watched cannot be part of a cycle, as dicts and tuples know of
+            # themselves. To watch thousands of records costs more than to make them.
+            if PyObject_IS_GC(key) or PyObject_IS_GC(value):
+                PyObject_GC_Track(record)
             records.append(record)
             next_offset = offset + 1
             max_records -= 1
