@@ -7,8 +7,8 @@ VENV ?= .venv
 # What the demo runs on: the embedded cluster, or `real`.
 KAFKA ?= embedded
 BIN := $(VENV)/bin
-# The environment is made again when this changes: what is declared, for which Python.
-KEY := $(shell { cat pyproject.toml; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
+# The environment is made again when this changes: what is declared, what is compiled, for which Python.
+KEY := $(shell { cat pyproject.toml setup.py src/pykclient/_speedups/*.pyx src/pykclient/_speedups/*.pxd; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
 DEV := $(VENV)/.dev-$(KEY)
 DEMO := $(VENV)/.demo-$(KEY)
 
@@ -17,7 +17,7 @@ DEMO := $(VENV)/.demo-$(KEY)
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
 	@echo 'make demo KAFKA=real   the same on a real Kafka (needs Java and Maven)'
-	@echo 'make test              every check and every test'
+	@echo 'make test              every check and every test, compiled and in Python'
 	@echo 'make lint              the checks alone'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=... for options)'
 	@echo 'make docs              write the generated part of docs/ again'
@@ -27,8 +27,10 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
+# The second run is of the implementation in Python, without what only the brokers could tell apart.
 test: lint
 	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n 2 --dist loadfile -m 'not java and not kafka and not slow' $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check
@@ -46,7 +48,7 @@ test-all-pythons:
 	@VENV=$(VENV) tools/test_all_pythons.sh $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-3.* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'

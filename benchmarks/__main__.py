@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,9 @@ FIGURES = ("cpu_us_per_record", "cpu_share", "records_per_s", "p50_ms", "p99_ms"
 def run(client: str, case: Case) -> dict[str, Any] | None:
     """One run in its own process; None, with the reason on stderr, where the client fails."""
     command = [sys.executable, "-m", "benchmarks.worker", client, json.dumps(case._asdict())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    environment = {**os.environ, **CLIENTS[client].environment}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     if done.returncode:
         print(f"{client} failed at {case}:\n{done.stderr[-2000:]}", file=sys.stderr)
         return None
@@ -37,6 +40,7 @@ def cases(arguments: argparse.Namespace) -> list[tuple[str, int, str, int]]:
         records = arguments.records if size_bytes < 1000 else arguments.records // 4
         for codec in arguments.codecs:
             wanted.append(("produce", size_bytes, codec, records))
+            wanted.append(("busy", size_bytes, codec, records // 4))
             wanted.append(("consume", size_bytes, codec, records))
     wanted.append(("latency", 100, "none", 1000))
     wanted += [("idle-producer", 100, "none", 10), ("idle-consumer", 100, "none", 10)]
@@ -97,7 +101,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--codecs", nargs="+", default=["none", "lz4"])
     parser.add_argument("--clients", nargs="+", default=list(CLIENTS), choices=list(CLIENTS))
-    kinds = ["produce", "consume", "latency", "idle-producer", "idle-consumer"]
+    kinds = ["produce", "busy", "consume", "latency", "idle-producer", "idle-consumer"]
     parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
     arguments = parser.parse_args()
     with KafkaCluster(brokers=1, throughput=True) as cluster:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 EVERY = 97  # one record in so many has its time from send to acknowledgement taken
@@ -28,7 +30,7 @@ class Sample(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What to do: ``kind`` is produce, consume, latency, idle-producer or idle-consumer."""
+    """What to do: ``kind`` is produce, busy, consume, latency, idle-producer or idle-consumer."""
 
     kind: str
     bootstrap_servers: str
@@ -62,18 +64,24 @@ def payload(size_bytes: int) -> bytes:
 Callback = Callable[..., Any]
 
 
-def _produce_sync(case: Case, send: Callable[[Callback | None], Any], flush: Callable[[], Any]) -> Sample:
-    """Drive a blocking client: ``send(callback)`` sends one record, and calls back when it is acknowledged."""
+def _produce_sync(
+    case: Case, send_many: Callable[[int], Any], send: Callable[[Callback], Any], flush: Callable[[], Any]
+) -> Sample:
+    """Drive a blocking client: ``send_many(count)`` is the loop of a program that sends, without anything around it.
+
+    ``send(callback)`` sends one record, and calls back when it is acknowledged.
+    """
     latencies_ms: list[float] = []
     clock = time.perf_counter
     watch = Stopwatch()
     watch.start()
-    for i in range(case.records):
-        if i % EVERY:
-            send(None)
-        else:
-            begun_s = clock()
-            send(lambda *_, begun_s=begun_s: latencies_ms.append((clock() - begun_s) * 1000))
+    left = case.records
+    while left:
+        begun_s = clock()
+        send(lambda *_, begun_s=begun_s: latencies_ms.append((clock() - begun_s) * 1000))
+        count = min(left - 1, EVERY - 1)
+        send_many(count)
+        left -= 1 + count
     flush()
     return watch.stop(case.records, latencies_ms)
 
@@ -122,10 +130,29 @@ def _idle(case: Case, poll: Callable[[], Any]) -> Sample:
     return watch.stop(case.records, [])
 
 
+class NeverResting:
+    """An application's thread that computes all the time, and so wants the interpreter's lock all the time."""
+
+    def __enter__(self) -> None:
+        self._done = False
+        self._thread = threading.Thread(target=self._compute)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done = True
+        self._thread.join()
+
+    def _compute(self) -> None:
+        while not self._done:
+            sum([number * number for number in range(50)])
+
+
 class KafkaPython:
     """kafka-python, and whatever has its surface."""
 
     name = "kafka-python"
+    distribution = "kafka-python"
+    environment: Mapping[str, str] = MappingProxyType({})
     module = "kafka"
 
     def __init__(self) -> None:
@@ -142,12 +169,14 @@ class KafkaPython:
         producer.partitions_for(topic)
         send = producer.send
 
-        def send_one(callback: Callback | None) -> None:
-            future = send(topic, value)
-            if callback is not None:
-                future.add_callback(callback)
+        def send_many(count: int) -> None:
+            for _ in range(count):
+                send(topic, value)
 
-        sample = _produce_sync(case, send_one, producer.flush)
+        def send_one(callback: Callback) -> None:
+            send(topic, value).add_callback(callback)
+
+        sample = _produce_sync(case, send_many, send_one, producer.flush)
         producer.close()
         return sample
 
@@ -197,13 +226,23 @@ class Pykclient(KafkaPython):
     """This project: the calls of a program written for kafka-python."""
 
     name = "pykclient"
+    distribution = "pykclient"
     module = "pykclient"
+
+
+class PykclientInPython(Pykclient):
+    """The same without its compiled modules."""
+
+    name = "pykclient-python"
+    environment = MappingProxyType({"PYKCLIENT_IMPL": "python"})
 
 
 class ConfluentKafka:
     """confluent-kafka (librdkafka)."""
 
     name = "confluent-kafka"
+    distribution = "confluent-kafka"
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def _producer(self, case: Case, linger_ms: int) -> Any:
         import confluent_kafka
@@ -225,20 +264,29 @@ class ConfluentKafka:
         value, topic = payload(case.size_bytes), case.topic
         produce, poll = producer.produce, producer.poll
 
-        def send(callback: Callback | None) -> None:
+        def send_many(count: int) -> None:
+            for _ in range(count):
+                try:
+                    produce(topic, value)
+                except BufferError:
+                    send_when_there_is_room()
+                poll(0)
+
+        def send_when_there_is_room(**options: Any) -> None:
             while True:
                 try:
-                    if callback is None:
-                        produce(topic, value)
-                    else:
-                        produce(topic, value, on_delivery=callback)
+                    produce(topic, value, **options)
                 except BufferError:
                     poll(0.01)
                 else:
-                    poll(0)
                     return
 
-        return _produce_sync(case, send, lambda: producer.flush(60))
+        return _produce_sync(
+            case,
+            send_many,
+            lambda callback: send_when_there_is_room(on_delivery=callback),
+            lambda: producer.flush(60),
+        )
 
     def latency(self, case: Case) -> Sample:
         producer = self._producer(case, 0)
@@ -299,6 +347,8 @@ class Aiokafka:
     """aiokafka, compiled codecs."""
 
     name = "aiokafka"
+    distribution = "aiokafka"
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def produce(self, case: Case) -> Sample:
         return asyncio.run(self._produce(case))
@@ -423,5 +473,5 @@ class Aiokafka:
 
 
 CLIENTS: dict[str, type[KafkaPython | ConfluentKafka | Aiokafka]] = {
-    cls.name: cls for cls in (Pykclient, KafkaPython, Aiokafka, ConfluentKafka)
+    cls.name: cls for cls in (Pykclient, PykclientInPython, KafkaPython, Aiokafka, ConfluentKafka)
 }

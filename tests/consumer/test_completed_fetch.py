@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from pykclient.errors import KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
+from pykclient.record.arrow import record_batch
+from pykclient.record.columns import Columns
 from pykclient.record.default_record_batch import write_empty_header
 from tests.consumer.harness import TP0, Harness, offsets, values
 from tests.consumer.responses import batch, marker, partition_data
@@ -33,11 +36,20 @@ def completed(records: bytes, *, aborted: list[tuple[int, int]] | None = None, o
     return CompletedFetch(log_context.logger(__name__), subscriptions, TP0, data, aggregator, offset)
 
 
-def read_all(fetch: CompletedFetch, isolation_level: int = READ_COMMITTED, step: int = 500) -> list[Any]:
+def read_all(
+    fetch: CompletedFetch, isolation_level: int = READ_COMMITTED, step: int = 500, rng: random.Random | None = None
+) -> list[Any]:
+    """All values; with ``rng`` now one by one, now in columns."""
     config = FetchConfig(isolation_level=isolation_level)
     result: list[Any] = []
     while not fetch.is_consumed:
-        result += [record.value for record in fetch.fetch_records(config, Deserializers(), step)]
+        if rng is None or rng.random() < 0.5:
+            result += [record.value for record in fetch.fetch_records(config, Deserializers(), step)]
+        else:
+            columns = Columns(["value"], max_bytes=rng.choice((1, 1 << 20)))
+            count = fetch.fetch_columns(config, columns, step)
+            assert count == columns.rows <= step
+            result += record_batch(columns)["value"].to_pylist()
     return result
 
 
@@ -144,6 +156,16 @@ def test_old_formats(magic: int) -> None:
     assert read_all(fetch) == [b"v0", b"v1"]
     assert fetch.last_epoch is None
     assert fetch.next_fetch_offset == 7
+    fetch = completed(bytes(builder.build()), offset=5)
+    columns = Columns()
+    assert fetch.fetch_columns(FetchConfig(), columns, 10) == 2
+    rows = record_batch(columns).to_pylist()
+    assert [(row["key"], row["value"], row["timestamp_type"], row["leader_epoch"]) for row in rows] == [
+        (b"k", b"v0", magic - 1, None),
+        (None, b"v1", magic - 1, None),
+    ]
+    assert rows[0]["timestamp"] == (datetime.fromtimestamp(1, UTC) if magic else None)
+    assert fetch.next_fetch_offset == 7
 
 
 @pytest.mark.parametrize(
@@ -165,6 +187,8 @@ def test_bytes_that_are_no_batches() -> None:
     for _ in range(2):
         with pytest.raises(KafkaError, match="test-0 at offset 1"):
             fetch.fetch_records(config, Deserializers(), 10)
+        with pytest.raises(KafkaError, match="test-0 at offset 1"):
+            fetch.fetch_columns(config, Columns(), 10)
     fetch.drain()
     assert fetch.fetch_records(config, Deserializers(), 10) == []
 
@@ -222,7 +246,7 @@ def test_any_interleaving_of_transactions(seed: int, step: int, start: int) -> N
     still_open = [each for each in aborted if _ends_after(log, first, each)]
     fetch = completed(b"".join(log[first:]), aborted=rng.sample(still_open, len(still_open)), offset=start)
     expected = [value for at, value in sorted(committed) if at >= start]
-    assert read_all(fetch, step=step) == expected
+    assert read_all(fetch, step=step, rng=rng) == expected
     assert fetch.next_fetch_offset == offset
 
 

@@ -313,7 +313,12 @@ def _caught(seeds: int, mutant: Mutant) -> str | None:
         sources = _sources(mutant, Path(name))
         command = [sys.executable, "-m", "tests.simulation", "--seed", "1", "--stop"]
         command += ["--count", str(seeds), "--limit", "20"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT)))}
+        # Mutants are of the implementation in Python.
+        environment = {
+            **os.environ,
+            "PYKCLIENT_IMPL": "python",
+            "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT))),
+        }
         try:
             done = subprocess.run(
                 command, cwd=name, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS

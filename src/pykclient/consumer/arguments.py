@@ -126,8 +126,24 @@ def max_records(value: int | None) -> int | None:
     return value
 
 
+def max_bytes(value: Any) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise IllegalArgumentError(f"max_bytes must be a positive whole number, not {value!r}")
+    return value
+
+
 def group_membership_operation(value: str) -> str:
     known = (DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP)
     if value not in known:
         raise IllegalArgumentError(f"group_membership_operation must be one of {', '.join(known)}, not {value!r}")
     return value
+
+
+def columns(values: Any) -> list[str] | None:
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise IllegalArgumentError(f"columns must be a list of names, not the string {values!r}; write [{values!r}]")
+    return list(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pykclient.clock import Timer
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
@@ -13,13 +13,15 @@ from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import Offsets
 from pykclient.consumer.coordinator.offset_committer import OffsetCommitCallback
-from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.handout import Records
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
+
+F = TypeVar("F", bound=AnyFetch)
 
 DEFAULT_REBALANCE_REASON = "rebalance enforced by user"
 
@@ -109,6 +111,19 @@ class ClassicConsumer:
 
     def poll(self, timer: Timer, max_records: int | None = None) -> Records:
         """Records by partition; nothing when the timer ran out before any came."""
+
+        def intercept(fetch: Fetch) -> None:
+            if not self.components.interceptors.is_empty:
+                fetch.records = self.components.interceptors.on_consume(fetch.records)
+
+        return self._poll(timer, lambda: self._fetcher.collect_fetch(max_records), intercept).records
+
+    def poll_columns(self, timer: Timer, fetch: ColumnsFetch, max_rows: int) -> None:
+        """The same into the columns of ``fetch``. Interceptors do not see them."""
+        self._poll(timer, lambda: self._fetcher.collect_columns(fetch, max_rows))
+
+    def _poll(self, timer: Timer, collect: Callable[[], F], intercept: Callable[[F], None] | None = None) -> F:
+        """What ``collect`` takes out of the buffer, as soon as that is something or the timer runs out."""
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
         self._metrics.record_poll_start(timer.now_ms)
@@ -117,7 +132,7 @@ class ClassicConsumer:
                 self._client.maybe_trigger_wakeup()
                 # A rebalance is pushed on but not waited for: other partitions may have records.
                 self._update_assignment_metadata_if_needed(timer)
-                fetch = self._poll_for_fetches(timer, max_records)
+                fetch = self._poll_for_fetches(timer, collect)
                 if not fetch.is_empty:
                     # Let the brokers work while the application does. The positions have moved, so from here to the
                     # return nothing may raise, neither wakeups nor errors of other requests: commits would go past
@@ -128,13 +143,12 @@ class ClassicConsumer:
                     except KafkaError as error:
                         # Such as another broker's failed authentication. It is raised by a poll that has no records.
                         self._log.debug("No further fetches for now, as records are returned first: %s", error)
-                    records: Records = fetch.records
-                    if not self.components.interceptors.is_empty:
-                        records = self.components.interceptors.on_consume(records)
-                    return records
+                    if intercept is not None:
+                        intercept(fetch)
+                    return fetch
                 if timer.expired:
                     self._report_unreachable()
-                    return {}
+                    return fetch
         finally:
             self._metrics.record_poll_end(self._clock.now_ms())
 
@@ -145,8 +159,8 @@ class ClassicConsumer:
             return False
         return self.update_fetch_positions(timer)
 
-    def _poll_for_fetches(self, timer: Timer, max_records: int | None) -> Fetch:
-        fetch = self._fetcher.collect_fetch(max_records)
+    def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> F:
+        fetch = collect()
         if not fetch.is_empty:
             return fetch
         self._send_fetches()
@@ -159,7 +173,7 @@ class ClassicConsumer:
         wait = Timer(self._clock, timeout_ms)
         self._client.poll(wait, self._nothing_fetched)
         timer.update(wait.now_ms)
-        return self._fetcher.collect_fetch(max_records)
+        return collect()
 
     def _nothing_fetched(self) -> bool:
         return not self._fetcher.has_available_fetches()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import CursorOwner
 from pykclient.types import ConsumerRecord, TopicPartition
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import PrefixLogger
     from pykclient.protocol.messages.fetch import FetchResponse
+    from pykclient.record.columns import Columns
     from pykclient.record.record_batch import Cursor, RecordBatch
+
+    AnyCursor = Cursor | ColumnCursor
 
 #: The type within the key of a control record, after two bytes of version.
 _ABORT = b"\x00\x00"
@@ -79,7 +83,7 @@ class CompletedFetch:
         self._batches: Iterator[RecordBatch] = MemoryRecords(records).batches() if records else iter(())
         self._upcoming: RecordBatch | None = None  # taken from _batches ahead of time
         self._batch: RecordBatch | None = None
-        self._cursor: Cursor | None = None  # in _batch, while that has records to return
+        self._cursor: AnyCursor | None = None  # in _batch, while that has records to return
         self._failure: KafkaError | None = None
         self._records_read = 0
         self._bytes_read = 0
@@ -118,39 +122,83 @@ class CompletedFetch:
         before the fault to return, and again each time until the position is moved past it.
         """
         result: list[ConsumerRecord[Any, Any]] = []
+
+        def open_cursor(batch: RecordBatch) -> Cursor:
+            owner = CursorOwner(*self.partition, deserializers.key, deserializers.value)
+            # The broker answers with whole batches; the position may be inside of the first.
+            return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
+
+        def read(cursor: Any, wanted: int) -> int:
+            nonlocal result
+            records = cursor.next_records(wanted)
+            result = result + records if result else records
+            return len(records)
+
+        self._read_on(config, max_records, open_cursor, read, is_columnar=False)
+        return result
+
+    def fetch_columns(self, config: FetchConfig, columns: Columns, max_rows: int) -> int:
+        """Add the next records to ``columns``, at most ``max_rows`` and no more than it takes; how many that were.
+
+        Otherwise as ``fetch_records``, without deserializers. The two may take turns.
+        """
+
+        def open_cursor(batch: RecordBatch) -> ColumnCursor:
+            return ColumnCursor(batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes)
+
+        def read(cursor: Any, wanted: int) -> int:
+            count: int = cursor.read_into(columns, wanted)
+            return count
+
+        return self._read_on(config, max_rows, open_cursor, read, is_columnar=True)
+
+    def _read_on(
+        self,
+        config: FetchConfig,
+        wanted: int,
+        open_cursor: Callable[[RecordBatch], AnyCursor],
+        read: Callable[[AnyCursor, int], int],
+        is_columnar: bool,
+    ) -> int:
+        """Read from batch to batch until ``wanted`` records were read; how many were."""
+        count = 0
         try:
-            while len(result) < max_records and not self.is_consumed:
+            while count < wanted and not self.is_consumed:
                 cursor = self._cursor
+                if cursor is not None and isinstance(cursor, ColumnCursor) is not is_columnar:
+                    # The last call was of the other kind and ended inside of this batch.
+                    self._count_cursor()
+                    assert self._batch is not None
+                    cursor = self._cursor = open_cursor(self._batch)
                 if cursor is None:
-                    cursor = self._next_cursor(config, deserializers)
+                    cursor = self._next_cursor(config, open_cursor)
                     if cursor is None:
                         break
                     self._cursor = cursor
-                records = self._read(cursor, max_records - len(result))
-                result = result + records if result else records
+                count += self._read(cursor, wanted - count, read)
                 if cursor.exhausted:
                     self._finish_batch()
-                elif len(result) < max_records:
-                    break  # there is a fault behind these
+                elif count < wanted:
+                    break  # there is a fault behind these, or no more are taken
         except KafkaError:
-            if not result:
+            if not count:
                 raise
-        return result
+        return count
 
-    def _read(self, cursor: Cursor, max_records: int) -> list[ConsumerRecord[Any, Any]]:
+    def _read(self, cursor: AnyCursor, wanted: int, read: Callable[[AnyCursor, int], int]) -> int:
         try:
-            records = cursor.next_records(max_records)
+            count = read(cursor, wanted)
         except RecordDeserializationError:
             raise  # another try may succeed
         except KafkaError as error:
             raise self._fail(error) from error
-        if records:
+        if count:
             self.next_fetch_offset = cursor.next_offset
-        return records
+        return count
 
     # --- from batch to batch ---------------------------------------------------------------------------------------
 
-    def _next_cursor(self, config: FetchConfig, deserializers: Deserializers) -> Cursor | None:
+    def _next_cursor(self, config: FetchConfig, open_cursor: Callable[[RecordBatch], AnyCursor]) -> AnyCursor | None:
         """A cursor in the next batch that is for the application; None, and drained, when there is none."""
         while (batch := self._next_batch()) is not None:
             try:
@@ -159,9 +207,7 @@ class CompletedFetch:
                 if batch.is_control_batch:
                     self._read_marker(batch)
                 elif not (config.isolation_level == READ_COMMITTED and self._is_aborted(batch)):
-                    owner = CursorOwner(*self.partition, deserializers.key, deserializers.value)
-                    # The broker answers with whole batches; the position may be inside of the first.
-                    return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
+                    return open_cursor(batch)
             except KafkaError as error:
                 raise self._fail(error) from error
         return None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
+if TYPE_CHECKING:
+    from pykclient.record.columns import Columns
 
-class Fetch:
-    """Records by partition, and how far the positions went; they can go on without records, over aborted ones.
 
-    Thread: owner.
-    """
+class AnyFetch:
+    """How far the positions went; they can go on without records, over aborted ones. Thread: owner."""
 
-    __slots__ = ("next_offsets", "num_records", "position_advanced", "records")
+    __slots__ = ("next_offsets", "num_records", "position_advanced")
 
     def __init__(self) -> None:
-        self.records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         self.next_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.num_records = 0
         self.position_advanced = False
@@ -25,13 +24,27 @@ class Fetch:
     def is_empty(self) -> bool:
         return not self.num_records and not self.position_advanced
 
-    def add(
-        self,
-        tp: TopicPartition,
-        records: list[ConsumerRecord[Any, Any]],
-        position_advanced: bool,
-        next_offset: OffsetAndMetadata,
-    ) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more, however few records it has."""
+        return False
+
+    def moved(self, tp: TopicPartition, position_advanced: bool, next_offset: OffsetAndMetadata) -> None:
+        """Note where a partition stands."""
+        self.position_advanced |= position_advanced
+        self.next_offsets[tp] = next_offset
+
+
+class Fetch(AnyFetch):
+    """Records by partition. Thread: owner."""
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
+
+    def add(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]]) -> None:
         """Take ``records``, which belong to this object from now on, after those that it has of the partition."""
         if records:
             present = self.records.get(tp)
@@ -40,5 +53,24 @@ class Fetch:
             else:
                 present.extend(records)
             self.num_records += len(records)
-        self.position_advanced |= position_advanced
-        self.next_offsets[tp] = next_offset
+
+
+class ColumnsFetch(AnyFetch):
+    """Records in columns. ``first_offsets`` has for each partition the position before them. Thread: owner."""
+
+    __slots__ = ("columns", "first_offsets")
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__()
+        self.columns = columns
+        self.first_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self.columns.is_full
+
+    def add(self, tp: TopicPartition, count: int, first_offset: int) -> None:
+        """Note that ``count`` records of the partition, from ``first_offset`` on, are in the columns."""
+        if count:
+            self.first_offsets.setdefault(tp, OffsetAndMetadata(first_offset))
+            self.num_records += count

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicAuthorizationError
@@ -66,10 +67,30 @@ class FetchCollector:
         Raises what a broker said or what is wrong with the bytes, but only when there is nothing before it to return.
         """
         fetch = Fetch()
-        limit = self._config.max_poll_records if max_records is None else max_records
+        config = self._config
+
+        def take(completed: CompletedFetch, wanted: int) -> None:
+            fetch.add(completed.partition, completed.fetch_records(config, self._deserializers, wanted))
+
+        self._collect(fetch_buffer, fetch, config.max_poll_records if max_records is None else max_records, take)
+        return fetch
+
+    def collect_columns(self, fetch_buffer: FetchBuffer, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
+        """The same into the columns of ``fetch``, up to ``max_rows`` and until they are full."""
+
+        def take(completed: CompletedFetch, wanted: int) -> None:
+            start = completed.next_fetch_offset
+            fetch.add(completed.partition, completed.fetch_columns(self._config, fetch.columns, wanted), start)
+
+        self._collect(fetch_buffer, fetch, max_rows, take)
+        return fetch
+
+    def _collect(
+        self, fetch_buffer: FetchBuffer, fetch: AnyFetch, limit: int, take: Callable[[CompletedFetch, int], None]
+    ) -> None:
         paused: list[CompletedFetch] = []
         try:
-            while (remaining := limit - fetch.num_records) > 0:
+            while (remaining := limit - fetch.num_records) > 0 and not fetch.is_full:
                 next_in_line = fetch_buffer.next_in_line_fetch
                 if next_in_line is None or next_in_line.is_consumed:
                     completed = fetch_buffer.peek()
@@ -81,7 +102,7 @@ class FetchCollector:
                     paused.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
                 else:
-                    self._fetch_records(next_in_line, remaining, fetch)
+                    self._take(next_in_line, remaining, fetch, take)
         except KafkaError:
             if fetch.is_empty:
                 raise
@@ -89,9 +110,8 @@ class FetchCollector:
             if paused:
                 fetch_buffer.add_all(paused)
             self._metrics_manager.record_extremes()
-        return fetch
 
-    def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: Fetch) -> None:
+    def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> None:
         if completed.is_initialized:
             fetch_buffer.next_in_line_fetch = completed
         else:
@@ -105,7 +125,13 @@ class FetchCollector:
                 raise
         fetch_buffer.poll()
 
-    def _fetch_records(self, completed: CompletedFetch, max_records: int, fetch: Fetch) -> None:
+    def _take(
+        self,
+        completed: CompletedFetch,
+        wanted: int,
+        fetch: AnyFetch,
+        take: Callable[[CompletedFetch, int], None],
+    ) -> None:
         tp = completed.partition
         subscriptions = self._subscriptions
         position = subscriptions.position_or_none(tp)
@@ -120,7 +146,7 @@ class FetchCollector:
             )
             completed.drain()
             return
-        records = completed.fetch_records(self._config, self._deserializers, max_records)
+        take(completed, wanted)
         advanced = completed.next_fetch_offset > position.offset
         if advanced:
             subscriptions.set_position(
@@ -130,7 +156,7 @@ class FetchCollector:
             tp, subscriptions.partition_lag(tp, self._config.isolation_level), subscriptions.partition_lead(tp)
         )
         epoch = UNKNOWN_EPOCH if completed.last_epoch is None else completed.last_epoch
-        fetch.add(tp, records, advanced, OffsetAndMetadata(completed.next_fetch_offset, "", epoch))
+        fetch.moved(tp, advanced, OffsetAndMetadata(completed.next_fetch_offset, "", epoch))
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:
         """Take in what an answer says beside its records; None when it has none for the present position."""

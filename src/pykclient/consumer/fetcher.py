@@ -13,7 +13,7 @@ from pykclient.consumer.fetch_collector import FetchCollector
 if TYPE_CHECKING:
     from pykclient.clock import Timer
     from pykclient.consumer.deserializers import Deserializers
-    from pykclient.consumer.fetch import Fetch
+    from pykclient.consumer.fetch import ColumnsFetch, Fetch
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
     from pykclient.consumer.fetch_parts import FetchParts
@@ -70,6 +70,10 @@ class Fetcher(AbstractFetch):
         """
         self.raise_unsupported()
         return self._collector.collect_fetch(self._fetch_buffer, max_records)
+
+    def collect_columns(self, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
+        """What is buffered into the columns of ``fetch``, up to ``max_rows``."""
+        return self._collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
     def close(self, timer: Timer) -> None:
         """End the sessions, as far as the time allows, and drop what is buffered. A second call does nothing."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from typing import Any, Generic, overload
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
@@ -14,10 +14,13 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
+from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
+from pykclient.record.columns import Columns
+from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -28,6 +31,9 @@ from pykclient.types import (
     TopicPartition,
     V,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: How long close() takes at most, unless it is told otherwise.
 DEFAULT_CLOSE_TIMEOUT_MS = 30_000
@@ -182,6 +188,86 @@ class KafkaConsumer(Generic[K, V]):
 
     def _not_consumed(self, records: dict[TopicPartition, list[ConsumerRecord[K, V]]]) -> None:
         self._consumer.rewind({tp: OffsetAndMetadata(list_[0].offset) for tp, list_ in records.items() if list_})
+
+    def poll_arrow(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        columns: Sequence[str] | None = None,
+        binary_view: bool = False,
+    ) -> pa.RecordBatch:
+        """The records of all partitions as one pyarrow.RecordBatch, without rows after ``timeout_ms``.
+
+        For positions, commits, the group and errors it is a ``poll``, and the two may take turns. It takes what is at
+        hand: at most ``max_records`` (by default as many as there are), and not more than ``max_bytes`` of records,
+        uncompressed, by default ``fetch.max.bytes``, but for a first one that is larger. Records of a partition come
+        in order.
+
+        ``columns`` names those to build, by default all: topic (a dictionary), partition, offset, timestamp (ms, UTC;
+        null where there is none), timestamp_type (0 when created, 1 when appended, -1 none), key, value, headers (a
+        list of key and value), leader_epoch (null where it is unknown). Keys and values are the bytes that were sent:
+        deserializers are not called. With ``binary_view`` they stay in the buffers that were received, or into which
+        their batch was decompressed, as long as any array points there.
+
+        Raises ImportError without pyarrow, IllegalStateError for a consumer with interceptors, which would not be
+        called, and all that ``poll`` raises.
+        """
+        take = self._arrow_reader(max_records, max_bytes, columns, binary_view)
+        with self._guard:
+            return take(self._timer(timeout_ms))
+
+    def iter_arrow(
+        self,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        columns: Sequence[str] | None = None,
+        binary_view: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """One ``poll_arrow`` after the other, as long as records come within ``consumer.timeout.ms``.
+
+        A whole batch counts as consumed once the loop has got it. ``close`` ends the loop that it is called in.
+        """
+        return self._iterate_arrow(self._arrow_reader(max_records, max_bytes, columns, binary_view))
+
+    def _iterate_arrow(self, take: Callable[[Timer], pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
+        while not self._guard.closed:
+            timer = Timer(self._clock, self._consumer_timeout_ms)
+            with self._guard:
+                while not (batch := take(timer)).num_rows:  # positions may have moved over aborted records alone
+                    timer.update()
+                    if timer.expired:
+                        return
+            yield batch
+
+    def _arrow_reader(
+        self, max_records: int | None, max_bytes: int | None, names: Sequence[str] | None, views: bool
+    ) -> Callable[[Timer], pa.RecordBatch]:
+        from pykclient.record import arrow
+
+        arrow.pyarrow()  # if it is missing, this says so before records are taken
+        if not self._components.interceptors.is_empty:
+            raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
+        bound = arguments.max_records(max_records) or MAX_INT32
+        bound_bytes = arguments.max_bytes(max_bytes) or max(1, self.config["fetch.max.bytes"])
+        wanted = Columns(arguments.columns(names)).names  # checked before anything is read
+
+        def take(timer: Timer) -> pa.RecordBatch:
+            # A loop may have been left in the middle: what it has not seen comes first.
+            self._consumer.give_back()
+            fetch = ColumnsFetch(Columns(wanted, bound_bytes, views))
+            try:
+                self._consumer.poll_columns(timer, fetch, bound)
+                batch = arrow.record_batch(fetch.columns)
+            except BaseException:
+                self._consumer.rewind(fetch.first_offsets)
+                raise
+            if self._components.client.interrupts.pending:
+                # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
+                self._consumer.rewind(fetch.first_offsets)
+            return batch
+
+        return take
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Record after record, polling in between; ends when none came for ``consumer.timeout.ms``.

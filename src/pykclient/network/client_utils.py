@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pykclient import implementation
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
@@ -111,6 +112,7 @@ def create_network_client(
 
     ``metadata`` should have been started with ``bootstrap(parse_and_validate_addresses(...))``.
     """
+    implementation.tell(log_context.logger(implementation.__name__))
     rebootstrap = config["metadata.recovery.strategy"] == "rebootstrap"
     selector = environment.new_selector(
         SelectorConfig(

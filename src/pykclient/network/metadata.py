@@ -70,6 +70,8 @@ class Metadata:
     Listeners and log lines wait until the lock is released. Thread: any.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_snapshot")  # a slot for what C looks up with each record
+
     def __init__(
         self,
         refresh_backoff_ms: int,

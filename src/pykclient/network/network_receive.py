@@ -20,6 +20,7 @@ BUFFER_SIZE = 64 * 1024
 _SIZE = struct.Struct(">i")
 
 #: What a frame gets of its own buffer at first. More follows as it comes: who only claims to send much takes no memory.
+#: Who has sent as much before is believed, as growing costs more than receiving.
 _FIRST_BYTES = 1024 * 1024
 
 Frame = bytes | bytearray
@@ -62,6 +63,7 @@ class FrameReader:
         "_large",
         "_large_end",
         "_large_size",
+        "_largest",
         "_max_size",
         "_pool",
         "_start",
@@ -87,6 +89,7 @@ class FrameReader:
         self._large: bytearray | None = None  # a frame with a buffer of its own, filled up to _large_end
         self._large_end = 0
         self._large_size = 0  # what it will have in the end
+        self._largest = _FIRST_BYTES  # what one has had in the end
         self._given = memoryview(b"")  # what writable() gave last of it
         self._wanted = 0  # size of a frame that the pool has no memory for
         self.waits_for_memory = False
@@ -145,6 +148,7 @@ class FrameReader:
                 return None
             self._given.release()
             self._large = None
+            self._largest = max(self._largest, self._large_size)
             return large
         start, end = self._start, self._end
         available = end - start
@@ -199,7 +203,7 @@ class FrameReader:
     def _start_large(self, size: int) -> None:
         """Give the frame at ``_start`` its own buffer, with what came of it already."""
         have = self._end - self._start - 4
-        large = bytearray(min(size, _FIRST_BYTES))
+        large = bytearray(min(size, self._largest))
         large[:have] = self._view[self._start + 4 : self._end]
         self._large, self._large_end, self._large_size = large, have, size
         self._start = self._end = 0

@@ -125,6 +125,7 @@ class Selector:
         self._wake_writer.setblocking(False)
         self._selector.register(self._wake_reader, _READ, None)
         self._woken = False
+        self._waiting = False  # whether it takes a byte to wake the io thread
         self._closed = False
         self.metrics = SelectorMetrics(
             metrics,
@@ -303,6 +304,8 @@ class Selector:
         if self._woken or self._closed:
             return
         self._woken = True
+        if not self._waiting:
+            return  # it looks at the flag before it waits
         # If the pipe is full there is more than enough to wake up by; if it is closed nobody is left to wake.
         with contextlib.suppress(OSError):
             self._wake_writer.send(b"\0")
@@ -321,6 +324,8 @@ class Selector:
 
         start_ms = self._clock.now_ms()
         events = self._select(timeout_ms, start_ms)
+        # Whoever sets it after this finds what it wants noticed by this poll's caller, or keeps the next from waiting.
+        self._woken = False
         now_ms = self._clock.now_ms()
         if events or self._immediately_connected or self._buffered:
             self._handle(events, now_ms)
@@ -337,6 +342,15 @@ class Selector:
     def _select(self, timeout_ms: int, start_ms: int) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout_ms <= 0:
             return self._selector.select(0)
+        # In this order, and in the other one in ``wakeup``: one of the two threads sees what the other has set. A byte
+        # may be written when it is not needed any more; then the next poll returns at once, for nothing.
+        self._waiting = True
+        try:
+            return self._selector.select(0) if self._woken else self._wait(timeout_ms, start_ms)
+        finally:
+            self._waiting = False
+
+    def _wait(self, timeout_ms: int, start_ms: int) -> list[tuple[selectors.SelectorKey, int]]:
         timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
         if timeout_ms > FLUSH_INTERVAL_MS and self.metrics.dirty:
             # Before a long wait, so that the metrics of what went before do not stay stale during it.
@@ -383,12 +397,8 @@ class Selector:
                     self._handle_channel(self._channels[id], _WRITE, now_ms)
 
     def _drain_wakeups(self) -> None:
-        # In this order: a wakeup in between writes nothing, as the flag still stands, but this poll ends anyway and
-        # whatever its caller wants noticed is noticed after it. The other way round its byte would be taken here and
-        # its flag would stay, so that no later wakeup wrote anything.
         with contextlib.suppress(BlockingIOError):
             self._wake_reader.recv(4096)
-        self._woken = False
 
     def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """One channel's turn."""

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
+from pykclient.implementation import compiled
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
+
+_compiled = compiled("producer")
 
 #: The future; whether the sender has something new to see to; whether the record was not appended, because it would
 #: have begun a new batch and the caller wanted to choose its partition again in that case. A plain tuple, as it is
 #: made once a record.
 AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
+
+#: The same for rows, of which those are appended that it says.
+AppendRowsResult = tuple[RowsInBatch | None, bool, bool]
 
 
 class AccumulatorConfig:
@@ -53,15 +60,30 @@ class AccumulatorConfig:
         self.partition_availability_timeout_ms = partition_availability_timeout_ms
 
 
-class PartitionQueue:
-    """The batches of one partition, oldest first; only the last may be open."""
+class QueueStatePython:
+    """What a queue is made of. Its compiled twin has a lock that costs no call."""
 
     __slots__ = ("batches", "lock", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, batches: deque[ProducerBatch]) -> None:
         self.topic_partition = topic_partition
         self.lock = threading.Lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
-        self.batches: deque[ProducerBatch] = deque()
+        self.batches = batches
+
+
+if TYPE_CHECKING:
+    QueueState = QueueStatePython
+else:
+    QueueState = QueueStatePython if _compiled is None else _compiled.QueueState
+
+
+class PartitionQueue(QueueState):
+    """The batches of one partition, oldest first; only the last may be open."""
+
+    __slots__ = ()
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        super().__init__(topic_partition, deque())
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full

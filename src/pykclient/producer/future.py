@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, RetriableError
+from pykclient.implementation import compiled
 from pykclient.types import RecordMetadata, TopicPartition
+
+_compiled = compiled("producer")
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -168,7 +171,19 @@ class ProduceRequestResult:
             return True
 
 
-class FutureRecordMetadata:
+class FutureStatePython:
+    """What a future holds. Its compiled twin keeps numbers, and not as objects."""
+
+    __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
+
+
+if TYPE_CHECKING:
+    FutureState = FutureStatePython
+else:
+    FutureState = FutureStatePython if _compiled is None else _compiled.FutureState
+
+
+class FutureRecordMetadata(FutureState):
     """The fate of one record: its RecordMetadata, or the error that it failed with.
 
     Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback. Callbacks run on the sender's thread,
@@ -178,7 +193,7 @@ class FutureRecordMetadata:
     Thread: any.
     """
 
-    __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
+    __slots__ = ()
 
     def __init__(
         self, result: ProduceRequestResult, index: int, timestamp_ms: int, key_size: int, value_size: int
@@ -348,6 +363,10 @@ class FutureRecordMetadata:
         else:
             state = "succeeded" if result.error_for is None else f"failed with {result.error_for(index)!r}"
         return f"<FutureRecordMetadata for {result.topic_partition}: {state}>"
+
+
+if _compiled is not None:
+    _compiled.make_futures_of(FutureRecordMetadata)
 
 
 def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRecordMetadata:

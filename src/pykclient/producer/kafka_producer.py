@@ -6,9 +6,9 @@ import threading
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-from pykclient.clock import FOREVER_MS
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
     AuthenticationError,
@@ -22,16 +22,24 @@ from pykclient.errors import (
     SerializationError,
     UseAfterForkError,
 )
+from pykclient.implementation import compiled
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
-from pykclient.producer import lifecycle
+from pykclient.producer import arguments, lifecycle
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
+from pykclient.producer.transaction_state import FATAL_ERROR, READY
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
 from pykclient.serialization import BYTES, CallableSerializer, Serializer
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
+
+if TYPE_CHECKING:
+    from pykclient.producer.batch_future import BatchFuture
+    from pykclient.producer.batch_send import Route, SendingParts
+
+_compiled = compiled("producer")
 
 THREAD_NAME_PREFIX = "kafka-producer-network-thread"
 
@@ -75,6 +83,8 @@ class KafkaProducer(Generic[K, V]):
 
     Thread: any; one producer shared by all threads is faster than one for each.
     """
+
+    __slots__ = ("__dict__", "__weakref__", "_send_path")  # a slot for what C looks up with each record
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
         settings = ProducerConfig(config, **kwargs)
@@ -121,6 +131,24 @@ class KafkaProducer(Generic[K, V]):
         self._value_serializer = parts.value_serializer
         self._plain_key_types = _PLAIN if parts.key_serializer is BYTES else frozenset()
         self._plain_value_types = _PLAIN if parts.value_serializer is BYTES else frozenset()
+        #: For the compiled ``send``; None where it has to leave records to ``_send_python``.
+        self._send_path: Any = None
+        if _compiled is not None and parts.interceptors is None and parts.partitioner is None:
+            self._send_path = _compiled.SendPath(
+                parts.accumulator,
+                parts.metadata,
+                parts.transaction_manager,
+                READY,
+                FATAL_ERROR,
+                None if parts.clock is SYSTEM_CLOCK else parts.clock,
+                parts.key_serializer,
+                parts.value_serializer,
+                plain_keys=parts.key_serializer is BYTES,
+                plain_values=parts.value_serializer is BYTES,
+                ignore_keys=self._ignore_keys,
+                max_record_size=self._max_record_size,
+                batch_size=max(1, config["batch.size"]),
+            )
         self._io_thread = parts.environment.new_thread(parts.sender.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
         lifecycle.opened(self)
         self._io_thread.start()
@@ -171,6 +199,12 @@ class KafkaProducer(Generic[K, V]):
             return self._send_intercepted(record, on_delivery)
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
+    _send_python = send
+    if _compiled is not None and not TYPE_CHECKING:
+        # It does what is done for most records, and leaves the others to the method above.
+        send = _compiled.send
+        send.__doc__ = _send_python.__doc__
+
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
         interceptors = self._interceptors
         assert interceptors is not None
@@ -195,7 +229,9 @@ class KafkaProducer(Generic[K, V]):
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
+        serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata:
+        """``serialized``: key and value as bytes, where that has been done."""
         number = partition
         try:
             max_block_ms = self._max_block_ms
@@ -204,18 +240,21 @@ class KafkaProducer(Generic[K, V]):
             if count is None or (partition is not None and not 0 <= partition < count):
                 cluster, count, max_block_ms = self._wait_on_metadata(topic, partition, max_block_ms)
             key_bytes: Any = key
-            if type(key) not in self._plain_key_types:
-                key_bytes = self._serialize(self._key_serializer, "key", topic, headers, key)
             value_bytes: Any = value
-            if type(value) not in self._plain_value_types:
-                value_bytes = self._serialize(self._value_serializer, "value", topic, headers, value)
+            if serialized is not None:
+                key_bytes, value_bytes = serialized
+            else:
+                if type(key) not in self._plain_key_types:
+                    key_bytes = self._serialize(self._key_serializer, "key", topic, headers, key)
+                if type(value) not in self._plain_value_types:
+                    value_bytes = self._serialize(self._value_serializer, "value", topic, headers, value)
             if partition is None:
                 if self._partitioner is not None:
                     number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
                 elif key_bytes is not None and not self._ignore_keys:
                     hashing = murmur2_cached if len(key_bytes) <= _CACHED_KEY_SIZE else murmur2
                     number = (hashing(key_bytes) & POSITIVE) % count
-            headers = _checked_headers(headers) if headers else ()
+            headers = arguments.checked_headers(headers) if headers else ()
             size = _RECORD_OVERHEAD
             if key_bytes is not None:
                 size += len(key_bytes)
@@ -225,8 +264,8 @@ class KafkaProducer(Generic[K, V]):
                 self._ensure_valid_record_size(key_bytes, value_bytes, headers)
             if timestamp_ms is None:
                 timestamp_ms = self._clock.wall_ms()
-            elif timestamp_ms < 0:
-                raise IllegalArgumentError(f"timestamp_ms = {timestamp_ms}: a timestamp must not be negative")
+            else:
+                timestamp_ms = arguments.checked_timestamp(timestamp_ms)
             if self._transaction_manager is not None:
                 self._transaction_manager.maybe_fail_with_error()
             record = (timestamp_ms, key_bytes, value_bytes, headers, on_delivery, max_block_ms, cluster)
@@ -244,6 +283,89 @@ class KafkaProducer(Generic[K, V]):
             self._note_failure(error, topic, number, headers or ())
             raise
         return cast(FutureRecordMetadata, future)
+
+    def send_batch(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        timestamp: Any = None,
+        partition: Any = None,
+    ) -> BatchFuture:
+        """Send many records given by columns, at a fraction of what ``send`` costs for each.
+
+        ``data`` is a table: a pyarrow.RecordBatch or Table, or whatever hands out Arrow's C stream or array (polars,
+        DuckDB, pandas, ...). Or it is a column, the values themselves: an Arrow array, or a sequence of bytes and None.
+        A stream is read bit by bit, as memory for the records becomes free; what it raises in the middle is raised.
+
+        ``value``, ``key``, ``headers``, ``timestamp`` and ``partition`` are names of the table's columns or columns of
+        their own, with as many rows. ``value`` may be left out of a table with one column, or with one of that name.
+        Keys and values are of any binary or string type, bytes as they are; serializers are not called. A row's headers
+        are a list of structs of a name and bytes, or a map; or, for all rows, pairs as in ``send``. Timestamps are
+        Arrow's or whole numbers of milliseconds, or one for all; null means now. Partitions are whole numbers, or one
+        for all; where one is null, the partitioner chooses.
+
+        For partitions, batches, order within a partition, idempotence, retries and timeouts it is a ``send`` of each
+        row. It waits for metadata and for ``buffer.memory``, as long as more becomes free within ``max.block.ms``.
+
+        The future is for all rows, and tells of each slice of them that shares a fate. Rows that are too large fail
+        alone. What ``send`` raises is raised here while nothing was sent; afterwards it is the error of all rows that
+        are left. Raises ImportError for Arrow's data without pyarrow, IllegalArgumentError for data of other types, and
+        IllegalStateError for a producer with interceptors, which would not be called.
+        """
+        from pykclient.producer.batch_future import BatchFuture
+        from pykclient.producer.batch_input import BatchInput
+        from pykclient.producer.batch_send import BatchSender
+
+        self._ensure_usable()
+        if self._interceptors is not None:
+            raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
+        sender = BatchSender(topic, self._sending_parts(topic))
+        try:
+            sender.send(BatchInput(data, value, key, headers, timestamp, partition).parts(self._clock.wall_ms()))
+        except KafkaError:
+            self._parts.producer_metrics.record_error()
+            raise
+        if sender.refused:
+            self._parts.producer_metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
+        return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, self._clock)
+
+    def _sending_parts(self, topic: str) -> SendingParts:
+        from pykclient.producer.batch_send import Route, SendingParts
+
+        def route(partition: int | None) -> Route:
+            cluster = self._metadata.fetch()
+            count = cluster.partition_count_for_topic(topic)
+            if count is None or (partition is not None and partition >= count):
+                return Route(*self._wait_on_metadata(topic, partition, self._max_block_ms))
+            return Route(cluster, count, self._max_block_ms)
+
+        def choose(key: bytes | None, value: bytes | None, route: Route) -> int | None:
+            return self._partition(topic, key, key, value, value, route.cluster, route.partition_count)
+
+        def on_new_batch(route: Route, number: int) -> None:
+            self._on_new_batch(topic, route.cluster, number)
+
+        def ensure_usable() -> None:
+            self._ensure_usable()
+            if self._transaction_manager is not None:
+                self._transaction_manager.maybe_fail_with_error()
+
+        return SendingParts(
+            self._accumulator,
+            route,
+            None if self._partitioner is None else choose,
+            None if self._on_new_batch is None else on_new_batch,
+            ensure_usable,
+            lambda: self._wake_sender(topic),
+            lambda: self._accumulator.is_memory_short,
+            self._max_record_size,
+            self._config["buffer.memory"] // 4,
+            self._ignore_keys,
+        )
 
     def _wake_sender(self, topic: str) -> None:
         """There is a new batch, or one is full."""
@@ -364,6 +486,20 @@ class KafkaProducer(Generic[K, V]):
             run_listeners([(future, on_delivery, True)])
         return future
 
+    def _failed_to_serialize(
+        self,
+        error: Exception,
+        topic: str,
+        partition: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        """What ``_do_send`` does with such an error, for the compiled ``send``."""
+        if isinstance(error, KafkaError):
+            return self._failed(error, topic, partition, headers or (), on_delivery)
+        self._note_failure(error, topic, partition, headers or ())
+        raise error
+
     def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
         topic_partition = TopicPartition(topic, UNKNOWN_PARTITION if partition is None else partition)
         if self._interceptors is not None:
@@ -374,6 +510,10 @@ class KafkaProducer(Generic[K, V]):
         if self._refusal is None:
             return IllegalStateError("the producer is in use")
         return UseAfterForkError(self._refusal) if self._refusal == _FORKED else IllegalStateError(self._refusal)
+
+    def _refuse(self, why: str) -> None:
+        self._refusal = why
+        self._send_path = None
 
     def _ensure_usable(self) -> None:
         if self._refusal is not None:
@@ -398,7 +538,7 @@ class KafkaProducer(Generic[K, V]):
         self._accumulator.begin_flush()
         self._sender.wakeup()
         try:
-            if not self._accumulator.await_flush_completion(_timeout_ms(timeout)):
+            if not self._accumulator.await_flush_completion(arguments.milliseconds(timeout)):
                 raise KafkaTimeoutError(f"records were still on their way after {timeout} s of flush()")
         finally:
             self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
@@ -430,13 +570,13 @@ class KafkaProducer(Generic[K, V]):
         """
         if self._refusal == _FORKED:
             return
-        timeout_ms = _timeout_ms(timeout)
+        timeout_ms = arguments.milliseconds(timeout)
         from_callback = self._in_callback()
         with self._close_lock:
             first, self._closing = not self._closing, True
             if self._closed or (from_callback and not first):
                 return
-        self._refusal = _CLOSED
+        self._refuse(_CLOSED)
         self._log.info("Closing the producer")
         if not from_callback and timeout_ms > 0:
             self._sender.initiate_close()
@@ -477,7 +617,7 @@ class KafkaProducer(Generic[K, V]):
 
     def refuse_after_fork(self) -> None:
         """Called in a forked child, where neither the thread nor any lock can be relied on."""
-        self._refusal = _FORKED
+        self._refuse(_FORKED)
         self._accumulator.fail_after_fork(UseAfterForkError(_FORKED))
 
     # --- transactions ------------------------------------------------------------------------------------------
@@ -529,23 +669,5 @@ class KafkaProducer(Generic[K, V]):
         return f"<KafkaProducer {self._parts.client_id}>"
 
 
-def _timeout_ms(timeout: float | None) -> int:
-    if timeout is None:
-        return FOREVER_MS
-    if timeout < 0:
-        raise IllegalArgumentError(f"timeout = {timeout}: a timeout must not be negative")
-    return min(int(timeout * 1000), FOREVER_MS)
-
-
-def _checked_headers(headers: Headers) -> Headers:
-    """The headers as a sequence of their own. Raises IllegalArgumentError for anything but pairs of str and bytes."""
-    try:
-        checked = [(name, value) for name, value in headers]
-    except (TypeError, ValueError):
-        raise IllegalArgumentError("headers must be a list of pairs of a name and bytes or None") from None
-    for name, value in checked:
-        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise IllegalArgumentError(
-                f"a header must be a str and bytes or None, but is {type(name).__name__} and {type(value).__name__}"
-            )
-    return checked
+if _compiled is not None:
+    _compiled.make_producers_of(KafkaProducer)

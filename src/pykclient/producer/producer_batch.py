@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
+from pykclient.implementation import compiled
 from pykclient.producer.future import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -25,6 +26,9 @@ from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
+    from pykclient.record.row_columns import Rows
+
+_compiled = compiled("producer")
 
 ABORTED = "ABORTED"  # given up by the client: closed by force, or a fatal error
 FAILED = "FAILED"  # refused by the broker, or out of time
@@ -39,7 +43,27 @@ _LATE_REPORTS = {
 }
 
 
-class ProducerBatch:
+class RowsInBatch(NamedTuple):
+    """Neighbouring records of a batch: whose fate they share, the place of the first, and how many they are."""
+
+    result: ProduceRequestResult
+    place: int
+    rows: int
+
+
+class BatchStatePython:
+    """What a batch changes with each record. Its compiled twin keeps numbers, and not as objects."""
+
+    __slots__ = ("_builder", "appended_bytes", "max_record_size", "produce_future", "record_count")
+
+
+if TYPE_CHECKING:
+    BatchState = BatchStatePython
+else:
+    BatchState = BatchStatePython if _compiled is None else _compiled.BatchState
+
+
+class ProducerBatch(BatchState):
     """Records that are sent, retried and answered together.
 
     Filled by application threads under its queue's lock; once drained it belongs to the sender.
@@ -47,10 +71,8 @@ class ProducerBatch:
 
     __slots__ = (
         "_attempts_when_leader_last_changed",
-        "_builder",
         "_clock",
         "_is_open",
-        "appended_bytes",
         "attempts",
         "buffer",
         "created_ms",
@@ -62,10 +84,7 @@ class ProducerBatch:
         "initial_capacity",
         "is_split_batch",
         "last_attempt_ms",
-        "max_record_size",
         "may_be_written",
-        "produce_future",
-        "record_count",
         "retry_backoff_ms",
         "sequence_has_been_reset",
         "topic_partition",
@@ -98,7 +117,7 @@ class ProducerBatch:
         self.initial_capacity = 0 if buffer is None else len(buffer)
         self.is_split_batch = buffer is None
         self._is_open = True
-        #: The uncompressed size of the last record.
+        #: The uncompressed size of what was appended last.
         self.appended_bytes = 0
         #: Whether its sequence number was changed after it had been closed (KIP-360).
         self.sequence_has_been_reset = False
@@ -136,6 +155,27 @@ class ProducerBatch:
         if on_delivery is not None:
             result.listeners.append((future, on_delivery, True))
         return future
+
+    _try_append_python = try_append
+    if _compiled is not None and not TYPE_CHECKING:
+        try_append = _compiled.try_append_to_batch
+
+    def try_append_rows(
+        self, rows: Rows, indices: memoryview | None, first: int, stop: int, max_bytes: int
+    ) -> RowsInBatch | None:
+        """Add as many rows as there is room for; None when there is none. Needs the queue's lock.
+
+        Which rows, and ``max_bytes``: see MemoryRecordsBuilder.
+        """
+        before = self._builder.uncompressed_bytes_written
+        count, largest = self._builder.try_append_rows(rows, indices, first, stop, max_bytes)
+        if not count:
+            return None
+        self.appended_bytes = self._builder.uncompressed_bytes_written - before
+        self.max_record_size = max(self.max_record_size, largest)
+        index = self.record_count
+        self.record_count = index + count
+        return RowsInBatch(self.produce_future, index, count)
 
     @property
     def is_full(self) -> bool:

@@ -221,5 +221,5 @@ class KafkaProducerMetrics:
     def record_metadata_wait(self, duration_ms: int) -> None:
         self._metadata_wait.record(duration_ms * _NS_PER_MS, self._clock.now_ms())
 
-    def record_error(self) -> None:
-        self.errors.record(1, self._clock.now_ms())
+    def record_error(self, count: int = 1) -> None:
+        self.errors.record(count, self._clock.now_ms())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, KafkaError
@@ -16,6 +16,7 @@ from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.producer.accumulator_state import (
     AccumulatorConfig,
     AppendResult,
+    AppendRowsResult,
     NodeLatencyStats,
     PartitionQueue,
     ReadyCheckResult,
@@ -27,13 +28,21 @@ from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPa
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.txn_partition_map import NO_LAST_ACKED_SEQUENCE_NUMBER
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
-from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, NO_SEQUENCE, estimate_size_in_bytes_upper_bound
+from pykclient.record.record_batch import (
+    CURRENT_MAGIC_VALUE,
+    MAX_INT32,
+    NO_SEQUENCE,
+    estimate_size_in_bytes_upper_bound,
+)
 from pykclient.types import Header, Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
     from pykclient.producer.transaction_manager import TransactionManager
     from pykclient.record.record_batch import Buffer
+    from pykclient.record.row_columns import Rows
+
+T = TypeVar("T")
 
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
@@ -45,6 +54,8 @@ class RecordAccumulator:
     ``append``, ``begin_flush``, ``await_flush_completion`` and ``close``: any thread. All else: io, the sender's.
     Locks, in the order in which they may be taken: a queue's lock; then ``_lock``. The pool is never called under one.
     """
+
+    __slots__ = ("__dict__", "__weakref__", "_closed", "_topics")  # slots for what C looks up with each record
 
     def __init__(
         self,
@@ -106,6 +117,58 @@ class RecordAccumulator:
         With ``partition`` None the built-in partitioner chooses. With ``abort_on_new_batch`` a record that needs a new
         batch is not appended (KIP-480).
         """
+        record = (timestamp_ms, key, value, headers, on_delivery)
+        info, future = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append, record)
+        if future is not None:
+            return future, False, False
+        if abort_on_new_batch:
+            return None, False, True
+        size = estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._config.compression, key, value, headers)
+        future, is_new = self._append_with_new_batch(
+            topic, info, partition, cluster, ProducerBatch.try_append, record, size, max_block_ms
+        )
+        return future, is_new, False
+
+    def append_rows(
+        self,
+        topic: str,
+        partition: int | None,
+        rows: Rows,
+        indices: memoryview | None,
+        first: int,
+        stop: int,
+        max_block_ms: int,
+        cluster: Cluster,
+        abort_on_new_batch: bool = False,
+    ) -> AppendRowsResult:
+        """``append`` for many: as many of the rows ``first`` to ``stop`` (of ``indices``) as one batch takes."""
+        # A sticky partition is left at the latest after twice a batch's size, see update_partition_info.
+        run = (rows, indices, first, stop, MAX_INT32 if partition is not None else 2 * self._batch_size)
+        info, taken = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append_rows, run)
+        if taken is not None:
+            return taken, False, False
+        if abort_on_new_batch:
+            return None, False, True
+        size = rows.upper_bound(first if indices is None else indices[first])
+        taken, is_new = self._append_with_new_batch(
+            topic, info, partition, cluster, ProducerBatch.try_append_rows, run, size, max_block_ms
+        )
+        return taken, is_new, False
+
+    @property
+    def is_memory_short(self) -> bool:
+        """Whether the next batch may have to wait for memory, going by the usual size of one."""
+        return self._pool.available_memory < self._batch_size
+
+    def _append_to_open_batch(
+        self,
+        topic: str,
+        partition: int | None,
+        cluster: Cluster,
+        try_append: Callable[..., T | None],
+        appended: tuple[Any, ...],
+    ) -> tuple[TopicInfo, T | None]:
+        """What ``try_append(batch, *appended)`` says of the open batch; None where there is none, or no room in it."""
         info = self._topics.get(topic)
         if info is None:
             info = self._add_topic(topic)
@@ -120,68 +183,69 @@ class RecordAccumulator:
         if queue is None:
             queue = self._add_queue(topic, info, number)
         with queue.lock:
-            batches = queue.batches
             # Another thread may have switched partitions while this one waited for the lock.
-            if batches and (sticky is None or info.partitioner.sticky is sticky):
-                result = self._try_append(queue, info, sticky, timestamp_ms, key, value, headers, on_delivery, cluster)
-                if result is not None:
-                    return result
-        if abort_on_new_batch:
-            return None, False, True
-        with self._lock:
-            self._appends_in_progress += 1
-        try:
-            return self._append_new_batch(
-                topic, info, partition, timestamp_ms, key, value, headers, on_delivery, max_block_ms, cluster
-            )
-        finally:
-            with self._lock:
-                self._appends_in_progress -= 1
+            if queue.batches and (sticky is None or info.partitioner.sticky is sticky):
+                return info, self._try_append(queue, info, sticky, cluster, try_append, appended)
+        return info, None
 
     def _try_append(
         self,
         queue: PartitionQueue,
         info: TopicInfo,
         sticky: StickyPartitionInfo | None,
-        timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Sequence[Header],
-        on_delivery: OnDelivery | None,
         cluster: Cluster,
-    ) -> AppendResult | None:
+        try_append: Callable[..., T | None],
+        appended: tuple[Any, ...],
+    ) -> T | None:
         """Append to the last batch; None where it has no room. Needs the queue's lock."""
         if self._closed:
             raise KafkaError("the producer was closed while a send was in progress")
         last = queue.batches[-1]
-        future = last.try_append(timestamp_ms, key, value, headers, on_delivery)
-        if future is None:
+        result = try_append(last, *appended)
+        if result is None:
             last.close_for_record_appends()
-            return None
-        if sticky is not None:
+        elif sticky is not None:
             # The batch is open, so the switch waits for the next one; see update_partition_info.
             info.partitioner.update_partition_info(sticky, last.appended_bytes, cluster, False)
-        return future, False, False
+        return result
+
+    def _append_with_new_batch(
+        self,
+        topic: str,
+        info: TopicInfo,
+        partition: int | None,
+        cluster: Cluster,
+        try_append: Callable[..., T | None],
+        appended: tuple[Any, ...],
+        size: int,
+        max_block_ms: int,
+    ) -> tuple[T, bool]:
+        """Append with a new batch, unless another thread makes one first; and whether this one did.
+
+        ``size`` is what the first record takes alone in a batch, at most.
+        """
+        with self._lock:
+            self._appends_in_progress += 1
+        try:
+            return self._append_new_batch(
+                topic, info, partition, cluster, try_append, appended, max(self._batch_size, size), max_block_ms
+            )
+        finally:
+            with self._lock:
+                self._appends_in_progress -= 1
 
     def _append_new_batch(
         self,
         topic: str,
         info: TopicInfo,
         partition: int | None,
-        timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Sequence[Header],
-        on_delivery: OnDelivery | None,
-        max_block_ms: int,
         cluster: Cluster,
-    ) -> AppendResult:
-        """Append with a new batch, unless another thread makes one first."""
+        try_append: Callable[..., T | None],
+        appended: tuple[Any, ...],
+        size: int,
+        max_block_ms: int,
+    ) -> tuple[T, bool]:
         buffer: bytearray | None = None
-        size = max(
-            self._batch_size,
-            estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._config.compression, key, value, headers),
-        )
         try:
             while True:
                 sticky = None
@@ -203,16 +267,14 @@ class RecordAccumulator:
                     if self._closed:
                         raise KafkaError("the producer was closed while a send was in progress")
                     if queue.batches:
-                        result = self._try_append(
-                            queue, info, sticky, timestamp_ms, key, value, headers, on_delivery, cluster
-                        )
+                        result = self._try_append(queue, info, sticky, cluster, try_append, appended)
                         if result is not None:
-                            return result
+                            return result, False
                     batch = ProducerBatch(
                         queue.topic_partition, self._builder(topic, buffer), now_ms, buffer, self._clock
                     )
-                    future = batch.try_append(timestamp_ms, key, value, headers, on_delivery)
-                    if future is None:
+                    result = try_append(batch, *appended)
+                    if result is None:
                         raise IllegalStateError(f"a new batch of {size} bytes has no room for its first record")
                     buffer = None
                     queue.batches.append(batch)
@@ -221,7 +283,7 @@ class RecordAccumulator:
                     info.partitioner.update_partition_info(
                         sticky, batch.estimated_size_in_bytes, cluster, batch.is_full
                     )
-                    return future, True, False
+                    return result, True
         finally:
             if buffer is not None:
                 self._pool.deallocate(buffer, size)

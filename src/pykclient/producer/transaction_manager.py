@@ -80,6 +80,8 @@ class TransactionManager:
     Thread: io, but for ``maybe_fail_with_error``, which any thread may call.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_state")  # a slot for what C looks up with each record
+
     def __init__(self, log_context: LogContext, retry_backoff_ms: int) -> None:
         self._log = log_context.logger(__name__)
         self._retry_backoff_ms = retry_backoff_ms

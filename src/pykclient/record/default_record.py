@@ -14,9 +14,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.implementation import compiled
 from pykclient.record.record_batch import NO_TIMESTAMP, Record
 from pykclient.record.varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
 from pykclient.types import Header, Headers
+
+_compiled = compiled("record")
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -179,6 +182,13 @@ def summarize_records(data: bytes, count: int, base_timestamp: int) -> RecordsSu
     Raises:
         CorruptRecordError: it is not.
     """
+    if _compiled is not None and (summary := _compiled.summarize(data, count, base_timestamp)) is not None:
+        return RecordsSummary(*summary)
+    return summarize_records_python(data, count, base_timestamp)
+
+
+def summarize_records_python(data: bytes, count: int, base_timestamp: int) -> RecordsSummary:
+    """The same, and what says why records are none."""
     min_timestamp = max_timestamp = NO_TIMESTAMP
     all_have_keys = offsets_follow = True
     previous = -1

@@ -292,6 +292,12 @@ class DefaultRecordBatch:
         data = self.buffer[RECORD_BATCH_OVERHEAD:]
         return compression.decompress(data, CURRENT_MAGIC_VALUE, max_decompressed_bytes)
 
+    def record_view(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
+        """The same where they lie, if they are not compressed. Raises as ``record_data``."""
+        if self.is_compressed:
+            return self.record_data(max_decompressed_bytes)
+        return self.buffer[RECORD_BATCH_OVERHEAD:]
+
     @property
     def count(self) -> int:
         """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.implementation import compiled
 from pykclient.record.compression import NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
@@ -28,8 +29,14 @@ from pykclient.record.record_batch import (
     record_batch_overhead,
     record_size,
 )
+from pykclient.record.row_columns import encode_rows
 from pykclient.record.varint import VARINTS
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Headers
+
+if TYPE_CHECKING:
+    from pykclient.record.row_columns import Rows
+
+_compiled = compiled("producer")
 
 #: Estimates of compressed sizes are this much larger than the ratio says.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
@@ -42,7 +49,37 @@ class RecordsInfo(NamedTuple):
     shallow_offset_of_max_timestamp: int
 
 
-class MemoryRecordsBuilder:
+class AppendStatePython:
+    """What a builder changes with each record, or needs for it. Its compiled twin keeps numbers, and not as objects."""
+
+    __slots__ = (
+        "_append_closed",
+        "_base_timestamp",
+        "_last_offset",
+        "_max_timestamp",
+        "_position",
+        "_records",
+        "_room",
+        "_size_factor",
+        "_uncompressed_size",
+        "base_offset",
+        "is_control_batch",
+        "magic",
+        "num_records",
+    )
+    _base_timestamp: int | None
+    _last_offset: int | None
+    _records: bytearray
+    _size_factor: float
+
+
+if TYPE_CHECKING:
+    AppendState = AppendStatePython
+else:
+    AppendState = AppendStatePython if _compiled is None else _compiled.AppendState
+
+
+class MemoryRecordsBuilder(AppendState):
     """Appends records to a batch of any format and writes its header when it is closed.
 
     Uncompressed records are encoded into ``buffer``, in v2 behind a gap for the header. With a codec they are encoded
@@ -57,37 +94,23 @@ class MemoryRecordsBuilder:
     """
 
     __slots__ = (
-        "_append_closed",
-        "_base_timestamp",
         "_buffer",
         "_delete_horizon_ms",
         "_header_size",
-        "_last_offset",
         "_log_append_time",
-        "_max_timestamp",
         "_offset_of_max_timestamp",
         "_partition_leader_epoch",
-        "_position",
-        "_records",
-        "_room",
-        "_size_factor",
         "_timestamp_type",
-        "_uncompressed_size",
         "aborted",
-        "base_offset",
         "base_sequence",
         "compression",
         "compression_ratio",
         "is_closed",
-        "is_control_batch",
         "is_transactional",
-        "magic",
-        "num_records",
         "producer_epoch",
         "producer_id",
         "write_limit",
     )
-    _last_offset: int | None
 
     def __init__(
         self,
@@ -178,6 +201,10 @@ class MemoryRecordsBuilder:
             return self.append(timestamp_ms, key, value, headers)
         return self._append_default(timestamp_ms, key, value, headers, self._room)
 
+    _try_append_python = try_append
+    if _compiled is not None and not TYPE_CHECKING:
+        try_append = _compiled.try_append_to_builder
+
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
         """Append a record at the next offset, room or not. Returns its size in bytes before compression.
 
@@ -249,6 +276,44 @@ class MemoryRecordsBuilder:
             self._max_timestamp = timestamp
         self._base_timestamp = base_timestamp
         return size
+
+    def try_append_rows(
+        self, rows: Rows, indices: memoryview | None, first: int, stop: int, max_bytes: int
+    ) -> tuple[int, int]:
+        """``try_append`` of many: as many of the rows ``indices[first:stop]`` as there is room for, in order.
+
+        Without ``indices`` they are the rows ``first`` to ``stop``, of which there is one at least. Nothing follows on
+        the record with which their size, uncompressed, reaches ``max_bytes``. Returns how many these are, and the size
+        of the largest in bytes before compression. Only for batches of format v2 that an application's records go into.
+
+        Raises:
+            IllegalArgumentError: a column leads out of its data.
+        """
+        if self._append_closed:
+            return 0, 0
+        base_timestamp = self._base_timestamp
+        if base_timestamp is None:
+            base_timestamp = rows.timestamp(first if indices is None else indices[first])
+        last_offset = self._last_offset
+        offset_delta = 0 if last_offset is None else last_offset + 1 - self.base_offset
+        size = self._uncompressed_size
+        limits = (size, self._size_factor, self._room, size + max_bytes)
+        run = (self._position, rows, indices, first, stop, base_timestamp, offset_delta, *limits)
+        try:
+            count, position, size, max_timestamp, largest = encode_rows(self._records, *run)
+        except BufferError:
+            self._leave_buffer()
+            count, position, size, max_timestamp, largest = encode_rows(self._records, *run)
+        if self._records is not self._buffer:
+            del self._records[position:]  # all of it will be compressed, and it grows by more than it needs
+        if count:
+            self._position = position
+            self._uncompressed_size = size
+            self._last_offset = self.base_offset + offset_delta + count - 1
+            self.num_records += count
+            self._max_timestamp = max(self._max_timestamp, max_timestamp)
+            self._base_timestamp = base_timestamp
+        return count, largest
 
     def _leave_buffer(self) -> None:
         """Go on in a buffer of our own, because somebody still holds a view of the lent one, which so cannot grow."""

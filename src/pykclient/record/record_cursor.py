@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.implementation import compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
 from pykclient.record.record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
@@ -13,6 +14,8 @@ from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.record.default_record_batch import DefaultRecordBatch
+
+_compiled = compiled("record")
 
 
 def _deserialization_error(
@@ -72,7 +75,7 @@ class RecordCursor:
         self._batch = batch
         self._owner = owner
         self._limit = limit
-        self._data: bytes | None = None
+        self._data: bytes | memoryview | None = None
         self._pos = 0
         self._remaining = batch.count
         self.next_offset = from_offset
@@ -91,10 +94,8 @@ class RecordCursor:
         records: list[ConsumerRecord[Any, Any]] = []
         if self.exhausted or max_records <= 0:
             return records
-        if self._data is None:
-            self._data = self._batch.record_data(self._limit)
         try:
-            self._decode(self._data, max_records, records)
+            self._decode(max_records, records)
         except IndexError:
             if not records:
                 raise ended_early() from None
@@ -105,12 +106,45 @@ class RecordCursor:
             self._data = b""
         return records
 
-    def _decode(self, data: bytes, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+    def _decode_compiled(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+        """The same as ``_decode_python``, to which records are left that are broken or out of the ordinary."""
+        batch = self._batch
+        if self._data is None:
+            self._data = batch.record_view(self._limit)
+        epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
+        wanted = min(max_records, self._remaining)
+        self._pos, self._remaining, self.next_offset, bytes_read, failure = _compiled.decode(
+            self._data,
+            self._pos,
+            self._remaining,
+            wanted,
+            self.next_offset,
+            batch.base_offset,
+            batch.base_timestamp,
+            batch.log_append_time,
+            batch.timestamp_type,
+            epoch,
+            self._owner,
+            records,
+            _deserialization_error,
+        )
+        self.bytes_read += bytes_read
+        self.records_read += len(records)
+        self.exhausted = self._remaining == 0
+        if failure is not None:
+            raise failure
+        if self._remaining and len(records) < wanted:
+            self._decode_python(max_records - len(records), records)
+
+    def _decode_python(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
         """Append to ``records``; after each one the state of the cursor is that after it.
 
         The state is written back once, in ``finally``: the locals change only when a record is complete.
         """
         batch = self._batch
+        data = self._data
+        if not isinstance(data, bytes):
+            self._data = data = batch.record_data(self._limit)
         owner = self._owner
         topic, partition, deserialize_key, deserialize_value = owner
         epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
@@ -125,6 +159,7 @@ class RecordCursor:
         # Where the next record to return begins.
         begin = pos = self._pos
         bytes_read = 0
+        records_before = len(records)
         try:
             while max_records and remaining:
                 zigzag = data[pos]
@@ -231,8 +266,10 @@ class RecordCursor:
             self._remaining = remaining
             self.next_offset = next_offset
             self.bytes_read += bytes_read
-            self.records_read += len(records)
+            self.records_read += len(records) - records_before
             self.exhausted = remaining == 0
+
+    _decode = _decode_python if _compiled is None else _decode_compiled
 
 
 class RecordIteratorCursor:

@@ -120,7 +120,12 @@ def _caught(mutant: Mutant, seconds: float) -> str | None:
         sources = _sources(mutant, Path(name))
         command = [sys.executable, "-m", "tests.producer.model", "--seed", "1", "--stop"]
         command += ["--count", str(_SCHEDULES), "--seconds", str(seconds)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT)))}
+        # Mutants are of the implementation in Python.
+        environment = {
+            **os.environ,
+            "PYKCLIENT_IMPL": "python",
+            "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT))),
+        }
         try:
             done = subprocess.run(
                 command, cwd=name, env=environment, capture_output=True, text=True, check=False, timeout=seconds + 10

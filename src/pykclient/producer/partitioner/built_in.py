@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
+from pykclient.implementation import compiled
 from pykclient.network.cluster import Cluster
 
+_compiled = compiled("producer")
 
-class StickyPartitionInfo:
+
+class StickyPartitionInfoPython:
     """The partition in use, and how much went to it: that changes only under the lock of the partition's queue."""
 
     __slots__ = ("partition", "produced_bytes")
@@ -17,6 +21,12 @@ class StickyPartitionInfo:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.produced_bytes = 0
+
+
+if TYPE_CHECKING:
+    StickyPartitionInfo = StickyPartitionInfoPython
+else:
+    StickyPartitionInfo = StickyPartitionInfoPython if _compiled is None else _compiled.StickyPartitionInfo
 
 
 class PartitionLoadStats:

@@ -6,6 +6,10 @@ import struct
 from binascii import crc32
 from functools import lru_cache
 
+from pykclient.implementation import compiled
+
+_compiled = compiled("producer")
+
 _MASK = 0xFFFFFFFF
 _MURMUR2_M = 0x5BD1E995
 _MURMUR2_SEED = 0x9747B28C
@@ -20,6 +24,11 @@ __all__ = ["POSITIVE", "crc32", "fnv1a", "murmur2", "murmur2_cached"]
 
 def murmur2(data: bytes) -> int:
     """MurmurHash2 with the seed that Kafka uses (Java: Utils.murmur2, as an unsigned number)."""
+    return murmur2_python(data) if _compiled is None or type(data) is not bytes else _compiled.murmur2(data)
+
+
+def murmur2_python(data: bytes) -> int:
+    """The same, and for whatever is bytes-like."""
     length = len(data)
     hashed = _MURMUR2_SEED ^ length
     words = length >> 2

@@ -1,0 +1,106 @@
+from collections import deque
+from typing import Any
+
+from pykclient.clock import Clock
+from pykclient.network.metadata import Metadata
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
+from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.record_accumulator import RecordAccumulator
+from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import Buffer
+from pykclient.serialization import Serializer
+from pykclient.types import Headers, ProducerRecord, TopicPartition
+
+class AppendState:
+    _append_closed: bool
+    _base_timestamp: int | None
+    _last_offset: int | None
+    _max_timestamp: int
+    _position: int
+    _records: bytearray
+    _room: int
+    _size_factor: float
+    _uncompressed_size: int
+    base_offset: int
+    is_control_batch: bool
+    magic: int
+    num_records: int
+
+class BatchState:
+    _builder: MemoryRecordsBuilder
+    appended_bytes: int
+    max_record_size: int
+    produce_future: ProduceRequestResult
+    record_count: int
+
+class FutureState:
+    _key_size: int
+    _result: ProduceRequestResult
+    _timestamp_ms: int
+    _value_size: int
+    index: int
+
+class Mutex:
+    def __enter__(self) -> None: ...
+    def __exit__(self, error_type: object, error: object, traceback: object) -> None: ...
+
+class QueueState:
+    def __init__(self, topic_partition: TopicPartition, batches: deque[ProducerBatch]) -> None: ...
+    @property
+    def batches(self) -> deque[ProducerBatch]: ...
+    @property
+    def lock(self) -> Mutex: ...
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+class StickyPartitionInfo:
+    produced_bytes: int
+    def __init__(self, partition: int) -> None: ...
+    @property
+    def partition(self) -> int: ...
+
+class SendPath:
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        metadata: Metadata,
+        transaction_manager: TransactionManager | None,
+        ready: str,
+        fatal_error: str,
+        clock: Clock | None,
+        key_serializer: Serializer[Any],
+        value_serializer: Serializer[Any],
+        *,
+        plain_keys: bool,
+        plain_values: bool,
+        ignore_keys: bool,
+        max_record_size: int,
+        batch_size: int,
+    ) -> None: ...
+
+def make_futures_of(future_type: type[FutureRecordMetadata]) -> None: ...
+def make_producers_of(producer_type: type[KafkaProducer[Any, Any]]) -> None: ...
+def murmur2(data: bytes) -> int: ...
+def send(
+    self: KafkaProducer[Any, Any],
+    topic: str | ProducerRecord[Any, Any],
+    value: Any = None,
+    key: Any = None,
+    headers: Headers | None = None,
+    partition: int | None = None,
+    timestamp_ms: int | None = None,
+    on_delivery: OnDelivery | None = None,
+) -> FutureRecordMetadata: ...
+def try_append_to_batch(
+    self: BatchState,
+    timestamp_ms: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Headers,
+    on_delivery: OnDelivery | None,
+) -> FutureRecordMetadata | None: ...
+def try_append_to_builder(
+    self: AppendState, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
+) -> int: ...

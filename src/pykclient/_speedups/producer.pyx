@@ -1,0 +1,730 @@
+"""A record's way into its batch. Twins: ``record/memory_records_builder.py``, ``producer/producer_batch.py``,
+``producer/accumulator_state.py``, ``producer/future.py``, ``producer/kafka_producer.py``.
+
+Two kinds of things are here. *State classes* hold what changes with each record as C numbers; the classes in Python
+inherit from them, so that all but the hot methods is written once. *Functions* that are those hot methods: each does
+the ordinary case, and leaves everything else to its twin in Python, before anything has changed. So limits, errors and
+their words are in one place.
+
+Locks are those of the twins: what a batch, its builder and its sticky partition count changes under the lock of the
+partition's queue, in builds with the interpreter's lock as in those without. What is read without that lock (metadata,
+the accumulator's dicts, the sticky partition in use) is replaced whole, never changed; it is read by ``getattr``, which
+is safe in both builds. `SendPath` keeps the last of it only where the interpreter's lock guards that: see
+`SendPath.route`.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject
+from cpython.pythread cimport (
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    PyThread_type_lock,
+)
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #include <time.h>
+
+    #ifdef Py_GIL_DISABLED
+    #define IS_FREE_THREADED 1
+    #else
+    #define IS_FREE_THREADED 0
+    #endif
+
+    /* Milliseconds since the epoch; what clock.py reads as time.time_ns(). */
+    static inline int64_t wall_clock_ms(void) {
+        struct timespec now;
+        timespec_get(&now, TIME_UTC);
+        return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
+
+    /* Where a slot of a class lies in its instances; 0 where the attribute is no slot. */
+    #include <structmember.h>
+    static Py_ssize_t slot_offset(PyObject *type, PyObject *name) {
+        PyObject *slot = PyObject_GetAttr(type, name);
+        Py_ssize_t offset = 0;
+        if (slot == NULL) { PyErr_Clear(); return 0; }
+        if (Py_TYPE(slot) == &PyMemberDescr_Type && ((PyMemberDescrObject *)slot)->d_member->type == T_OBJECT_EX)
+            offset = ((PyMemberDescrObject *)slot)->d_member->offset;
+        Py_DECREF(slot);
+        return offset;
+    }
+
+    /* getattr, without the search where it is a slot and the interpreter's lock makes that safe. */
+    static inline PyObject *read_slot(PyObject *object, Py_ssize_t offset, PyObject *name) {
+        if (!IS_FREE_THREADED && offset > 0) {
+            PyObject *value = *(PyObject **)((char *)object + offset);
+            if (value != NULL) return Py_NewRef(value);
+        }
+        return PyObject_GetAttr(object, name);
+    }
+
+    #define NEW_INSTANCE(type, no_arguments) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), no_arguments, NULL))
+    """
+    bint IS_FREE_THREADED
+    int64_t wall_clock_ms() nogil
+    Py_ssize_t slot_offset(object type, object name) noexcept
+    object read_slot(object object, Py_ssize_t offset, object name)
+    object NEW_INSTANCE(object type, object no_arguments)
+
+cdef enum:
+    HEADER_AND_LARGEST_OVERHEAD = 61 + 21  # RECORD_BATCH_OVERHEAD, MAX_RECORD_OVERHEAD
+    RECORD_OVERHEAD = 128  # as in kafka_producer.py
+
+
+# --- numbers of variable length ----------------------------------------------------------------------------------------
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline Py_ssize_t size_of_varint(uint64_t number) noexcept nogil:
+    """Of a number that is zigzag already."""
+    cdef Py_ssize_t size = 1
+    while number > 0x7F:
+        number >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *write_varint(uint8_t *at, uint64_t number) noexcept nogil:
+    while number > 0x7F:
+        at[0] = <uint8_t>(number & 0x7F | 0x80)
+        at += 1
+        number >>= 7
+    at[0] = <uint8_t>number
+    return at + 1
+
+
+cdef inline Py_ssize_t size_of_bytes(Py_ssize_t size) noexcept nogil:
+    """Of bytes with their size before them; ``size`` is -1 for None."""
+    return 1 if size < 0 else size_of_varint(<uint64_t>size << 1) + size
+
+
+cdef inline uint8_t *write_bytes(uint8_t *at, const char *data, Py_ssize_t size) noexcept nogil:
+    if size < 0:
+        at[0] = 1
+        return at + 1
+    at = write_varint(at, <uint64_t>size << 1)
+    memcpy(at, data, size)
+    return at + size
+
+
+# --- what is ordinary --------------------------------------------------------------------------------------------------
+
+cdef inline bint is_plain(object data) noexcept:
+    """Bytes or None, and no subclass, which may do as it likes."""
+    return data is None or type(data) is bytes
+
+
+cdef inline Py_ssize_t size_of(object data) noexcept:
+    return -1 if data is None else PyBytes_GET_SIZE(data)
+
+
+cdef inline const char *start_of(object data) noexcept:
+    return NULL if data is None else PyBytes_AS_STRING(data)
+
+
+cdef bint is_timestamp(object timestamp, int64_t *value) except -1:
+    """Whether it is an int from -1 to 2^63 - 1."""
+    cdef int overflow = 0
+    if type(timestamp) is not int:
+        return False
+    value[0] = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+    return not overflow and value[0] >= -1
+
+
+cdef Py_ssize_t size_of_headers(object headers) except -2:
+    """The size of a record's headers with their number; -1 where the twin has to look at them."""
+    cdef Py_ssize_t size, name_size
+    cdef object header, name
+    if type(headers) is not tuple and type(headers) is not list:
+        return -1
+    size = size_of_varint(<uint64_t>len(headers) << 1)
+    for header in headers:
+        if type(header) is not tuple or len(<tuple>header) != 2:
+            return -1
+        name = (<tuple>header)[0]
+        if type(name) is not str or not is_plain((<tuple>header)[1]):
+            return -1
+        try:
+            PyUnicode_AsUTF8AndSize(name, &name_size)
+        except UnicodeEncodeError:
+            return -1
+        size += size_of_bytes(name_size) + size_of_bytes(size_of((<tuple>header)[1]))
+    return size
+
+
+cdef uint8_t *write_headers(uint8_t *at, object headers) except NULL:
+    """What `size_of_headers` has measured."""
+    cdef Py_ssize_t name_size
+    cdef const char *name
+    cdef object header, value
+    at = write_varint(at, <uint64_t>len(headers) << 1)
+    for header in headers:
+        name = PyUnicode_AsUTF8AndSize((<tuple>header)[0], &name_size)
+        at = write_bytes(at, name, name_size)
+        value = (<tuple>header)[1]
+        at = write_bytes(at, start_of(value), size_of(value))
+    return at
+
+
+# --- state -------------------------------------------------------------------------------------------------------------
+
+cdef class AppendState:
+    """What a MemoryRecordsBuilder changes with each record. Numbers have 64 bits at most."""
+
+    cdef public object _records
+    cdef public int64_t _position
+    cdef public int64_t _room
+    cdef public int64_t _uncompressed_size
+    cdef public double _size_factor
+    cdef public int64_t _max_timestamp
+    cdef public int64_t base_offset
+    cdef public int64_t num_records
+    cdef public int magic
+    cdef public bint is_control_batch
+    cdef public bint _append_closed
+    cdef bint has_base_timestamp
+    cdef int64_t base_timestamp
+    cdef bint has_last_offset
+    cdef int64_t last_offset
+
+    @property
+    def _base_timestamp(self):
+        return self.base_timestamp if self.has_base_timestamp else None
+
+    @_base_timestamp.setter
+    def _base_timestamp(self, value):
+        self.has_base_timestamp = value is not None
+        self.base_timestamp = 0 if value is None else value
+
+    @property
+    def _last_offset(self):
+        return self.last_offset if self.has_last_offset else None
+
+    @_last_offset.setter
+    def _last_offset(self, value):
+        self.has_last_offset = value is not None
+        self.last_offset = -1 if value is None else value
+
+
+cdef class BatchState:
+    """What a ProducerBatch changes with each record."""
+
+    cdef public AppendState _builder
+    cdef public object produce_future
+    cdef public Py_ssize_t record_count
+    cdef public int64_t max_record_size
+    cdef public int64_t appended_bytes
+
+
+@cython.no_gc
+cdef class FutureState:
+    """What a FutureRecordMetadata holds.
+
+    There is one for each record, so the collector is not to look at them. They are part of a cycle as long as somebody
+    listens to them, which ends with their batch: a result lets go of its listeners when it is set.
+    """
+
+    cdef public object _result
+    cdef public Py_ssize_t index
+    cdef public int64_t _timestamp_ms
+    cdef public Py_ssize_t _key_size
+    cdef public Py_ssize_t _value_size
+
+
+cdef object _future_type = None
+cdef tuple _no_arguments = ()
+
+
+def make_futures_of(future_type):
+    """Futures are of this class from now on: a subclass of FutureState that adds no fields."""
+    global _future_type
+    if not issubclass(future_type, FutureState) or future_type.__new__ is not FutureState.__new__:
+        raise TypeError(f"{future_type!r} is not made like a FutureState")
+    _future_type = future_type
+
+
+@cython.final
+cdef class Mutex:
+    """A lock that C takes without a call. Not reentrant; waiting for it cannot be interrupted."""
+
+    cdef PyThread_type_lock lock
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef inline bint acquire(self) noexcept:
+        """Whether the lock was free, so that no other thread had a turn."""
+        if PyThread_acquire_lock(self.lock, 0):
+            return True
+        with nogil:
+            PyThread_acquire_lock(self.lock, 1)
+        return False
+
+    cdef inline void release(self) noexcept:
+        PyThread_release_lock(self.lock)
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, error_type, error, traceback):
+        self.release()
+
+
+@cython.final
+cdef class StickyPartitionInfo:
+    """The partition in use, and how much went to it: that changes only under the lock of the partition's queue."""
+
+    cdef readonly Py_ssize_t partition
+    cdef public int64_t produced_bytes
+    cdef QueueState queue  # of that partition, once a record went there: see `SendPath.queue`
+
+    def __init__(self, partition):
+        self.partition = partition
+        self.produced_bytes = 0
+
+
+cdef class QueueState:
+    """What a PartitionQueue is made of."""
+
+    cdef readonly object topic_partition
+    cdef readonly object batches
+    cdef readonly Mutex lock
+
+    def __init__(self, topic_partition, batches):
+        self.topic_partition = topic_partition
+        self.batches = batches
+        self.lock = Mutex()
+
+
+# --- appending ---------------------------------------------------------------------------------------------------------
+
+cdef int64_t append_record(
+    AppendState state, int64_t timestamp, object key, object value, object headers, Py_ssize_t headers_size
+) except -1:
+    """Append a record of plain bytes with its headers, whose size is known. Its size in bytes, or 0: no room."""
+    cdef int64_t base_timestamp = state.base_timestamp if state.has_base_timestamp else timestamp
+    cdef int64_t offset = state.last_offset + 1 if state.has_last_offset else state.base_offset
+    cdef uint64_t timestamp_delta = zigzag(timestamp - base_timestamp)
+    cdef uint64_t offset_delta = zigzag(offset - state.base_offset)
+    cdef Py_ssize_t key_size = size_of(key), value_size = size_of(value)
+    cdef int64_t body_size = (
+        1
+        + size_of_varint(timestamp_delta)
+        + size_of_varint(offset_delta)
+        + size_of_bytes(key_size)
+        + size_of_bytes(value_size)
+        + headers_size
+    )
+    cdef int64_t size = size_of_varint(<uint64_t>body_size << 1) + body_size
+    cdef int64_t end
+    cdef uint8_t *at
+    if state._uncompressed_size and <int64_t>(state._uncompressed_size * state._size_factor) + size > state._room:
+        return 0
+    end = state._position + size
+    if end > PyByteArray_GET_SIZE(state._records):
+        try:
+            PyByteArray_Resize(state._records, end)
+        except BufferError:
+            state._leave_buffer()
+            PyByteArray_Resize(state._records, end)
+    at = <uint8_t *>PyByteArray_AS_STRING(state._records) + state._position
+    at = write_varint(at, <uint64_t>body_size << 1)
+    at[0] = 0
+    at = write_varint(at + 1, timestamp_delta)
+    at = write_varint(at, offset_delta)
+    at = write_bytes(at, start_of(key), key_size)
+    at = write_bytes(at, start_of(value), value_size)
+    if headers_size == 1:
+        at[0] = 0
+    else:
+        write_headers(at, headers)
+    state._position = end
+    state._uncompressed_size += size
+    state.has_last_offset = True
+    state.last_offset = offset
+    state.num_records += 1
+    if timestamp > state._max_timestamp:
+        state._max_timestamp = timestamp
+    state.has_base_timestamp = True
+    state.base_timestamp = base_timestamp
+    return size
+
+
+cdef inline bint takes_default_records(AppendState state) noexcept:
+    """Whether the builder is open, of format v2, with its offsets in range: else the twin knows what to do."""
+    return (
+        not state._append_closed
+        and state.magic >= 2
+        and not state.is_control_batch
+        and type(state._records) is bytearray
+        and state._position <= PyByteArray_GET_SIZE(state._records)
+        and state.last_offset != INT64_MAX
+    )
+
+
+def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()):
+    """Twin: MemoryRecordsBuilder._try_append_python."""
+    cdef int64_t timestamp
+    cdef Py_ssize_t headers_size
+    if is_plain(key) and is_plain(value) and is_timestamp(timestamp_ms, &timestamp) and takes_default_records(self):
+        headers_size = size_of_headers(headers) if headers else 1
+        if headers_size > 0:
+            return append_record(self, timestamp, key, value, headers, headers_size)
+    return self._try_append_python(timestamp_ms, key, value, headers)
+
+
+cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size):
+    """Count the record that was appended, and its future."""
+    cdef FutureState future = <FutureState>NEW_INSTANCE(_future_type, _no_arguments)
+    future._result = batch.produce_future
+    future.index = batch.record_count
+    future._timestamp_ms = timestamp
+    future._key_size = size_of(key)
+    future._value_size = size_of(value)
+    batch.record_count += 1
+    batch.appended_bytes = size
+    if size > batch.max_record_size:
+        batch.max_record_size = size
+    return future
+
+
+def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_delivery):
+    """Twin: ProducerBatch._try_append_python."""
+    cdef int64_t timestamp, size
+    cdef Py_ssize_t headers_size
+    cdef FutureState future
+    if (
+        is_plain(key)
+        and is_plain(value)
+        and is_timestamp(timestamp_ms, &timestamp)
+        and self._builder is not None
+        and takes_default_records(self._builder)
+    ):
+        headers_size = size_of_headers(headers) if headers else 1
+        if headers_size > 0:
+            size = append_record(self._builder, timestamp, key, value, headers, headers_size)
+            if not size:
+                return None
+            future = new_future(self, timestamp, key, value, size)
+            if on_delivery is not None:
+                self.produce_future.listeners.append((future, on_delivery, True))
+            return future
+    return self._try_append_python(timestamp_ms, key, value, headers, on_delivery)
+
+
+# --- hashing -----------------------------------------------------------------------------------------------------------
+
+cdef uint32_t murmur2_of(const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t multiplier = 0x5BD1E995
+    cdef uint32_t hashed = <uint32_t>0x9747B28C ^ <uint32_t>size
+    cdef uint32_t word
+    while size >= 4:
+        word = data[0] | <uint32_t>data[1] << 8 | <uint32_t>data[2] << 16 | <uint32_t>data[3] << 24
+        word *= multiplier
+        hashed = hashed * multiplier ^ (word ^ word >> 24) * multiplier
+        data += 4
+        size -= 4
+    if size:
+        word = data[0]
+        if size > 1:
+            word |= <uint32_t>data[1] << 8
+        if size > 2:
+            word |= <uint32_t>data[2] << 16
+        hashed = (hashed ^ word) * multiplier
+    hashed = (hashed ^ hashed >> 13) * multiplier
+    return hashed ^ hashed >> 15
+
+
+def murmur2(bytes data not None):
+    """Twin: partitioner.hashing.murmur2_python."""
+    return murmur2_of(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+# --- sending -----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Route:
+    """What belongs to a topic in one metadata snapshot and one dict of the accumulator's. Never changes."""
+
+    cdef object topic
+    cdef object snapshot
+    cdef object topics
+    cdef object cluster
+    cdef object info
+    cdef object partitioner
+    cdef Py_ssize_t sticky_offset
+    cdef Py_ssize_t partition_count
+
+    cdef inline object sticky(self):
+        return read_slot(self.partitioner, self.sticky_offset, "sticky")
+
+
+@cython.final
+cdef class SendPath:
+    """What a KafkaProducer needs of its parts for an ordinary record, one look-up away.
+
+    ``clock`` None: records carry the machine's time of day. ``plain_keys`` and ``plain_values``: bytes and None need no
+    serializer. Thread: any.
+    """
+
+    cdef object accumulator
+    cdef Py_ssize_t topics_offset
+    cdef Py_ssize_t closed_offset
+    cdef object metadata
+    cdef Py_ssize_t snapshot_offset
+    cdef object transaction_manager
+    cdef Py_ssize_t state_offset
+    cdef object ready
+    cdef object fatal_error
+    cdef object clock
+    cdef object key_serializer
+    cdef object value_serializer
+    cdef bint plain_keys
+    cdef bint plain_values
+    cdef bint ignore_keys
+    cdef int64_t max_record_size
+    cdef int64_t switch_at
+    cdef Route last_route
+
+    def __init__(
+        self,
+        accumulator,
+        metadata,
+        transaction_manager,
+        ready,
+        fatal_error,
+        clock,
+        key_serializer,
+        value_serializer,
+        *,
+        plain_keys,
+        plain_values,
+        ignore_keys,
+        max_record_size,
+        batch_size,
+    ):
+        self.accumulator = accumulator
+        self.topics_offset = slot_offset(type(accumulator), "_topics")
+        self.closed_offset = slot_offset(type(accumulator), "_closed")
+        self.metadata = metadata
+        self.snapshot_offset = slot_offset(type(metadata), "_snapshot")
+        self.transaction_manager = transaction_manager
+        self.state_offset = slot_offset(type(transaction_manager), "_state")
+        self.ready = ready
+        self.fatal_error = fatal_error
+        self.clock = clock
+        self.key_serializer = key_serializer
+        self.value_serializer = value_serializer
+        self.plain_keys = plain_keys
+        self.plain_values = plain_values
+        self.ignore_keys = ignore_keys
+        self.max_record_size = max_record_size
+        self.switch_at = 2 * batch_size
+
+    cdef Route route(self, object topic):
+        """What belongs to ``topic``; None while its metadata or its queues are missing."""
+        cdef Route route
+        cdef PyObject *found
+        snapshot = read_slot(self.metadata, self.snapshot_offset, "_snapshot")
+        topics = read_slot(self.accumulator, self.topics_offset, "_topics")
+        # The last one is kept for as long as what it was made of is. Only the interpreter's lock makes it safe to read
+        # an attribute here while another thread replaces it, so builds without that lock make a route for each record.
+        if not IS_FREE_THREADED:
+            route = self.last_route
+            if route is not None and topic is route.topic and snapshot is route.snapshot and topics is route.topics:
+                return route
+        if type(topic) is not str:
+            return None
+        route = Route()
+        route.cluster = snapshot.cluster
+        found = PyDict_GetItemWithError(route.cluster._partitions_by_topic, topic)
+        if found == NULL:
+            return None
+        route.partition_count = len(<object>found)
+        if IS_FREE_THREADED:
+            route.info = topics.get(topic)
+        else:
+            found = PyDict_GetItemWithError(topics, topic)
+            route.info = None if found == NULL else <object>found
+        if route.info is None:
+            return None
+        route.partitioner = route.info.partitioner
+        route.sticky_offset = slot_offset(type(route.partitioner), "sticky")
+        route.topic = topic
+        route.snapshot = snapshot
+        route.topics = topics
+        if not IS_FREE_THREADED:
+            self.last_route = route
+        return route
+
+    cdef bint has_fatal_error(self) except -1:
+        if self.transaction_manager is None:
+            return False
+        state = read_slot(self.transaction_manager, self.state_offset, "_state")
+        # The states are constants, so that most comparisons end here.
+        return state is not self.ready and state == self.fatal_error
+
+    cdef QueueState queue(self, Route route, int64_t number, StickyPartitionInfo sticky):
+        """The queue of partition ``number``, which is the sticky one where that is given; None: there is none yet."""
+        cdef PyObject *found
+        if IS_FREE_THREADED:
+            return route.info.queues.get(number)
+        if sticky is not None and sticky.queue is not None:
+            return sticky.queue
+        found = PyDict_GetItemWithError(route.info.queues, number)
+        if found == NULL:
+            return None
+        if sticky is not None:
+            sticky.queue = <QueueState>found
+        return <QueueState>found
+
+    cdef FutureState append(
+        self,
+        QueueState queue,
+        Route route,
+        StickyPartitionInfo sticky,
+        int64_t timestamp,
+        object key,
+        object value,
+        object headers,
+        Py_ssize_t headers_size,
+        object on_delivery,
+    ):
+        """Append to the open batch; None, with nothing changed, where there is none, or no room in it."""
+        cdef FutureState future = None
+        cdef BatchState batch
+        cdef Py_ssize_t count
+        cdef int64_t size
+        cdef bint was_free = queue.lock.acquire()
+        try:
+            count = len(queue.batches)
+            # Another thread may have switched partitions while this one waited for the lock.
+            if (
+                count
+                and not <bint>read_slot(self.accumulator, self.closed_offset, "_closed")
+                and (sticky is None or (was_free and not IS_FREE_THREADED) or route.sticky() is sticky)
+            ):
+                batch = queue.batches[count - 1]
+                if takes_default_records(batch._builder):
+                    size = append_record(batch._builder, timestamp, key, value, headers, headers_size)
+                    if size:
+                        future = new_future(batch, timestamp, key, value, size)
+                        if on_delivery is not None:
+                            batch.produce_future.listeners.append((future, on_delivery, True))
+                        if sticky is not None:
+                            if sticky.produced_bytes + size < self.switch_at:
+                                sticky.produced_bytes += size
+                            else:
+                                route.partitioner.update_partition_info(sticky, size, route.cluster, False)
+        finally:
+            queue.lock.release()
+        return future
+
+
+cdef object _producer_type = type(None)
+cdef Py_ssize_t _send_path_offset = 0
+
+
+def make_producers_of(producer_type):
+    """``send`` is a method of this class and its subclasses."""
+    global _producer_type, _send_path_offset
+    _producer_type = producer_type
+    _send_path_offset = slot_offset(producer_type, "_send_path")
+
+
+def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
+    """Put a record into a batch; it is sent soon after. Twin: KafkaProducer._send_python."""
+    cdef object found
+    cdef SendPath path
+    cdef Route route
+    cdef QueueState queue
+    cdef StickyPartitionInfo sticky = None
+    cdef FutureState future
+    cdef int64_t number = -1, timestamp = 0, size
+    cdef Py_ssize_t headers_size = 1
+    cdef object key_bytes = key, value_bytes = value, serialized = None
+    if isinstance(self, _producer_type):
+        found = read_slot(self, _send_path_offset, "_send_path")
+    else:
+        found = None
+    if type(found) is not SendPath:
+        return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    path = <SendPath>found
+    route = path.route(topic)
+    if route is None or (
+        partition is not None
+        and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count)
+    ):
+        return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if not (path.plain_keys and is_plain(key) and path.plain_values and is_plain(value)):
+        try:
+            if not (path.plain_keys and is_plain(key)):
+                key_bytes = self._serialize(path.key_serializer, "key", topic, headers, key)
+            if not (path.plain_values and is_plain(value)):
+                value_bytes = self._serialize(path.value_serializer, "value", topic, headers, value)
+        except Exception as error:
+            return self._failed_to_serialize(error, topic, partition, headers, on_delivery)
+        serialized = (key_bytes, value_bytes)
+    # From here on nothing changes until the record is appended: whatever is unusual is left to the twin.
+    if headers is not None:
+        headers_size = size_of_headers(headers)
+    if headers_size > 0:
+        size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
+        if headers_size == 1:
+            size += RECORD_OVERHEAD
+        else:
+            size = (
+                HEADER_AND_LARGEST_OVERHEAD
+                + size_of_bytes(size_of(key_bytes))
+                + size_of_bytes(size_of(value_bytes))
+                + headers_size
+            )
+        if size <= path.max_record_size and not path.has_fatal_error():
+            if number < 0:
+                if key_bytes is not None and not path.ignore_keys:
+                    number = (
+                        murmur2_of(<const uint8_t *>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes))
+                        & 0x7FFFFFFF
+                    ) % route.partition_count
+                else:
+                    found = route.sticky()
+                    if found is not None:
+                        sticky = <StickyPartitionInfo>found
+                        number = sticky.partition
+            queue = None if number < 0 else path.queue(route, number, sticky)
+            if queue is not None:
+                if timestamp_ms is not None:
+                    if not is_timestamp(timestamp_ms, &timestamp):
+                        timestamp = -1
+                elif path.clock is None:
+                    timestamp = wall_clock_ms()
+                else:
+                    timestamp_ms = path.clock.wall_ms()
+                    timestamp = timestamp_ms
+                if timestamp >= 0:
+                    future = path.append(
+                        queue, route, sticky, timestamp, key_bytes, value_bytes, headers, headers_size, on_delivery
+                    )
+                    if future is not None:
+                        return future
+    if serialized is None:
+        return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)

@@ -1,0 +1,142 @@
+# How a record of format v2 lies in its bytes: shared by everything here that walks over records.
+#
+# `read_record` takes exactly what the decoders in Python take, but for nothing that they refuse: the caller leaves
+# such a record to them, so that errors are raised, and worded, in one place.
+
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef struct Fields:
+    const uint8_t *key  # NULL for None, as is value
+    Py_ssize_t key_size  # -1 for None
+    const uint8_t *value
+    Py_ssize_t value_size
+    const uint8_t *headers  # behind their number
+    Py_ssize_t headers_count
+    const uint8_t *end
+    int64_t timestamp_delta
+    int32_t offset_delta
+
+
+cdef inline const uint8_t *read_varint(const uint8_t *pos, const uint8_t *end, uint32_t *zigzag) noexcept nogil:
+    """Where the varint of at most five bytes ends; NULL if not before ``end``."""
+    cdef uint32_t result, byte
+    cdef int shift = 7
+    if pos >= end:
+        return NULL
+    result = pos[0]
+    pos += 1
+    if result > 0x7F:
+        result &= 0x7F
+        while True:
+            if pos >= end or shift > 28:
+                return NULL
+            byte = pos[0]
+            pos += 1
+            result |= (byte & 0x7F) << shift
+            if byte <= 0x7F:
+                break
+            shift += 7
+    zigzag[0] = result
+    return pos
+
+
+cdef inline const uint8_t *read_varlong(const uint8_t *pos, const uint8_t *end, uint64_t *zigzag) noexcept nogil:
+    """The same for at most ten bytes."""
+    cdef uint64_t result, byte
+    cdef int shift = 7
+    if pos >= end:
+        return NULL
+    result = pos[0]
+    pos += 1
+    if result > 0x7F:
+        result &= 0x7F
+        while True:
+            if pos >= end or shift > 63:
+                return NULL
+            byte = pos[0]
+            pos += 1
+            result |= (byte & 0x7F) << shift
+            if byte <= 0x7F:
+                break
+            shift += 7
+    zigzag[0] = result
+    return pos
+
+
+cdef inline const uint8_t *read_bytes(
+    const uint8_t *pos, const uint8_t *end, const uint8_t **data, Py_ssize_t *size
+) noexcept nogil:
+    """Bytes with their size before them, which is odd, that is negative, for None."""
+    cdef uint32_t zigzag = 0
+    pos = read_varint(pos, end, &zigzag)
+    if pos == NULL:
+        return NULL
+    if zigzag & 1:
+        data[0] = NULL
+        size[0] = -1
+        return pos
+    if zigzag >> 1 > end - pos:
+        return NULL
+    data[0] = pos
+    size[0] = zigzag >> 1
+    return pos + size[0]
+
+
+cdef inline const uint8_t *read_headers(const uint8_t *pos, const uint8_t *end, Py_ssize_t count) noexcept nogil:
+    """Where so many headers end."""
+    cdef const uint8_t *data = NULL
+    cdef Py_ssize_t size = 0, i
+    for i in range(count):
+        pos = read_bytes(pos, end, &data, &size)
+        if pos == NULL or size < 0:
+            return NULL
+        pos = read_bytes(pos, end, &data, &size)
+        if pos == NULL:
+            return NULL
+    return pos
+
+
+cdef inline bint read_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
+    """Whether a record starts at ``pos`` and fills its own length, which ends before ``end``."""
+    cdef uint32_t zigzag = 0
+    cdef uint64_t long_zigzag = 0
+    pos = read_varint(pos, end, &zigzag)
+    if pos == NULL or zigzag & 1 or zigzag >> 1 > end - pos or not zigzag:
+        return False
+    end = pos + (zigzag >> 1)
+    # One byte of attributes, in which nothing is defined, lies before the timestamp.
+    pos = read_varlong(pos + 1, end, &long_zigzag)
+    if pos == NULL:
+        return False
+    fields.timestamp_delta = <int64_t>(long_zigzag >> 1) ^ -<int64_t>(long_zigzag & 1)
+    pos = read_varint(pos, end, &zigzag)
+    if pos == NULL:
+        return False
+    fields.offset_delta = <int32_t>(zigzag >> 1) ^ -<int32_t>(zigzag & 1)
+    pos = read_bytes(pos, end, &fields.key, &fields.key_size)
+    if pos == NULL:
+        return False
+    pos = read_bytes(pos, end, &fields.value, &fields.value_size)
+    if pos == NULL:
+        return False
+    pos = read_varint(pos, end, &zigzag)
+    if pos == NULL or zigzag & 1:
+        return False
+    fields.headers = pos
+    fields.headers_count = zigzag >> 1
+    if zigzag:
+        # A header has two bytes at least.
+        if fields.headers_count > (end - pos) // 2:
+            return False
+        pos = read_headers(pos, end, fields.headers_count)
+    fields.end = end
+    return pos == end
+
+
+cdef inline bint add(int64_t base, int64_t delta, int64_t *total) noexcept nogil:
+    """Whether the sum has 64 bits."""
+    if (base > INT64_MAX - delta) if delta >= 0 else (base < INT64_MIN - delta):
+        return False
+    total[0] = base + delta
+    return True

@@ -1,0 +1,72 @@
+"""Which implementation runs: the compiled one (``_speedups``), or the one in Python that it is the twin of.
+
+Both do the same. ``PYKCLIENT_IMPL=python`` or ``c`` in the environment forces one; without it the compiled one runs
+where it was built. What is hot binds its functions when it is imported, so the choice is made once for a process.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import logging
+
+_VARIABLE = "PYKCLIENT_IMPL"
+_PYTHON, _C = "python", "c"
+
+_HOW_TO_BUILD = (
+    "reinstall pykclient where a C compiler and Python's headers are (pip install --force-reinstall --no-binary "
+    f"pykclient pykclient, in a clone pip install --editable .), or unset {_VARIABLE}"
+)
+
+
+def _choose() -> tuple[str, str]:
+    """The name of the implementation, and why."""
+    wanted = os.environ.get(_VARIABLE, "")
+    if wanted not in {"", _PYTHON, _C}:
+        raise ImportError(f"{_VARIABLE}={wanted!r} is unknown; set it to {_PYTHON!r} or {_C!r}, or leave it unset")
+    if wanted == _PYTHON:
+        return _PYTHON, f"{_VARIABLE} says so"
+    try:
+        import_module("pykclient._speedups.record")
+    except ImportError as error:
+        if wanted == _C:
+            raise ImportError(
+                f"{_VARIABLE}={_C}, but the compiled modules cannot be imported ({error}); {_HOW_TO_BUILD}"
+            ) from error
+        return _PYTHON, f"the compiled modules cannot be imported ({error}); {_HOW_TO_BUILD}"
+    return _C, f"{_VARIABLE} says so" if wanted else "it was built"
+
+
+#: ``NAME`` is ``c`` or ``python``, ``REASON`` says in words why it is that one.
+NAME, REASON = _choose()
+
+
+def compiled(name: str) -> Any:
+    """The module ``name`` of ``_speedups``; None where its twin in Python is to run.
+
+    Raises:
+        ImportError: it is missing, and ``c`` was forced.
+    """
+    if NAME != _C:
+        return None
+    try:
+        return import_module(f"pykclient._speedups.{name}")
+    except ImportError:
+        # Each module is compiled, or not, for itself.
+        if os.environ.get(_VARIABLE):
+            raise
+        return None
+
+
+_is_told = False
+
+
+def tell(logger: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
+    """Say which implementation runs, once in a process, at debug level. By the first client: before, nobody listens."""
+    global _is_told  # noqa: PLW0603
+    if not _is_told:
+        _is_told = True
+        logger.debug("Running the implementation in %s: %s", "C" if NAME == _C else "Python", REASON)

@@ -1,0 +1,207 @@
+"""What ``send_batch`` is given, brought into columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.producer.arguments import checked_headers
+from pykclient.record import arrow
+from pykclient.record.default_record import encode_headers
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64
+from pykclient.record.row_columns import NO_HEADERS, BytesColumn, Rows
+
+
+class Part(NamedTuple):
+    """Some of the rows, and the partitions that they are for: one of all, or a view of int32 with -1 for none."""
+
+    rows: Rows
+    partition: int | None
+    partitions: memoryview | None
+    highest_partition: int | None
+
+
+class BatchInput:
+    """The arguments of ``send_batch`` but for the topic. Wrong ones raise IllegalArgumentError."""
+
+    def __init__(self, data: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any) -> None:
+        self._data = data
+        self._value = value
+        self._key = key
+        self._headers = headers
+        self._timestamp = timestamp
+        self._partition = partition
+
+    def parts(self, now_ms: int) -> Iterable[Part]:
+        """The rows; those without a timestamp get ``now_ms``. Those of a stream come as they are asked for."""
+        if not arrow.is_arrow(self._data):
+            return [self._part_of_values(self._data, now_ms)]
+        batches = arrow.to_batches(self._data)
+        if batches is None:
+            return [self._part_of_values(arrow.to_array(self._data), now_ms)]
+        columns = {
+            name: arrow.to_array(given) if arrow.is_arrow(given) else given
+            for name, given in (
+                ("value", self._value),
+                ("key", self._key),
+                ("headers", self._headers),
+                ("timestamp", self._timestamp),
+                ("partition", self._partition),
+            )
+        }
+        lengths = {name: len(given) for name, given in columns.items() if _is_column(given, name)}
+        if lengths or arrow.is_in_memory(self._data):
+            # All that can be wrong is found before anything is sent.
+            batches = list(batches)
+            count = sum(batch.num_rows for batch in batches)
+            for name, length in lengths.items():
+                if length != count:
+                    raise IllegalArgumentError(f"{name} has {length} rows, data has {count}")
+            return list(self._parts_of_batches(batches, columns, now_ms))
+        return self._parts_of_batches(batches, columns, now_ms)
+
+    # --- rows with named columns -------------------------------------------------------------------------------
+
+    def _parts_of_batches(self, batches: Iterable[Any], whole: dict[str, Any], now_ms: int) -> Iterator[Part]:
+        begun = 0
+        for batch in batches:
+            count = batch.num_rows
+            columns = {name: _of_rows(batch, given, name, begun, count) for name, given in whole.items()}
+            if self._value is None:
+                columns["value"] = _values_of(batch)
+            yield _part(count, columns, now_ms)
+            begun += count
+
+    # --- a column of values ------------------------------------------------------------------------------------
+
+    def _part_of_values(self, values: Any, now_ms: int) -> Part:
+        if isinstance(values, (str, bytes, bytearray, memoryview)) or not _is_sequence(values):
+            raise IllegalArgumentError(
+                f"data is {type(self._data).__name__}; it must be in Arrow's format or a sequence of bytes"
+            )
+        if self._value is not None:
+            raise IllegalArgumentError("value names a column of data, which has none: it is the values itself")
+        columns = {"value": values}
+        for name, given in (
+            ("key", self._key),
+            ("headers", self._headers),
+            ("timestamp", self._timestamp),
+            ("partition", self._partition),
+        ):
+            if isinstance(given, str):
+                raise IllegalArgumentError(f"{name} = {given!r} names a column, but data has none")
+            columns[name] = arrow.to_array(given) if arrow.is_arrow(given) else given
+            if _is_column(columns[name], name) and len(columns[name]) != len(values):
+                raise IllegalArgumentError(f"{name} has {len(columns[name])} rows, data has {len(values)}")
+        return _part(len(values), columns, now_ms)
+
+
+def _is_sequence(values: Any) -> bool:
+    return hasattr(values, "__len__") and hasattr(values, "__getitem__") and not isinstance(values, dict)
+
+
+def _is_shared_headers(given: Any) -> bool:
+    """Whether it is the pairs that all rows have, and not a column with a list of pairs for each row."""
+    if arrow.is_arrow(given) or not len(given):
+        return False
+    first = given[0]
+    return isinstance(first, tuple) and len(first) == 2 and isinstance(first[0], str)
+
+
+def _is_column(given: Any, name: str) -> bool:
+    if given is None or isinstance(given, (str, int)):
+        return False
+    return not (name == "headers" and _is_shared_headers(given))
+
+
+def _of_rows(batch: Any, given: Any, name: str, begun: int, count: int) -> Any:
+    """What belongs to a batch of rows: a column of it, or a part of what was given beside it."""
+    if isinstance(given, str):
+        found = batch.schema.get_all_field_indices(given)
+        if len(found) != 1:
+            there = f"several columns {given!r}" if found else f"no column {given!r}"
+            raise IllegalArgumentError(f"{name}: data has {there}; it has {', '.join(batch.schema.names)}")
+        return batch.column(found[0])
+    if not _is_column(given, name):
+        return given
+    return given[begun : begun + count]
+
+
+def _values_of(batch: Any) -> Any:
+    names = batch.schema.names
+    if names.count("value") == 1:
+        return batch.column(names.index("value"))
+    if len(names) == 1:
+        return batch.column(0)
+    raise IllegalArgumentError(f"value: say which column of data has the values; it has {', '.join(names)}")
+
+
+def _part(count: int, columns: dict[str, Any], now_ms: int) -> Part:
+    timestamps, timestamp_ms = _timestamps(columns["timestamp"], now_ms)
+    rows = Rows(
+        count,
+        _bytes(columns["key"], "key"),
+        _bytes(columns["value"], "value"),
+        _headers(columns["headers"]),
+        timestamps,
+        timestamp_ms,
+    )
+    partition = columns["partition"]
+    if partition is None:
+        return Part(rows, None, None, None)
+    if isinstance(partition, int):
+        if not 0 <= partition <= MAX_INT32:
+            raise IllegalArgumentError(f"partition = {partition}: a partition is a whole number that is not negative")
+        return Part(rows, int(partition), None, int(partition))
+    numbers, highest = _numbers(partition, "partition", "i")
+    return Part(rows, None, numbers, highest)
+
+
+def _bytes(given: Any, what: str) -> BytesColumn | None:
+    if given is None:
+        return None
+    if arrow.is_arrow(given):
+        return arrow.bytes_column(given, what)
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        raise IllegalArgumentError(f"{what} is {type(given).__name__}; it must be a column, with a value for each row")
+    return BytesColumn.of(given)
+
+
+def _headers(given: Any) -> BytesColumn | bytes | None:
+    if given is None:
+        return None
+    if arrow.is_arrow(given):
+        return arrow.headers_column(given, "headers")
+    if _is_shared_headers(given):
+        return encode_headers(checked_headers(given))
+    return BytesColumn.of([encode_headers(checked_headers(headers)) if headers else NO_HEADERS for headers in given])
+
+
+def _timestamps(given: Any, now_ms: int) -> tuple[memoryview | None, int]:
+    if given is None:
+        return None, now_ms
+    if isinstance(given, int):
+        if not 0 <= given <= MAX_INT64:
+            raise IllegalArgumentError(f"timestamp = {given}: a timestamp must not be negative, nor have over 64 bits")
+        return None, int(given)
+    return _numbers(given, "timestamp", "q")[0], now_ms
+
+
+def _numbers(given: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryview, int | None]:
+    """A view of them, with -1 for None, and the highest. ``layout`` is q or i, for 64 or 32 bits."""
+    if arrow.is_arrow(given):
+        return arrow.numbers_column(given, what, layout)
+    most = MAX_INT64 if layout == "q" else MAX_INT32
+    made = array(layout)
+    highest = None
+    for row, number in enumerate(given):
+        if number is None:
+            made.append(-1)
+        elif isinstance(number, int) and 0 <= number <= most:
+            made.append(number)
+            highest = number if highest is None else max(highest, number)
+        else:
+            raise IllegalArgumentError(f"{what}: row {row} has {number!r}; it must be a whole number, 0 to {most}")
+    return memoryview(made), highest

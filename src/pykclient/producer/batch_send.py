@@ -1,0 +1,247 @@
+"""Columns of rows on their way into batches: what ``send`` does for a record, for runs of them."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.errors import AuthenticationError, BrokerError, RecordTooLargeError
+from pykclient.producer.batch_future import RefusedRows, SentRows
+from pykclient.producer.interceptors import UNKNOWN_PARTITION
+from pykclient.producer.partitioner.columns import hash_partitions
+from pykclient.record.row_columns import UNCHOSEN, Rows, group_rows, oversized
+
+if TYPE_CHECKING:
+    from pykclient.network.cluster import Cluster
+    from pykclient.producer.batch_input import Part
+    from pykclient.producer.record_accumulator import RecordAccumulator
+
+#: Rows that are shared out to partitions at a time, at most. Within a window one partition comes after the other.
+_WINDOW_ROWS = 65_536
+#: The same where the partitioner wants to be asked again for each new batch.
+_WINDOW_ROWS_ASKING = 500
+
+#: So many new batches wake the sender, whose thread costs more to wake than a batch to fill.
+_BATCHES_TO_WAKE = 8
+
+#: Stands for the partition of rows that no batch takes.
+_TOO_LARGE = -2
+
+_INT32 = struct.Struct("=i")
+
+
+class Route(NamedTuple):
+    """What is known of the topic, and how long to wait for memory."""
+
+    cluster: Cluster
+    partition_count: int
+    max_block_ms: int
+
+
+class SendingParts(NamedTuple):
+    """What a BatchSender uses of its producer."""
+
+    accumulator: RecordAccumulator
+    #: Waits until a partition is there, or with None the topic.
+    route: Callable[[int | None], Route]
+    #: A partitioner's choice by key and value; None is the built-in one.
+    choose: Callable[[bytes | None, bytes | None, Route], int | None] | None
+    #: Tells a partitioner that wants to choose again that a partition's batch is full.
+    on_new_batch: Callable[[Route, int], object] | None
+    ensure_usable: Callable[[], None]
+    wake_sender: Callable[[], None]
+    #: Whether the next new batch may have to wait for memory, which the sender must be awake to give.
+    is_memory_short: Callable[[], bool]
+    max_record_size: int
+    #: Bytes of values, and of keys, that are shared out to partitions at a time.
+    window_bytes: int
+    ignores_keys: bool
+
+
+class BatchSender:
+    """One call of ``send_batch``. Rows go in windows, in which each partition's rows are appended in whole runs.
+
+    Thread: owner.
+    """
+
+    def __init__(self, topic: str, parts: SendingParts) -> None:
+        self._topic = topic
+        self._parts = parts
+        self._append = parts.accumulator.append_rows
+        self._first_row = 0  # of the part that is being sent
+        self._numbers = memoryview(b"")  # int32: the partitions of its rows
+        self._failure: Exception | None = None
+        self._new_batches = 0  # since the sender was woken
+        self.num_rows = 0
+        self.sent: list[SentRows] = []
+        self.refused: list[RefusedRows] = []
+
+    def send(self, parts: Iterable[Part]) -> None:
+        """Append all rows, and wait for memory and metadata where it must.
+
+        Once rows are in a batch, what goes wrong is noted for those that follow, and no more are sent. Before that it
+        is raised.
+        """
+        for part in parts:
+            self._first_row = self.num_rows
+            self.num_rows += part.rows.count
+            self._numbers = memoryview(b"")
+            start = 0
+            while start < part.rows.count:
+                stop = self._end_of_window(part.rows, start)
+                self._send_or_refuse(part, start, stop)
+                self._wake_sender()
+                start = stop
+
+    def _end_of_window(self, rows: Rows, start: int) -> int:
+        stop = min(rows.count, start + (_WINDOW_ROWS if self._parts.on_new_batch is None else _WINDOW_ROWS_ASKING))
+        for column in (rows.values, rows.keys):
+            if column is not None:
+                bound = column.offsets[start] + self._parts.window_bytes
+                stop = max(start + 1, bisect_right(column.offsets, bound, start + 1, stop + 1) - 1)
+        return stop
+
+    def _send_or_refuse(self, part: Part, start: int, stop: int) -> None:
+        if self._failure is not None:
+            self._refuse(range(start, stop), self._failure)
+            return
+        sent, refused = len(self.sent), len(self.refused)
+        try:
+            self._send_window(part, start, stop)
+        except Exception as error:  # it is the error of the rows that are left
+            if not self.sent and not isinstance(error, (BrokerError, AuthenticationError)):
+                raise
+            self._failure = error
+            handled = {row for rows in self.sent[sent:] for row in rows.numbers()}
+            handled.update(row for rows in self.refused[refused:] for row in rows.rows)
+            base = self._first_row
+            self._refuse((row for row in range(start, stop) if base + row not in handled), error)
+
+    # --- a window ----------------------------------------------------------------------------------------------
+
+    def _send_window(self, part: Part, start: int, stop: int) -> None:
+        rows, parts = part.rows, self._parts
+        parts.ensure_usable()
+        route = parts.route(part.highest_partition)
+        too_large = oversized(rows, start, stop, parts.max_record_size)
+        chosen = part.partition
+        has_keys = rows.keys is not None and not parts.ignores_keys
+        if part.partitions is None and chosen is None and parts.choose is None and not has_keys:
+            chosen = UNCHOSEN
+        if chosen is not None and not too_large:
+            self._send_run(rows, chosen, None, start, stop, route)
+            return
+        numbers = self._numbers
+        if not numbers:
+            numbers = self._numbers = memoryview(bytearray(4 * rows.count)).cast("i")
+        if part.partitions is not None:
+            numbers[start:stop] = part.partitions[start:stop]
+        else:
+            blank = _INT32.pack(UNCHOSEN if chosen is None else chosen)
+            numbers[start:stop] = memoryview(blank * (stop - start)).cast("i")
+        for row in too_large:
+            numbers[row] = _TOO_LARGE
+            error = RecordTooLargeError(
+                f"row {self._first_row + row} has up to {rows.upper_bound(row)} bytes in a batch, more than "
+                f"max.request.size or buffer.memory allow: {parts.max_record_size}"
+            )
+            self._refuse((row,), error)
+        if chosen is None and parts.choose is not None:
+            self._choose_and_send(rows, start, stop, route)
+            return
+        if chosen is None and has_keys:
+            hash_partitions(rows.keys, start, stop, route.partition_count, numbers)
+        for number, indices in group_rows(numbers, start, stop):
+            if number != _TOO_LARGE:
+                self._send_run(rows, number, indices, 0, len(indices), route)
+
+    def _choose_and_send(self, rows: Rows, start: int, stop: int, route: Route) -> None:
+        """Ask the partitioner of the application, row by row, where no partition is given."""
+        choose, numbers = self._parts.choose, self._numbers
+        assert choose is not None
+        if self._parts.on_new_batch is not None:
+            self._send_asking_again(rows, start, stop, route)
+            return
+        for row in range(start, stop):
+            if numbers[row] == UNCHOSEN:
+                number = choose(rows.key(row), rows.value(row), route)
+                numbers[row] = UNCHOSEN if number is None else number
+        for number, indices in group_rows(numbers, start, stop):
+            if number != _TOO_LARGE:
+                self._send_run(rows, number, indices, 0, len(indices), route)
+
+    def _send_asking_again(self, rows: Rows, start: int, stop: int, route: Route) -> None:
+        """The same in the order of rows, with a partitioner that chooses again before a new batch is made (KIP-480)."""
+        choose, on_new_batch, given = self._parts.choose, self._parts.on_new_batch, self._numbers
+        assert choose is not None
+        assert on_new_batch is not None
+
+        def number_of(row: int) -> int:
+            if given[row] != UNCHOSEN:
+                return given[row]
+            number = choose(rows.key(row), rows.value(row), route)
+            return UNCHOSEN if number is None else number
+
+        row = start
+        has_asked = False  # for the row that is next: it may begin a batch
+        while row < stop:
+            number = number_of(row)
+            if number == _TOO_LARGE:
+                row += 1
+                continue
+            end = row + 1
+            while not has_asked and end < stop and number_of(end) == number:
+                end += 1
+            may_ask = not has_asked and given[row] == UNCHOSEN and number != UNCHOSEN
+            count = self._append_once(rows, number, None, row, end, route, may_ask)
+            row += count
+            has_asked = not count
+            if has_asked:
+                on_new_batch(route, number)
+
+    # --- runs --------------------------------------------------------------------------------------------------
+
+    def _send_run(
+        self, rows: Rows, number: int, indices: memoryview | None, first: int, stop: int, route: Route
+    ) -> None:
+        """Append rows of one partition, or of whichever is the sticky one."""
+        while first < stop:
+            first += self._append_once(rows, number, indices, first, stop, route)
+
+    def _append_once(
+        self,
+        rows: Rows,
+        number: int,
+        indices: memoryview | None,
+        first: int,
+        stop: int,
+        route: Route,
+        may_ask: bool = False,
+    ) -> int:
+        """As many as one batch takes; how many. None of them, with ``may_ask``, where that would be a new batch."""
+        partition = None if number == UNCHOSEN else number
+        taken, is_new, _ = self._append(
+            self._topic, partition, rows, indices, first, stop, route.max_block_ms, route.cluster, may_ask
+        )
+        if taken is None:
+            return 0
+        of_part = range(first, first + taken.rows) if indices is None else indices[first : first + taken.rows]
+        self.sent.append(SentRows(of_part, self._first_row, taken.result, taken.place))
+        if is_new:
+            self._new_batches += 1
+            if self._new_batches == _BATCHES_TO_WAKE or self._parts.is_memory_short():
+                self._wake_sender()
+        return taken.rows
+
+    def _wake_sender(self) -> None:
+        if self._new_batches:
+            self._new_batches = 0
+            self._parts.wake_sender()
+
+    def _refuse(self, rows: Iterable[int], error: Exception) -> None:
+        numbers = array("q", (self._first_row + row for row in rows))
+        if numbers:
+            self.refused.append(RefusedRows(UNKNOWN_PARTITION, numbers, error))

@@ -1,0 +1,35 @@
+"""The default choice of a partition for a whole column of keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.implementation import compiled
+from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
+from pykclient.record.row_columns import UNCHOSEN
+
+if TYPE_CHECKING:
+    from pykclient.record.row_columns import BytesColumn
+
+_compiled = compiled("columns")
+
+
+def hash_partitions_python(keys: BytesColumn | None, start: int, stop: int, count: int, numbers: memoryview) -> None:
+    """Write into ``numbers``, which is a view of int32, the partition of each row that has a key and none yet.
+
+    Raises:
+        IllegalArgumentError: ``count``, of partitions, is not positive.
+    """
+    if count < 1:
+        raise IllegalArgumentError(f"a topic cannot have {count} partitions")
+    if keys is None:
+        return
+    for row in range(start, stop):
+        if numbers[row] == UNCHOSEN:
+            key = keys[row]
+            if key is not None:
+                numbers[row] = (murmur2(key) & POSITIVE) % count
+
+
+hash_partitions = hash_partitions_python if _compiled is None else _compiled.hash_partitions

@@ -1,0 +1,320 @@
+"""Arrow arrays of columns, and columns of Arrow arrays. The only module that imports pyarrow, when it is first used."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
+from pykclient.record.default_record import encode_headers
+from pykclient.record.row_columns import NO_HEADERS, BytesColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INT32 = struct.Struct("=i")
+_INT8 = struct.Struct("=b")
+
+
+def pyarrow() -> Any:
+    """The package.
+
+    Raises:
+        ImportError: it is not installed; says how to.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"columns need pyarrow ({error}); install it: pip install 'pykclient[arrow]'") from error
+    return pyarrow
+
+
+@lru_cache(maxsize=16)
+def schema(names: tuple[str, ...] = COLUMN_NAMES, views: bool = False) -> pa.Schema:
+    """What ``record_batch`` gives for such columns."""
+    pa = pyarrow()
+    binary = pa.binary_view() if views else pa.binary()
+    header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    fields = {
+        "topic": pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        "partition": pa.field("partition", pa.int32(), nullable=False),
+        "offset": pa.field("offset", pa.int64(), nullable=False),
+        "timestamp": pa.field("timestamp", pa.timestamp("ms", "UTC")),
+        "timestamp_type": pa.field("timestamp_type", pa.int8(), nullable=False),
+        "key": pa.field("key", binary),
+        "value": pa.field("value", binary),
+        "headers": pa.field("headers", pa.list_(pa.field("item", header, nullable=False)), nullable=False),
+        "leader_epoch": pa.field("leader_epoch", pa.int32()),
+    }
+    return pa.schema([fields[name] for name in names])
+
+
+def record_batch(columns: Columns) -> pa.RecordBatch:
+    """The rows of ``columns``, whose buffers it takes over: nothing may be added to them any more."""
+    pa = pyarrow()
+    of_schema = schema(columns.names, columns.views)
+    arrays = [_array(pa, columns, field) for field in of_schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=of_schema)
+
+
+def _array(pa: Any, columns: Columns, field: Any) -> Any:
+    name, rows = field.name, columns.rows
+    runs = columns.runs
+    if name == "topic":
+        return _topics(pa, columns)
+    if name == "partition":
+        return _of_runs(pa, field.type, _INT32, [(run.partition, run.rows) for run in runs], rows)
+    if name == "timestamp_type":
+        return _of_runs(pa, field.type, _INT8, [(run.timestamp_type, run.rows) for run in runs], rows)
+    if name == "leader_epoch":
+        return _null_where_missing(
+            pa,
+            _of_runs(pa, field.type, _INT32, [(run.leader_epoch, run.rows) for run in runs], rows),
+            any(run.leader_epoch < 0 for run in runs),
+        )
+    if name == "offset":
+        return pa.Array.from_buffers(field.type, rows, [None, pa.py_buffer(columns.offsets)], 0)
+    if name == "timestamp":
+        times = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.timestamps)], 0)
+        return _null_where_missing(pa, times, columns.has_missing_timestamps).view(field.type)
+    if name == "headers":
+        return _headers(pa, field.type, columns)
+    return _bytes(pa, field.type, columns.keys if name == "key" else columns.values)
+
+
+def _of_runs(pa: Any, type: Any, layout: struct.Struct, runs: Sequence[tuple[int, int]], rows: int) -> Any:
+    data = b"".join([layout.pack(value) * count for value, count in runs])
+    return pa.Array.from_buffers(type, rows, [None, pa.py_buffer(data)], 0)
+
+
+def _topics(pa: Any, columns: Columns) -> Any:
+    numbers: dict[str, int] = {}
+    runs = [(numbers.setdefault(run.topic, len(numbers)), run.rows) for run in columns.runs]
+    indices = _of_runs(pa, pa.int32(), _INT32, runs, columns.rows)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(numbers), pa.string()))
+
+
+def _null_where_missing(pa: Any, array: Any, has_missing: bool) -> Any:
+    """-1 stands for what is missing."""
+    if not has_missing:
+        return array
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
+
+
+def _bytes(pa: Any, type: Any, column: BinaryBuffers | ViewBuffers | None) -> Any:
+    assert column is not None
+    validity = pa.py_buffer(column.validity) if column.null_count else None
+    if isinstance(column, ViewBuffers):
+        buffers = [validity, pa.py_buffer(column.views), *map(pa.py_buffer, column.sources)]
+    else:
+        buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(type, column.rows, buffers, column.null_count)
+
+
+def _headers(pa: Any, type: Any, columns: Columns) -> Any:
+    headers = columns.headers
+    assert headers is not None
+    header = type.value_type
+    names = _bytes(pa, header.field(0).type, headers.names)
+    values = _bytes(pa, header.field(1).type, headers.values)
+    pairs = pa.StructArray.from_arrays([names, values], fields=[header.field(0), header.field(1)])
+    return pa.Array.from_buffers(type, columns.rows, [None, pa.py_buffer(headers.offsets)], 0, children=[pairs])
+
+
+# --- from Arrow ------------------------------------------------------------------------------------------------------
+
+
+def nullable_int64(numbers: array[int]) -> pa.Array:
+    """An array of these; -1 becomes null."""
+    pa = pyarrow()
+    made = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)], 0)
+    return _null_where_missing(pa, made, -1 in numbers)
+
+
+def is_arrow(data: object) -> bool:
+    """Whether it can be handed over by Arrow's C interface (PyCapsule protocol)."""
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def is_in_memory(data: object) -> bool:
+    """Whether it is no stream, of which nobody knows how much comes."""
+    pa = pyarrow()
+    return isinstance(data, (pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)) or not hasattr(
+        data, "__arrow_c_stream__"
+    )
+
+
+def to_batches(data: Any) -> Any:
+    """An iterator over the record batches of a table, a stream or one batch, as they come; None for what is an array.
+
+    Raises:
+        IllegalArgumentError: Arrow does not take it.
+    """
+    pa = pyarrow()
+    if isinstance(data, pa.RecordBatch):
+        return iter((data,))
+    batches: Any
+    if isinstance(data, pa.Table):
+        batches = data.to_batches()
+        return iter(batches)
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        if not pa.types.is_struct(data.type):
+            return None
+        batches = pa.Table.from_struct_array(data).to_batches()
+        return iter(batches)
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            try:
+                batches = pa.RecordBatchReader.from_stream(data)
+                return iter(batches)
+            except pa.ArrowInvalid:  # a stream of something else than rows
+                return to_batches(pa.chunked_array(data))
+        return to_batches(pa.array(data))
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise IllegalArgumentError(f"{type(data).__name__} is not for Arrow: {error}") from error
+
+
+def to_array(data: Any) -> Any:
+    """One pyarrow.Array of anything that is an array in Arrow's interface, chunked or not.
+
+    Raises:
+        IllegalArgumentError: it is no array.
+    """
+    pa = pyarrow()
+    if isinstance(data, pa.Array):
+        return data
+    try:
+        if isinstance(data, pa.ChunkedArray):
+            chunked = data
+        elif hasattr(data, "__arrow_c_array__"):
+            return pa.array(data)
+        else:
+            chunked = pa.chunked_array(data)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise IllegalArgumentError(f"{type(data).__name__} is not an array for Arrow: {error}") from error
+    return chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks or [pa.nulls(0)])
+
+
+def _cast(array: Any, target: Any, what: str) -> Any:
+    pa = pyarrow()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    try:
+        return array.cast(target)
+    except pa.ArrowException as error:
+        raise IllegalArgumentError(f"{what} cannot be of type {array.type}: {error}") from error
+
+
+def bytes_column(array: Any, what: str) -> BytesColumn:
+    """A column of binary, large_binary, binary_view, fixed_size_binary, any kind of string, or a dictionary of these.
+
+    Where the type is binary or a string, its bytes are not copied.
+
+    Raises:
+        IllegalArgumentError: it has another type.
+    """
+    pa = pyarrow()
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    types = pa.types
+    is_bytes = (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
+    )
+    if not is_bytes:
+        raise IllegalArgumentError(f"{what} is of type {array.type}; it must be binary or string: encode it first")
+    if types.is_null(kind):
+        array = pa.nulls(len(array), pa.large_binary())
+    array = _cast(array, pa.large_binary(), what)
+    validity, offsets, data = array.buffers()
+    view = memoryview(bytes(8)) if offsets is None or not offsets.size else memoryview(offsets)
+    places = view.cast("B").cast("q")
+    start = array.offset if len(places) > array.offset else 0
+    return BytesColumn(
+        len(array),
+        places[start : start + len(array) + 1],
+        b"" if data is None else data,
+        None if validity is None or not array.null_count else memoryview(validity).cast("B"),
+        array.offset,
+    )
+
+
+def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryview, int | None]:
+    """A view of int64 (``layout`` q) or int32 (i), with -1 for null, and the highest number, if there is one.
+
+    With q, timestamps of any unit are taken as well, and become milliseconds.
+
+    Raises:
+        IllegalArgumentError: it has another type, or something in it is negative or has too many bits.
+    """
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(array.type) and layout == "q":
+        if array.type.unit in {"us", "ns"}:
+            array = pc.floor_temporal(array, unit="millisecond")
+        array = array.cast(pa.timestamp("ms", array.type.tz))
+    elif not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
+        kinds = "whole numbers or timestamps" if layout == "q" else "whole numbers"
+        raise IllegalArgumentError(f"{what} is of type {array.type}; it must have {kinds}")
+    array = _cast(array, pa.int64() if layout == "q" else pa.int32(), what)
+    lowest, highest = (scalar.as_py() for scalar in pc.min_max(array).values())
+    if lowest is not None and lowest < 0:
+        raise IllegalArgumentError(f"{what} has {lowest}, which is negative")
+    if array.null_count:
+        array = array.fill_null(-1)
+    buffer = array.buffers()[1]
+    view = memoryview(b"" if buffer is None else buffer).cast("B").cast(layout)
+    return view[array.offset : array.offset + len(array)], highest
+
+
+def headers_column(array: Any, what: str) -> BytesColumn | None:
+    """Each row's headers as a record has them, from a list of structs of a name and bytes, or a map of these.
+
+    Raises:
+        IllegalArgumentError: it has another type.
+    """
+    pa = pyarrow()
+    types = pa.types
+    if types.is_null(array.type):
+        return None
+    if types.is_map(array.type):
+        array = array.cast(
+            pa.list_(pa.struct([pa.field("key", array.type.key_type), pa.field("value", array.type.item_type)]))
+        )
+    is_list = types.is_list(array.type) or types.is_large_list(array.type) or types.is_list_view(array.type)
+    if not is_list or not types.is_struct(array.type.value_type) or array.type.value_type.num_fields != 2:
+        raise IllegalArgumentError(
+            f"{what} is of type {array.type}; it must be a list of structs of a name and bytes, or a map"
+        )
+    array = array.cast(pa.large_list(array.type.value_type))
+    pairs = array.values
+    names = bytes_column(pairs.field(0), f"the names of {what}")
+    values = bytes_column(pairs.field(1), f"the values of {what}")
+    offsets = array.offsets.to_pylist()
+    valid = [True] * len(array) if not array.null_count else array.is_valid().to_pylist()
+    encoded: list[bytes] = []
+    for is_valid, (start, end) in zip(valid, pairwise(offsets), strict=True):
+        if not is_valid or start == end:
+            encoded.append(NO_HEADERS)
+            continue
+        encoded.append(encode_headers([(_name(names[i], what), values[i]) for i in range(start, end)]))
+    return BytesColumn.of(encoded)
+
+
+def _name(name: bytes | None, what: str) -> str:
+    if name is None:
+        raise IllegalArgumentError(f"{what} has a header without a name")
+    return name.decode()

@@ -1,0 +1,509 @@
+"""Batches read into columns: what Arrow wants, without an object per record.
+
+``Columns`` gathers the rows of many batches, and only the columns that are wanted. ``ColumnCursor`` reads one batch
+into it, in steps, as ``RecordCursor`` reads into ConsumerRecords. What they fill are plain buffers in Arrow's layout:
+``record/arrow.py`` makes arrays of them, and nothing here needs pyarrow.
+
+``_speedups/columns.pyx`` is the twin of the loop in ``ColumnCursor``. It stops in front of what is broken or unusual,
+and the loop here goes on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
+from pykclient.implementation import compiled
+from pykclient.record.default_record import (
+    bytes_remain,
+    ended_early,
+    read_headers,
+    size_mismatch,
+)
+from pykclient.record.record_batch import (
+    MAGIC_VALUE_V2,
+    MAX_INT32,
+    MAX_INT64,
+    NO_TIMESTAMP,
+    Buffer,
+)
+from pykclient.record.row_columns import encode_record
+from pykclient.record.varint import rest_of_varint, rest_of_varlong
+from pykclient.types import Headers
+
+if TYPE_CHECKING:
+    pass
+
+_compiled = compiled("columns")
+
+#: All columns that there are, in the order in which they come unless they are chosen.
+COLUMN_NAMES = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key",
+    "value",
+    "headers",
+    "leader_epoch",
+)
+
+#: Arrow's offsets within a column have 32 bits; and one record more than the bound must fit as well.
+MAX_BYTES_BOUND = 1 << 30
+
+#: A view is a size, and then the bytes themselves, if so few; or the first four, the number of a buffer, a place in it.
+_MAX_INLINE = 12
+_INLINE = Struct("<i12s")
+_REFERENCE = Struct("<i4sii")
+_NULL_VIEW = bytes(16)
+
+#: Where bytes lie in the data of a batch, as start and end; None for null.
+Span = tuple[int, int] | None
+
+_WRAP = 1 << 64
+
+
+def _wrapped(number: int) -> int:
+    """What 64 bits make of a sum that has more of them, as in Java. No honest batch has such a number."""
+    number &= _WRAP - 1
+    return number - _WRAP if number > MAX_INT64 else number
+
+
+def extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[int]) -> None:
+    """Go from ``rows`` bits to ``more`` more, all set but those at ``nulls``, which count from ``rows``."""
+    validity.extend(b"\xff" * (((rows + more + 7) >> 3) - len(validity)))
+    for null in nulls:
+        validity[(rows + null) >> 3] &= ~(1 << (rows + null & 7))
+
+
+class BinaryBuffers:
+    """A column of bytes, one value after the other in ``data``. Thread: owner."""
+
+    __slots__ = ("data", "null_count", "offsets", "rows", "validity")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.null_count = 0
+        #: int32: where each value begins, and where the last one ends.
+        self.offsets = bytearray(4)
+        self.data = bytearray()
+        #: A bit for each row, the lowest first; those behind the last row are set.
+        self.validity = bytearray()
+
+    def extend(self, values: Sequence[Buffer | None]) -> None:
+        data = self.data
+        ends = array("i")
+        nulls = []
+        for row, value in enumerate(values):
+            if value is None:
+                nulls.append(row)
+            else:
+                data += value
+            ends.append(len(data))
+        self.offsets += ends.tobytes()
+        extend_validity(self.validity, self.rows, len(values), nulls)
+        self.rows += len(values)
+        self.null_count += len(nulls)
+
+    def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:  # noqa: ARG002
+        """Take over what ``spans`` say of ``data``, which are the bytes of ``source``."""
+        self.extend([None if span is None else data[span[0] : span[1]] for span in spans])
+
+
+class ViewBuffers:
+    """A column of bytes that stay where they are: views of 16 bytes, which hold the short values. Thread: owner."""
+
+    __slots__ = ("null_count", "rows", "sources", "validity", "views")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.null_count = 0
+        self.views = bytearray()
+        #: What the views point into.
+        self.sources: list[Buffer] = []
+        self.validity = bytearray()
+
+    def source_index(self, source: Buffer) -> int:
+        """The number that views know ``source`` by."""
+        if not self.sources or self.sources[-1] is not source:
+            self.sources.append(source)
+        return len(self.sources) - 1
+
+    def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:
+        """As in BinaryBuffers, without a copy."""
+        views = self.views
+        nulls = []
+        for row, span in enumerate(spans):
+            if span is None:
+                nulls.append(row)
+                views += _NULL_VIEW
+                continue
+            start, end = span
+            if end - start <= _MAX_INLINE:
+                views += _INLINE.pack(end - start, data[start:end])
+            else:
+                views += _REFERENCE.pack(end - start, data[start : start + 4], self.source_index(source), start)
+        extend_validity(self.validity, self.rows, len(spans), nulls)
+        self.rows += len(spans)
+        self.null_count += len(nulls)
+
+
+class HeadersBuffers:
+    """A column of lists of names and values. Thread: owner."""
+
+    __slots__ = ("names", "offsets", "values")
+
+    def __init__(self) -> None:
+        #: int32: where each record's headers begin among all, and where the last one's end.
+        self.offsets = bytearray(4)
+        self.names = BinaryBuffers()
+        self.values = BinaryBuffers()
+
+    def extend(self, rows: Iterable[Headers]) -> None:
+        ends = array("i")
+        names: list[bytes] = []
+        values: list[bytes | None] = []
+        before = self.names.rows
+        for headers in rows:
+            for name, value in headers:
+                names.append(name.encode())
+                values.append(value)
+            ends.append(before + len(names))
+        self.offsets += ends.tobytes()
+        self.names.extend(names)
+        self.values.extend(values)
+
+
+class Run:
+    """Neighbouring rows that have in common what belongs to their batch. An epoch of -1 is unknown."""
+
+    __slots__ = ("leader_epoch", "partition", "rows", "timestamp_type", "topic")
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int, timestamp_type: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.timestamp_type = timestamp_type
+        self.rows = 0
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        return self.topic, self.partition, self.leader_epoch, self.timestamp_type
+
+
+class Columns:
+    """Rows of any number of batches, by columns. A column that is not wanted is None, and never built.
+
+    ``size_bytes`` counts the records as they are encoded, uncompressed. A record that would take it over ``max_bytes``
+    is not read, unless it is the first: then ``is_full`` is set.
+
+    Thread: owner.
+    """
+
+    __slots__ = (
+        "has_missing_timestamps",
+        "headers",
+        "is_full",
+        "keys",
+        "max_bytes",
+        "names",
+        "offsets",
+        "rows",
+        "runs",
+        "size_bytes",
+        "timestamps",
+        "values",
+        "views",
+    )
+
+    def __init__(
+        self, names: Collection[str] | None = None, max_bytes: int = MAX_BYTES_BOUND, views: bool = False
+    ) -> None:
+        """``names`` is some of COLUMN_NAMES, None all. With ``views`` keys and values are not copied out of batches.
+
+        Raises:
+            IllegalArgumentError: there is no such column, or none is wanted.
+        """
+        wanted = COLUMN_NAMES if names is None else tuple(names)
+        for name in wanted:
+            if name not in COLUMN_NAMES:
+                raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(COLUMN_NAMES)}")
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise IllegalArgumentError("columns: name at least one, and none twice")
+        self.names = wanted
+        self.max_bytes = min(max_bytes, MAX_BYTES_BOUND)
+        self.views = views
+        self.rows = 0
+        self.size_bytes = 0
+        self.is_full = False
+        self.runs: list[Run] = []
+        #: int64, as are the timestamps.
+        self.offsets = bytearray() if "offset" in wanted else None
+        self.timestamps = bytearray() if "timestamp" in wanted else None
+        #: Whether any timestamp is -1, which means that its record has none.
+        self.has_missing_timestamps = False
+        new_column = ViewBuffers if views else BinaryBuffers
+        self.keys: BinaryBuffers | ViewBuffers | None = new_column() if "key" in wanted else None
+        self.values: BinaryBuffers | ViewBuffers | None = new_column() if "value" in wanted else None
+        self.headers = HeadersBuffers() if "headers" in wanted else None
+
+    def add_run(self, run: Run, rows: int) -> None:
+        """Note that the last ``rows`` rows are of a batch like ``run``."""
+        if not self.runs or self.runs[-1].key != run.key:
+            self.runs.append(Run(*run.key))
+        self.runs[-1].rows += rows
+
+    def extend(
+        self,
+        source: Buffer,
+        data: bytes,
+        offsets: Sequence[int],
+        timestamps: Sequence[int],
+        keys: Sequence[Span],
+        values: Sequence[Span],
+        headers: Sequence[Headers],
+        size_bytes: int,
+    ) -> None:
+        """Add rows: what is to be said of each of them."""
+        if self.offsets is not None:
+            self.offsets += array("q", offsets).tobytes()
+        if self.timestamps is not None:
+            self.timestamps += array("q", timestamps).tobytes()
+            self.has_missing_timestamps = self.has_missing_timestamps or NO_TIMESTAMP in timestamps
+        if self.keys is not None:
+            self.keys.extend_spans(source, data, keys)
+        if self.values is not None:
+            self.values.extend_spans(source, data, values)
+        if self.headers is not None:
+            self.headers.extend(headers)
+        self.rows += len(offsets)
+        self.size_bytes += size_bytes
+
+
+class ColumnCursor:
+    """A place in a batch. ``read_into`` reads on from it, for as many rows as are wanted.
+
+    What cannot be read stops it: what comes before is returned first, the error is raised by the next call, and by
+    every further one. The fields mean the same as in ``RecordCursor``; ``bytes_read`` of batches in old formats counts
+    what their records would have in the present one.
+
+    Thread: owner.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_base_timestamp",
+        "_batch",
+        "_bytes",
+        "_count",
+        "_data",
+        "_failure",
+        "_limit",
+        "_log_append_time",
+        "_pos",
+        "_remaining",
+        "_run",
+        "bytes_read",
+        "exhausted",
+        "next_offset",
+        "records_read",
+    )
+
+    def __init__(
+        self,
+        batch: Any,  # of any format
+        topic: str,
+        partition: int,
+        from_offset: int,
+        max_decompressed_bytes: int,
+    ) -> None:
+        self._batch = batch
+        self._run = Run(topic, partition, batch.partition_leader_epoch, batch.timestamp_type)
+        self._limit = max_decompressed_bytes
+        self._data: Buffer | None = None
+        self._bytes: bytes | None = None
+        self._pos = 0
+        self._failure: KafkaError | None = None
+        is_legacy = batch.magic < MAGIC_VALUE_V2
+        self._log_append_time: int | None = None if is_legacy else batch.log_append_time
+        self._base_offset = 0 if is_legacy else batch.base_offset
+        self._base_timestamp = 0 if is_legacy else batch.base_timestamp
+        self._remaining = self._count = -1 if is_legacy else batch.count
+        self.next_offset = from_offset
+        self.bytes_read = 0
+        self.records_read = 0
+        self.exhausted = self._remaining == 0
+
+    def read_into(self, columns: Columns, max_rows: int) -> int:
+        """Add at most ``max_rows``; how many. Fewer only when ``columns`` is full, at the end, or before trouble.
+
+        Raises:
+            CorruptRecordError: the next record cannot be read.
+            UnsupportedCompressionTypeError: the codec's package is not installed.
+        """
+        if self.exhausted or max_rows <= 0:
+            return 0
+        if self._data is None:
+            self._open()
+        rows, size_bytes = columns.rows, columns.size_bytes
+        failure: KafkaError | None = None
+        if decode is not None:
+            self._decode_compiled(columns, max_rows)
+        left = max_rows - (columns.rows - rows)
+        if self._remaining and left and not columns.is_full:
+            try:
+                self._decode(columns, left)
+            except IndexError:
+                failure = ended_early()
+            except KafkaError as error:
+                failure = error
+        if not self._remaining and failure is None:
+            failure = self._failure  # of an old format: what is behind the records that could be read
+        added = columns.rows - rows
+        if failure is not None and not added:
+            raise failure
+        if added:
+            columns.add_run(self._run, added)
+            self.records_read += added
+            self.bytes_read += columns.size_bytes - size_bytes
+        self.exhausted = not self._remaining and failure is None
+        if self.exhausted:
+            self._data = self._bytes = b""
+        return added
+
+    def _open(self) -> None:
+        batch = self._batch
+        self._data = self._convert() if batch.magic < MAGIC_VALUE_V2 else batch.record_view(self._limit)
+
+    def _convert(self) -> bytes:
+        """The records of an old format as those of the present one, up to one that cannot be read."""
+        parts: list[bytes] = []
+        try:
+            for offset, timestamp, key, value, _ in self._batch.stream(self._limit):
+                if not parts:
+                    self._base_offset, self._base_timestamp = offset, timestamp
+                if abs(offset - self._base_offset) > MAX_INT32:
+                    raise CorruptRecordError(f"offset {offset} is too far from {self._base_offset} for one batch")
+                parts.append(
+                    encode_record(timestamp - self._base_timestamp, offset - self._base_offset, key, value, b"\x00")
+                )
+        except KafkaError as error:
+            self._failure = error
+        self._remaining = self._count = len(parts)
+        return b"".join(parts)
+
+    def _decode_compiled(self, columns: Columns, max_rows: int) -> None:
+        self._pos, self._remaining, self.next_offset = decode(
+            self._data,
+            self._pos,
+            self._remaining,
+            max_rows,
+            self.next_offset,
+            self._base_offset,
+            self._base_timestamp,
+            self._log_append_time,
+            columns,
+        )
+
+    def _decode(self, columns: Columns, max_rows: int) -> None:
+        """Add rows; after each one the state of the cursor is that after it."""
+        if self._bytes is None:
+            self._bytes = bytes(self._data or b"")
+        data = self._bytes
+        log_append_time = self._log_append_time
+        base_offset, base_timestamp = self._base_offset, self._base_timestamp
+        wants_headers = columns.headers is not None
+        offsets: list[int] = []
+        timestamps: list[int] = []
+        keys: list[Span] = []
+        values: list[Span] = []
+        headers_of_rows: list[Headers] = []
+        room = columns.max_bytes - columns.size_bytes
+        is_first = not columns.rows
+        next_offset = self.next_offset
+        remaining = self._remaining
+        total = len(data)
+        begin = pos = self._pos
+        size_bytes = 0
+        try:
+            while max_rows and remaining:
+                zigzag = data[pos]
+                pos += 1
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varint(data, pos, zigzag)
+                end = pos + (zigzag >> 1)
+                odd = zigzag & 1
+                zigzag = data[pos + 1]
+                pos += 2
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varlong(data, pos, zigzag)
+                timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+                zigzag = data[pos]
+                pos += 1
+                if zigzag > 0x7F:
+                    zigzag += (data[pos] << 7) - 0x80
+                    pos += 1
+                    if zigzag > 0x3FFF:
+                        zigzag, pos = rest_of_varint(data, pos, zigzag)
+                offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
+                key, pos = _read_span(data, pos)
+                value, pos = _read_span(data, pos)
+                headers: Headers = ()
+                if data[pos]:
+                    headers, pos = read_headers(data, pos, end)
+                else:
+                    pos += 1
+                if pos != end or odd:
+                    raise size_mismatch(pos - end)
+                if remaining == 1 and pos != total:
+                    raise bytes_remain(total - pos, self._count)
+                offset = _wrapped(offset)
+                if offset >= next_offset:
+                    size = pos - begin
+                    if size_bytes + size > room and not is_first:
+                        columns.is_full = True
+                        break
+                    is_first = False
+                    offsets.append(offset)
+                    timestamps.append(_wrapped(timestamp) if log_append_time is None else log_append_time)
+                    keys.append(key)
+                    values.append(value)
+                    if wants_headers:
+                        headers_of_rows.append(headers)
+                    next_offset = offset + 1
+                    max_rows -= 1
+                    size_bytes += size
+                begin = pos
+                remaining -= 1
+        finally:
+            self._pos = begin
+            self._remaining = remaining
+            self.next_offset = next_offset
+            columns.extend(self._data or b"", data, offsets, timestamps, keys, values, headers_of_rows, size_bytes)
+
+
+def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
+    zigzag = data[pos]
+    pos += 1
+    if zigzag > 0x7F:
+        zigzag += (data[pos] << 7) - 0x80
+        pos += 1
+        if zigzag > 0x3FFF:
+            zigzag, pos = rest_of_varint(data, pos, zigzag)
+    if zigzag & 1:
+        return None, pos
+    end = pos + (zigzag >> 1)
+    return (pos, end), end
+
+
+decode: Any = None if _compiled is None else _compiled.decode

@@ -1,0 +1,251 @@
+"""Rows to send, by columns, and their way into batches without an object per record.
+
+``BytesColumn`` has the layout of Arrow's large_binary, which all other kinds are brought into first, by
+``record/arrow.py``. ``encode_rows`` is what ``MemoryRecordsBuilder.append`` does, for a run of rows.
+
+``_speedups/columns.pyx`` has the twins of the functions here.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.implementation import compiled
+from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from pykclient.record.varint import VARINTS, size_of_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykclient.record.record_batch import Buffer
+
+_compiled = compiled("columns")
+
+#: The end of a record without headers: their number.
+NO_HEADERS = b"\x00"
+
+#: The number of a row's partition while nobody has chosen one.
+UNCHOSEN = -1
+
+
+class BytesColumn:
+    """Nullable bytes: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``, or null where its bit in ``validity`` is 0.
+
+    ``offsets`` is a view of int64; the bit of row 0 is the one at ``validity_offset``. Thread: any, nobody writes.
+    """
+
+    __slots__ = ("data", "length", "offsets", "validity", "validity_offset")
+
+    def __init__(
+        self,
+        length: int,
+        offsets: memoryview,
+        data: Buffer,
+        validity: memoryview | None = None,
+        validity_offset: int = 0,
+    ) -> None:
+        self.length = length
+        self.offsets = offsets
+        self.data = memoryview(data)
+        self.validity = validity
+        self.validity_offset = validity_offset
+
+    @staticmethod
+    def of(values: Sequence[Buffer | None]) -> BytesColumn:
+        """A copy of these.
+
+        Raises:
+            IllegalArgumentError: something is neither bytes-like nor None.
+        """
+        ends = array("q", (0,))
+        end = 0
+        nulls: list[int] = []
+        for row, value in enumerate(values):
+            if value is None:
+                nulls.append(row)
+            elif isinstance(value, (bytes, bytearray, memoryview)):
+                end += value.nbytes if isinstance(value, memoryview) else len(value)
+            else:
+                raise IllegalArgumentError(f"row {row} is {type(value).__name__}; it must be bytes or None")
+            ends.append(end)
+        validity = None
+        if nulls:
+            bits = bytearray(b"\xff" * ((len(values) + 7) >> 3))
+            for null in nulls:
+                bits[null >> 3] &= ~(1 << (null & 7))
+            validity = memoryview(bits)
+        data = b"".join(value for value in values if value is not None) if nulls else b"".join(values)  # type: ignore[arg-type]
+        return BytesColumn(len(values), memoryview(ends), data, validity)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, row: int) -> bytes | None:
+        """
+        Raises:
+            IllegalArgumentError: the offsets lead out of the data.
+        """
+        if self.validity is not None:
+            bit = self.validity_offset + row
+            if not self.validity[bit >> 3] >> (bit & 7) & 1:
+                return None
+        start, end = self.offsets[row], self.offsets[row + 1]
+        if not 0 <= start <= end <= len(self.data):
+            raise IllegalArgumentError(f"row {row} is at {start} to {end} of {len(self.data)} bytes")
+        return bytes(self.data[start:end])
+
+    def size_of(self, start: int, stop: int) -> int:
+        """The bytes of some rows."""
+        return self.offsets[stop] - self.offsets[start] if stop > start else 0
+
+
+class Rows:
+    """The columns of ``count`` records. None stands for a column of nulls; or, of headers, for no headers at all.
+
+    ``headers`` are those of each row, encoded, or what all rows have. ``timestamps`` is a view of int64 in milliseconds
+    since the epoch, where -1 and a missing column mean ``timestamp_ms``.
+
+    Thread: any, nobody writes.
+    """
+
+    __slots__ = ("count", "headers", "keys", "timestamp_ms", "timestamps", "values")
+
+    def __init__(
+        self,
+        count: int,
+        keys: BytesColumn | None,
+        values: BytesColumn | None,
+        headers: BytesColumn | bytes | None,
+        timestamps: memoryview | None,
+        timestamp_ms: int,
+    ) -> None:
+        self.count = count
+        self.keys = keys
+        self.values = values
+        self.headers = headers
+        self.timestamps = timestamps
+        self.timestamp_ms = timestamp_ms
+
+    def key(self, row: int) -> bytes | None:
+        return None if self.keys is None else self.keys[row]
+
+    def value(self, row: int) -> bytes | None:
+        return None if self.values is None else self.values[row]
+
+    def timestamp(self, row: int) -> int:
+        given = -1 if self.timestamps is None else self.timestamps[row]
+        return self.timestamp_ms if given == -1 else given
+
+    def encoded_headers(self, row: int) -> bytes:
+        headers = self.headers
+        if isinstance(headers, BytesColumn):
+            return headers[row] or NO_HEADERS
+        return headers or NO_HEADERS
+
+    def upper_bound(self, row: int) -> int:
+        """How large a batch of this row alone is at most, compression left out of account."""
+        size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + len(self.encoded_headers(row))
+        for data in (self.key(row), self.value(row)):
+            size += 1 if data is None else size_of_varint(len(data)) + len(data)
+        return size
+
+
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes
+) -> bytes:
+    """A record of format v2 with its length. ``headers`` are encoded already."""
+    varints = VARINTS
+    body = b"".join(
+        (
+            b"\x00",
+            varints[timestamp_delta],
+            varints[offset_delta],
+            b"\x01" if key is None else varints[len(key)],
+            b"" if key is None else key,
+            b"\x01" if value is None else varints[len(value)],
+            b"" if value is None else value,
+            headers,
+        )
+    )
+    return varints[len(body)] + body
+
+
+#: How far an encoder came: rows, end of the bytes, size of all records; and the largest timestamp and record of these.
+Encoded = tuple[int, int, int, int, int]
+
+
+def encode_rows_python(
+    target: bytearray,
+    position: int,
+    rows: Rows,
+    indices: memoryview | None,
+    first: int,
+    stop: int,
+    base_timestamp: int,
+    offset_delta: int,
+    size: int,
+    size_factor: float,
+    room: int,
+    max_size: int,
+) -> Encoded:
+    """Write records into ``target`` from ``position`` on, which grows when it is too short: as many as have room.
+
+    They are the rows ``indices[first:stop]``, or ``first`` to ``stop`` without ``indices``. ``size`` is what the batch
+    has so far, in bytes before compression; ``size_factor`` times that is held against ``room``. The first record of a
+    batch always fits. Nothing follows on the record with which ``size`` reaches ``max_size``.
+
+    Raises:
+        BufferError: ``target`` cannot grow, as there is a view of it. It may have been written to.
+    """
+    max_timestamp = -1
+    largest = 0
+    count = 0
+    while first + count < stop and size < max_size:
+        row = first + count if indices is None else indices[first + count]
+        timestamp = rows.timestamp(row)
+        record = encode_record(
+            timestamp - base_timestamp,
+            offset_delta + count,
+            rows.key(row),
+            rows.value(row),
+            rows.encoded_headers(row),
+        )
+        if size and int(size * size_factor) + len(record) > room:
+            break
+        end = position + len(record)
+        target[position:end] = record
+        position = end
+        size += len(record)
+        max_timestamp = max(max_timestamp, timestamp)
+        largest = max(largest, len(record))
+        count += 1
+    return count, position, size, max_timestamp, largest
+
+
+def oversized_python(rows: Rows, start: int, stop: int, limit: int) -> list[int]:
+    """The rows that are too large for a batch of ``limit`` bytes, even alone in it and with all that it may take."""
+    return [row for row in range(start, stop) if rows.upper_bound(row) > limit]
+
+
+def group_rows_python(numbers: memoryview, start: int, stop: int) -> list[tuple[int, memoryview]]:
+    """From row numbers to partitions: for each partition in ``numbers``, which has one per row, its rows in order.
+
+    ``numbers`` is a view of int32, as are the rows. Partitions come in the order of their numbers.
+    """
+    groups: dict[int, array[int]] = {}
+    for row in range(start, stop):
+        groups.setdefault(numbers[row], array("i")).append(row)
+    return [(number, memoryview(groups[number])) for number in sorted(groups)]
+
+
+def encode_headers_column(rows: Iterable[Any], encode: Callable[[Any], bytes]) -> BytesColumn:
+    """Each row's headers, encoded by ``encode``; rows without any cost nothing."""
+    return BytesColumn.of([encode(headers) if headers else NO_HEADERS for headers in rows])
+
+
+encode_rows = encode_rows_python if _compiled is None else _compiled.encode_rows
+oversized = oversized_python if _compiled is None else _compiled.oversized
+group_rows = group_rows_python if _compiled is None else _compiled.group_rows

@@ -1,0 +1,256 @@
+"""Records in columns: what ``poll_arrow`` gives, and that positions, commits and groups do not know the difference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+
+from pykclient import KafkaConsumer, TopicPartition
+from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
+from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
+from pykclient.record import arrow
+from tests.support.any_kafka import AnyKafka
+from tests.support.wait import eventually
+
+Make = Callable[..., KafkaConsumer[Any, Any]]
+
+
+@pytest.fixture
+def make(any_kafka: AnyKafka) -> Iterator[Make]:
+    """Makes consumers that are closed after the test."""
+    made: list[KafkaConsumer[Any, Any]] = []
+
+    def make_one(*topics: str, **settings: Any) -> KafkaConsumer[Any, Any]:
+        consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
+            *topics,
+            bootstrap_servers=any_kafka.bootstrap_servers,
+            **{"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **settings},
+        )
+        made.append(consumer)
+        return consumer
+
+    yield make_one
+    for consumer in made:
+        consumer.close(timeout_ms=2000)
+
+
+def produce(cluster: AnyKafka, topic: str, count: int, partitions: int = 1, **settings: Any) -> None:
+    """Record ``i`` has the value ``value i``, a key in every second, two headers in every third."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 20, **settings})
+    for number in range(count):
+        producer.produce(
+            topic,
+            b"value %d" % number,
+            b"key %d" % number if number % 2 else None,
+            partition=number % partitions,
+            timestamp=1_600_000_000_000 + number,
+            headers=[("a", b"1"), ("b", None)] if number % 3 == 0 else None,
+        )
+    assert producer.flush(30) == 0
+
+
+def take(consumer: KafkaConsumer[Any, Any], count: int, **arguments: Any) -> pa.Table:
+    """Poll until ``count`` records are there."""
+    batches: list[pa.RecordBatch] = []
+
+    def enough() -> bool:
+        batch = consumer.poll_arrow(200, **arguments)
+        batch.validate(full=True)
+        batches.append(batch)
+        return sum(int(each.num_rows) for each in batches) >= count
+
+    eventually(enough, 20, f"{count} records", every_s=0)
+    return pa.Table.from_batches(batches).unify_dictionaries()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
+@pytest.mark.parametrize("binary_view", [False, True])
+def test_all_columns(any_kafka: AnyKafka, topic: str, make: Make, codec: str, binary_view: bool) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    produce(any_kafka, topic, 600, 2, **{"compression.type": codec})
+    consumer = make()
+    consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    table = take(consumer, 600, binary_view=binary_view)
+    assert table.schema == arrow.schema(views=binary_view)
+    by_partition = [[row for row in table.to_pylist() if row["partition"] == number] for number in (0, 1)]
+    for number, rows in enumerate(by_partition):
+        numbers = range(number, 600, 2)
+        assert [row["offset"] for row in rows] == list(range(300))
+        assert [row["value"] for row in rows] == [b"value %d" % i for i in numbers]
+        assert [row["key"] for row in rows] == [b"key %d" % i if i % 2 else None for i in numbers]
+        assert [row["timestamp"] for row in rows[:2]] == [
+            datetime.fromtimestamp(1_600_000_000 + i / 1000, UTC) for i in numbers[:2]
+        ]
+        with_headers = [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+        assert [row["headers"] for row in rows] == [[] if i % 3 else with_headers for i in numbers]
+        assert {(row["topic"], row["timestamp_type"], row["leader_epoch"]) for row in rows} == {(topic, 0, 0)}
+        assert consumer.position(TopicPartition(topic, number)) == 300
+
+
+def test_chosen_columns_and_bounds(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 100)
+    tp = TopicPartition(topic, 0)
+    consumer = make()
+    consumer.assign([tp])
+    first = take(consumer, 1, columns=["offset", "value"], max_records=10)
+    assert first.schema.names == ["offset", "value"]
+    assert (first.num_rows, consumer.position(tp)) == (10, 10)
+    second = consumer.poll_arrow(1000, max_bytes=100)
+    assert 0 < second.num_rows < 10
+    assert consumer.poll_arrow(1000, max_bytes=1).num_rows == 1
+    assert consumer.position(tp) == 10 + second.num_rows + 1
+    consumer.seek(tp, 95)
+    assert take(consumer, 5)["offset"].to_pylist() == [95, 96, 97, 98, 99]
+    assert consumer.poll_arrow(50).num_rows == 0
+
+
+def test_poll_and_poll_arrow_take_turns(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 200)  # a few batches, so that both end inside of one
+    consumer = make(consumer_timeout_ms=1000)
+    consumer.assign([TopicPartition(topic, 0)])
+    values: list[bytes | None] = []
+    while len(values) < 150:
+        values += [record.value for some in consumer.poll(200, max_records=7).values() for record in some]
+        values += consumer.poll_arrow(200, max_records=11, columns=["value"])["value"].to_pylist()
+    for record in consumer:
+        values.append(record.value)
+        if len(values) % 10 == 0:
+            break  # what waits behind it comes again
+    while len(values) < 200:
+        values += consumer.poll_arrow(200)["value"].to_pylist()
+    assert values == [b"value %d" % number for number in range(200)]
+
+
+def test_the_iterator(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 100)
+    consumer = make(consumer_timeout_ms=500)
+    consumer.assign([TopicPartition(topic, 0)])
+    sizes = [batch.num_rows for batch in consumer.iter_arrow(max_records=30)]
+    assert sum(sizes) == 100
+    assert max(sizes) <= 30
+    consumer.seek_to_beginning()
+    for batch in consumer.iter_arrow(max_records=1):
+        assert batch["offset"].to_pylist() == [0]
+        consumer.close()
+
+
+def test_paused_partitions_wait(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    produce(any_kafka, topic, 20, 2)
+    tp0, tp1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer = make()
+    consumer.assign([tp0, tp1])
+    consumer.pause(tp0)
+    assert set(take(consumer, 10)["partition"].to_pylist()) == {1}
+    assert consumer.poll_arrow(200).num_rows == 0
+    consumer.resume(tp0)
+    assert set(take(consumer, 10)["partition"].to_pylist()) == {0}
+
+
+def test_commits_and_a_rebalance(any_kafka: AnyKafka, topic: str, group_id: str, make: Make) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    produce(any_kafka, topic, 100, 2)
+    settings = {"group_id": group_id, "enable_auto_commit": False, "heartbeat_interval_ms": 100}
+    first = make(topic, **settings)
+    seen = take(first, 60, max_records=10).select(["partition", "offset"]).to_pylist()
+    first.commit()
+    second = make(topic, **settings)
+    own: list[dict[str, Any]] = []
+
+    def shared() -> bool:
+        seen.extend(first.poll_arrow(50, columns=["partition", "offset"]).to_pylist())
+        own.extend(second.poll_arrow(50, columns=["partition", "offset"]).to_pylist())
+        return len(first.assignment()) == len(second.assignment()) == 1
+
+    eventually(shared, 20, "a share for both", every_s=0)
+    # The second began where the first had committed: what came since then comes to both.
+    committed = {tp.partition: first.committed(tp) or 0 for tp in first.assignment() | second.assignment()}
+    assert all(row["offset"] >= committed[row["partition"]] for row in own)
+    both = {(row["partition"], row["offset"]) for row in [*seen, *own]}
+
+    def all_there() -> bool:
+        for consumer in (first, second):
+            for row in consumer.poll_arrow(50, columns=["partition", "offset"]).to_pylist():
+                both.add((row["partition"], row["offset"]))
+        return len(both) == 100
+
+    eventually(all_there, 20, "all records", every_s=0)
+
+
+def test_automatic_commits(any_kafka: AnyKafka, topic: str, group_id: str, make: Make) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 100)
+    consumer = make(topic, group_id=group_id)
+    rows = take(consumer, 40, max_records=40).num_rows
+    consumer.close()
+    assert make(group_id=group_id).committed(TopicPartition(topic, 0)) == rows
+
+
+def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
+    any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 10)
+    consumer = make()
+    consumer.assign([TopicPartition(topic, 0)])
+
+    def fail(columns: Any) -> Any:
+        if columns.rows:
+            raise MemoryError
+        return real(columns)
+
+    real = arrow.record_batch
+    monkeypatch.setattr(arrow, "record_batch", fail)
+    with pytest.raises(MemoryError):
+        take(consumer, 10)
+    monkeypatch.setattr(arrow, "record_batch", real)
+    assert take(consumer, 10)["offset"].to_pylist() == list(range(10))
+
+
+class Listening(ConsumerInterceptor):
+    """One that would not be called."""
+
+
+def test_what_is_refused(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+    any_kafka.create_topic(topic)
+    consumer = make()
+    with pytest.raises(IllegalStateError, match="nothing to poll"):
+        consumer.poll_arrow()
+    consumer.assign([TopicPartition(topic, 0)])
+    wrong: list[dict[str, Any]] = [{"columns": ["values"]}, {"columns": "value"}, {"max_bytes": 0}, {"max_records": 0}]
+    for arguments in wrong:
+        with pytest.raises(IllegalArgumentError):
+            consumer.poll_arrow(0, **arguments)
+        with pytest.raises(IllegalArgumentError):
+            consumer.iter_arrow(**arguments)
+    with pytest.raises(IllegalStateError, match="interceptors"):
+        make(interceptor_classes=[Listening()]).poll_arrow()
+    consumer.close()
+    with pytest.raises(KafkaError):
+        consumer.poll_arrow()
+
+
+def test_without_pyarrow() -> None:
+    program = """
+import sys
+sys.modules["pyarrow"] = None
+from pykclient import KafkaConsumer
+consumer = KafkaConsumer(bootstrap_servers="127.0.0.1:1")
+try:
+    consumer.poll_arrow()
+except ImportError as error:
+    print(error)
+consumer.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "pip install 'pykclient[arrow]'" in done.stdout

@@ -1,0 +1,267 @@
+"""Batches read into columns: the same records as one by one, from both twins, and the same errors for hostile bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
+from pykclient.record import Compression, MemoryRecords, Record, arrow, columns
+from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, ColumnCursor, Columns, HeadersBuffers, ViewBuffers
+from pykclient.record.default_record_batch import DefaultRecordBatch
+from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
+
+compiled: Any = pytest.importorskip("pykclient._speedups.columns")
+
+TWINS = {"python": None, "c": compiled.decode}
+
+
+@pytest.fixture(params=TWINS)
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "decode", TWINS[request.param])
+
+
+def cursor_of(batch: Any, from_offset: int = 0) -> ColumnCursor:
+    return ColumnCursor(batch, "orders", 3, from_offset, 1 << 28)
+
+
+def rows_of(batch: pa.RecordBatch) -> list[Record]:
+    batch.validate(full=True)
+    return [
+        Record(
+            row["offset"],
+            -1 if row["timestamp"] is None else row["timestamp"],
+            row["key"],
+            row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in batch.set_column(
+            batch.schema.get_field_index("timestamp"), "timestamp", batch["timestamp"].cast(pa.int64())
+        ).to_pylist()
+    ]
+
+
+def state(target: Columns) -> Any:
+    """All that a twin may have changed."""
+
+    def of(column: Any) -> Any:
+        if isinstance(column, HeadersBuffers):
+            return bytes(column.offsets), of(column.names), of(column.values)
+        if isinstance(column, BinaryBuffers):
+            return column.rows, column.null_count, bytes(column.offsets), bytes(column.data), bytes(column.validity)
+        if isinstance(column, ViewBuffers):
+            sources = [bytes(source) for source in column.sources]
+            return column.rows, column.null_count, bytes(column.views), sources, bytes(column.validity)
+        return None if column is None else bytes(column)
+
+    return (
+        target.rows,
+        target.size_bytes,
+        target.is_full,
+        target.has_missing_timestamps,
+        [(run.key, run.rows) for run in target.runs],
+        *map(of, (target.offsets, target.timestamps, target.keys, target.values, target.headers)),
+    )
+
+
+def read(batch: Any, twin: Any, from_offset: int, step: int, max_bytes: int, names: Any, views: bool) -> list[Any]:
+    """What a cursor does with the batch, step by step, until it has ended or failed twice."""
+    seen: list[Any] = []
+    before, columns.decode = columns.decode, twin
+    try:
+        target = Columns(names, max_bytes, views)
+        cursor = cursor_of(batch, from_offset)
+        failures = 0
+        while not cursor.exhausted and failures < 2:
+            try:
+                added: Any = cursor.read_into(target, step)
+            except KafkaError as error:
+                failures += 1
+                added = repr(error)
+            seen.append((added, cursor.next_offset, cursor.bytes_read, cursor.records_read, state(target)))
+            if target.is_full:
+                target = Columns(names, max_bytes, views)
+        return seen
+    finally:
+        columns.decode = before
+
+
+batches = v2_batches() | legacy_batches()
+choices = st.none() | st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True)
+
+
+@given(batches, st.integers(1, 40), st.booleans(), st.sampled_from(tuple(TWINS)))
+def test_the_same_records_as_one_by_one(
+    records_and_data: tuple[list[Record], bytes], step: int, views: bool, name: str
+) -> None:
+    records, data = records_and_data
+    before, columns.decode = columns.decode, TWINS[name]
+    try:
+        target = Columns(views=views)
+        for batch in MemoryRecords(data).batches():
+            cursor = cursor_of(batch)
+            while not cursor.exhausted:
+                assert cursor.read_into(target, step) <= step
+    finally:
+        columns.decode = before
+    result = arrow.record_batch(target)
+    assert rows_of(result) == records
+    assert result.schema == arrow.schema(views=views)
+    assert set(result["topic"].to_pylist()) == {"orders"}
+    assert set(result["partition"].to_pylist()) == {3}
+
+
+@given(batches, st.integers(1, 40), st.integers(0, 1 << 41), st.integers(1, 2000), choices, st.booleans())
+def test_the_twins_do_the_same(
+    records_and_data: tuple[list[Record], bytes], step: int, start: int, max_bytes: int, names: Any, views: bool
+) -> None:
+    for batch in MemoryRecords(records_and_data[1]).batches():
+        arguments = (start, step, max_bytes, names, views)
+        assert read(batch, None, *arguments) == read(batch, compiled.decode, *arguments)
+
+
+@given(v2_batches(), st.data(), choices, st.booleans())
+def test_the_twins_do_the_same_with_hostile_bytes(
+    records_and_data: tuple[list[Record], bytes], data: st.DataObject, names: Any, views: bool
+) -> None:
+    hostile = bytearray(records_and_data[1])
+    for _ in range(data.draw(st.integers(1, 4))):
+        # The header as well: counts, base offset and base timestamp; but it stays uncompressed.
+        place = data.draw(st.integers(23, len(hostile) - 1))
+        hostile[place] = data.draw(st.integers(0, 255))
+    hostile[21:23] = bytes((0, data.draw(st.sampled_from((0, 8)))))
+    hostile = hostile[: data.draw(st.integers(61, len(hostile)))]
+    results = []
+    for twin in TWINS.values():
+        try:
+            results.append(read(DefaultRecordBatch(memoryview(hostile)), twin, 0, 7, 1 << 30, names, views))
+        except CorruptRecordError as error:
+            results.append([repr(error)])
+    assert results[0] == results[1]
+
+
+@given(st.binary(max_size=200), st.integers(0, 20), st.booleans())
+def test_the_twins_do_the_same_with_anything(records: bytes, count: int, views: bool) -> None:
+    header = bytearray(build([Record(0, 1, None, b"")])[:61])
+    header[57:61] = count.to_bytes(4, "big")
+    batch = DefaultRecordBatch(memoryview(bytes(header) + records))
+    arguments = (0, 5, 1 << 30, None, views)
+    assert read(batch, None, *arguments) == read(batch, compiled.decode, *arguments)
+
+
+def batch_of(count: int, **config: Any) -> Any:
+    records = [
+        Record(100 + i, 1000 + i, b"%d" % i, b"a value of the record %d" % i, (("h", None),)) for i in range(count)
+    ]
+    (batch,) = MemoryRecords(build(records, **config)).batches()
+    return batch
+
+
+@pytest.mark.usefixtures("twin")
+class TestBothTwins:
+    def test_rows_and_bytes_are_bounded(self) -> None:
+        batch = batch_of(100)
+        target = Columns(max_bytes=200)
+        cursor = cursor_of(batch)
+        assert cursor.read_into(target, 3) == 3
+        assert not target.is_full
+        assert cursor.read_into(target, 100) > 0
+        assert target.is_full
+        assert target.size_bytes <= 200
+        assert cursor.read_into(target, 100) == 0
+        assert not cursor.exhausted
+
+    def test_a_first_record_over_the_bound_is_read(self) -> None:
+        target = Columns(max_bytes=1)
+        assert cursor_of(batch_of(3)).read_into(target, 100) == 1
+
+    def test_from_the_middle(self) -> None:
+        target = Columns(["offset"])
+        assert cursor_of(batch_of(10), 107).read_into(target, 100) == 3
+        assert arrow.record_batch(target)["offset"].to_pylist() == [107, 108, 109]
+
+    def test_unwanted_columns_are_not_built(self) -> None:
+        target = Columns(["value", "partition"])
+        cursor_of(batch_of(2)).read_into(target, 100)
+        assert (target.keys, target.headers, target.offsets, target.timestamps) == (None, None, None, None)
+        result = arrow.record_batch(target)
+        assert result.schema.names == ["value", "partition"]
+        assert result["value"].to_pylist() == [b"a value of the record 0", b"a value of the record 1"]
+
+    def test_views_point_into_what_was_received(self) -> None:
+        batch = batch_of(3)
+        target = Columns(["key", "value"], views=True)
+        cursor_of(batch).read_into(target, 100)
+        assert isinstance(target.values, ViewBuffers)
+        assert isinstance(target.keys, ViewBuffers)
+        (source,) = target.values.sources
+        assert isinstance(source, memoryview)
+        assert source.obj is batch.buffer.obj
+        assert target.keys.sources == []  # short ones are within their views
+
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_views_of_what_was_decompressed_once(self, codec: str) -> None:
+        target = Columns(["value"], views=True)
+        cursor = cursor_of(batch_of(50, compression=Compression.of(codec)))
+        while not cursor.exhausted:
+            cursor.read_into(target, 7)
+        assert isinstance(target.values, ViewBuffers)
+        assert len(target.values.sources) == 1
+        values = arrow.record_batch(target)["value"]
+        assert values.to_pylist() == [b"a value of the record %d" % i for i in range(50)]
+
+    def test_many_batches_and_partitions(self) -> None:
+        target = Columns()
+        for partition, count in ((0, 2), (1, 3), (1, 1)):
+            cursor = ColumnCursor(batch_of(count, partition_leader_epoch=7 if partition else -1), "t", partition, 0, 99)
+            cursor.read_into(target, 100)
+        result = arrow.record_batch(target)
+        result.validate(full=True)
+        assert result["partition"].to_pylist() == [0, 0, 1, 1, 1, 1]
+        assert result["leader_epoch"].to_pylist() == [None, None, 7, 7, 7, 7]
+        assert result["offset"].to_pylist() == [100, 101, 100, 101, 102, 100]
+        assert [(run.partition, run.rows) for run in target.runs] == [(0, 2), (1, 4)]
+
+    def test_a_fault_comes_after_what_is_before_it(self) -> None:
+        data = bytearray(build([Record(i, 1, b"k", b"v") for i in range(10)]))
+        data[-1] = 0x7F  # the last record's number of headers
+        batch = DefaultRecordBatch(memoryview(data))
+        target = Columns()
+        cursor = cursor_of(batch)
+        assert cursor.read_into(target, 100) == 9
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError):
+                cursor.read_into(target, 100)
+        assert target.rows == 9
+
+    def test_a_count_that_is_a_lie_takes_no_memory(self) -> None:
+        data = bytearray(build([Record(0, 1, b"k", b"v")]))
+        data[57:61] = (2**31 - 1).to_bytes(4, "big")
+        target = Columns()
+        cursor = cursor_of(DefaultRecordBatch(memoryview(data)))
+        assert cursor.read_into(target, 2**31 - 1) == 1
+        with pytest.raises(CorruptRecordError):
+            cursor.read_into(target, 2**31 - 1)
+
+    def test_header_names_that_are_not_utf_8(self) -> None:
+        data = build([Record(0, 1, None, b"v", (("name", b"x"),))]).replace(b"name", b"n\xffm\xc3")
+        target = Columns(["headers"])
+        cursor_of(DefaultRecordBatch(memoryview(data))).read_into(target, 1)
+        assert arrow.record_batch(target)["headers"].to_pylist() == [[{"key": "n�m�", "value": b"x"}]]
+
+
+def test_no_rows() -> None:
+    result = arrow.record_batch(Columns())
+    assert result.num_rows == 0
+    assert result.schema == arrow.schema()
+    assert arrow.record_batch(Columns(views=True)).schema == arrow.schema(views=True)
+
+
+@pytest.mark.parametrize("names", [[], ["value", "value"], ["values"]])
+def test_columns_that_there_are_not(names: list[str]) -> None:
+    with pytest.raises(IllegalArgumentError, match="columns"):
+        Columns(names)

@@ -1,0 +1,231 @@
+"""Rows encoded by columns: the same bytes as one by one, from both twins."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.producer.partitioner.columns import hash_partitions_python
+from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
+from pykclient.record import Compression, MemoryRecordsBuilder, arrow, memory_records_builder
+from pykclient.record.default_record import encode_headers
+from pykclient.record.record_batch import MAX_INT32, estimate_size_in_bytes_upper_bound
+from pykclient.record.row_columns import (
+    BytesColumn,
+    Rows,
+    encode_rows_python,
+    group_rows_python,
+    oversized_python,
+)
+from tests.record.strategies import headers, nullable_bytes
+
+compiled: Any = pytest.importorskip("pykclient._speedups.columns")
+
+records = st.lists(
+    st.tuples(st.integers(0, 1 << 42) | st.just((1 << 63) - 1), nullable_bytes, nullable_bytes, headers), max_size=30
+)
+
+
+def rows_of(given: list[Any]) -> Rows:
+    return Rows(
+        len(given),
+        BytesColumn.of([key for _, key, _, _ in given]),
+        BytesColumn.of([value for _, _, value, _ in given]),
+        BytesColumn.of([encode_headers(headers) for _, _, _, headers in given]),
+        memoryview(pa.array([timestamp for timestamp, *_ in given], pa.int64()).buffers()[1]).cast("B").cast("q")
+        if given
+        else None,
+        7,
+    )
+
+
+@given(records, st.data(), st.sampled_from(("none", "lz4")), st.integers(61, 3000), st.sampled_from((1.0, 0.3)))
+def test_the_same_batch_as_one_by_one(
+    given: list[Any], data: st.DataObject, codec: str, limit: int, ratio: float
+) -> None:
+    indices = data.draw(st.none() | st.lists(st.integers(0, max(0, len(given) - 1)), max_size=40 if given else 0))
+    wanted = given if indices is None else [given[index] for index in indices]
+    before = data.draw(st.lists(st.binary(max_size=100), max_size=3))
+    steps = data.draw(st.integers(1, 40))
+    results = []
+    for encode in (None, encode_rows_python, compiled.encode_rows):
+        builder = MemoryRecordsBuilder(bytearray(limit), compression=Compression.of(codec), write_limit=limit)
+        builder.set_estimated_compression_ratio(ratio)
+        for value in before:
+            builder.append(5, None, value)
+        if encode is None:
+            fitting = itertools.takewhile(lambda record: builder.try_append(*record), wanted)  # noqa: B023
+            count = len(list(fitting))
+        else:
+            count = append_all(builder, encode, rows_of(given), indices, len(wanted), steps)
+        results.append((count, builder.num_records, builder.info(), bytes(builder.build())))
+    assert results[0] == results[1] == results[2]
+
+
+def append_all(
+    builder: MemoryRecordsBuilder, encode: Any, rows: Rows, indices: list[int] | None, total: int, step: int
+) -> int:
+    module: Any = memory_records_builder
+    module.encode_rows, original = encode, module.encode_rows
+    view = None if indices is None else memoryview(pa.array(indices, pa.int32()).buffers()[1]).cast("B").cast("i")
+    try:
+        first = 0
+        while first < total:
+            stop = min(first + step, total)
+            count, largest = builder.try_append_rows(rows, view, first, stop, MAX_INT32)
+            assert bool(count) == bool(largest)
+            first += count
+            if first < stop:
+                break
+        return first
+    finally:
+        module.encode_rows = original
+
+
+@pytest.mark.parametrize("encode", [encode_rows_python, compiled.encode_rows])
+def test_a_size_to_stop_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
+    rows = rows_of([(1, None, bytes(100), ())] * 10)
+    builder = MemoryRecordsBuilder()
+    assert builder.try_append_rows(rows, None, 0, 10, 250)[0] == 3
+    assert builder.try_append_rows(rows, None, 3, 10, 1)[0] == 1
+    builder.close_for_record_appends()
+    assert builder.try_append_rows(rows, None, 4, 10, 1000) == (0, 0)
+
+
+@pytest.mark.parametrize("encode", [encode_rows_python, compiled.encode_rows])
+def test_a_buffer_that_somebody_looks_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
+    buffer = bytearray(100)
+    rows = rows_of([(1, None, bytes(100), ())])
+    with memoryview(buffer):
+        builder = MemoryRecordsBuilder(buffer)
+        assert builder.try_append_rows(rows, None, 0, 1, MAX_INT32)[0] == 1
+        assert len(builder.build()) > 100
+
+
+@pytest.mark.parametrize("encode", [encode_rows_python, compiled.encode_rows])
+@pytest.mark.parametrize("offsets", [(0, 9), (5, 2), (-1, 2), (3, 1 << 40)])
+def test_offsets_that_lead_out_of_the_data(encode: Any, offsets: tuple[int, int]) -> None:
+    column = BytesColumn(1, memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q"), b"12345678")
+    rows = Rows(1, None, column, None, None, 1)
+    with pytest.raises(IllegalArgumentError, match="row 0 is at"):
+        encode(bytearray(100), 0, rows, None, 0, 1, 1, 0, 0, 1.0, 1000, 1000)
+
+
+@given(records, st.integers(80, 500))
+def test_rows_that_are_too_large(given: list[Any], limit: int) -> None:
+    rows = rows_of(given)
+    expected = [
+        index
+        for index, (_, key, value, headers_) in enumerate(given)
+        if estimate_size_in_bytes_upper_bound(2, Compression.of("none"), key, value, headers_) > limit
+    ]
+    assert oversized_python(rows, 0, len(given), limit) == expected
+    assert compiled.oversized(rows, 0, len(given), limit) == expected
+
+
+@given(st.lists(st.integers(-2, 5) | st.integers(0, 3000), max_size=60), st.data())
+def test_groups(numbers: list[int], data: st.DataObject) -> None:
+    view = memoryview(bytearray(pa.array(numbers, pa.int32()).buffers()[1] or b"")[: 4 * len(numbers)]).cast("i")
+    start = data.draw(st.integers(0, len(numbers)))
+    stop = data.draw(st.integers(start, len(numbers)))
+    expected = [
+        (number, [row for row in range(start, stop) if numbers[row] == number])
+        for number in sorted(set(numbers[start:stop]))
+    ]
+    for twin in (group_rows_python, compiled.group_rows):
+        assert [(number, list(rows)) for number, rows in twin(view, start, stop)] == expected
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), max_size=20), st.integers(1, 2000))
+def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
+    results = []
+    for twin in (hash_partitions_python, compiled.hash_partitions):
+        numbers = memoryview(bytearray(b"\xff" * (4 * len(keys) + 4))).cast("i")
+        if keys:
+            numbers[0] = 77  # chosen already
+        twin(BytesColumn.of(keys), 0, len(keys), count, numbers)
+        results.append(list(numbers))
+    assert results[0] == results[1]
+    expected = [-1 if key is None else (murmur2(key) & POSITIVE) % count for key in keys]
+    assert results[0] == [77, *expected[1:], -1] if keys else [-1]
+
+
+VALUES = [b"a", None, b"", b"longer than what a view holds"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()],
+    ids=str,
+)
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_kinds_of_arrays(kind: pa.DataType, start: int) -> None:
+    array = pa.array(VALUES, pa.binary()).cast(kind)[start:]
+    column = arrow.bytes_column(array, "value")
+    assert [column[row] for row in range(len(column))] == VALUES[start:]
+    if "view" not in str(kind):  # Arrow has no dictionaries of views
+        column = arrow.bytes_column(array.dictionary_encode(), "value")
+    assert [column[row] for row in range(len(column))] == VALUES[start:]
+
+
+def test_more_kinds_of_arrays() -> None:
+    fixed = arrow.bytes_column(pa.array([b"abc", None], pa.binary(3)), "key")
+    assert [fixed[0], fixed[1]] == [b"abc", None]
+    nulls = arrow.bytes_column(pa.nulls(2), "key")
+    assert [nulls[0], nulls[1], len(nulls)] == [None, None, 2]
+    assert len(arrow.bytes_column(pa.array([], pa.binary()), "key")) == 0
+    for wrong in (pa.array([1]), pa.array([[b"a"]]), pa.array([True])):
+        with pytest.raises(IllegalArgumentError, match="key is of type"):
+            arrow.bytes_column(wrong, "key")
+
+
+def test_numbers() -> None:
+    def taken(array: Any, layout: Any = "q") -> tuple[list[int], int | None]:
+        view, highest = arrow.numbers_column(array, "x", layout)
+        return list(view), highest
+
+    assert taken(pa.array([1, None, 3], pa.int8())) == ([1, -1, 3], 3)
+    assert taken(pa.array([1, None, 3])[1:], "i") == ([-1, 3], 3)
+    assert taken(pa.nulls(2)) == ([-1, -1], None)
+    assert taken(pa.array([1_999_999, None], pa.timestamp("ns"))) == ([1, -1], 1)
+    assert taken(pa.array([2], pa.timestamp("s", "Europe/Berlin"))) == ([2000], 2000)
+    for wrong, layout in (
+        (pa.array([-1]), "q"),
+        (pa.array([1 << 31]), "i"),
+        (pa.array([1 << 63], pa.uint64()), "q"),
+        (pa.array(["1"]), "q"),
+        (pa.array([1], pa.timestamp("ms")), "i"),
+    ):
+        with pytest.raises(IllegalArgumentError):
+            taken(wrong, layout)
+
+
+def test_headers() -> None:
+    rows = [[("a", b"1"), ("b", None)], [], None, [("ü", b"")]]
+    expected = [encode_headers(headers or ()) for headers in rows]
+    pairs = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in rows]
+    struct = pa.struct([("name", pa.string()), ("value", pa.binary())])
+    renamed = [None if each is None else [{"name": e["key"], "value": e["value"]} for e in each] for each in pairs]
+    for array in (
+        pa.array(renamed, pa.list_(struct)),
+        pa.array(renamed, pa.large_list(struct)),
+        pa.array(rows, pa.map_(pa.string(), pa.binary())),
+    ):
+        for start in (0, 1):
+            column = arrow.headers_column(array[start:], "headers")
+            assert column is not None
+            assert [column[row] for row in range(len(column))] == expected[start:]
+    assert arrow.headers_column(pa.nulls(3), "headers") is None
+    for wrong in (pa.array([b"a"]), pa.array([[1]])):
+        with pytest.raises(IllegalArgumentError, match="headers is of type"):
+            arrow.headers_column(wrong, "headers")
+    with pytest.raises(IllegalArgumentError, match="without a name"):
+        arrow.headers_column(pa.array([[{"name": None, "value": b"x"}]], pa.list_(struct)), "headers")

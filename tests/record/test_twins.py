@@ -1,0 +1,393 @@
+"""The compiled decoders and their twins in Python, in one process, on the same bytes: equal, whatever the bytes are."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykclient._speedups import record as compiled
+from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record, default_record, record_cursor
+from pykclient.record.default_record import encode_headers, summarize_records, summarize_records_python
+from pykclient.record.default_record_batch import compute_attributes, write_header
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD
+from pykclient.record.record_cursor import RecordCursor
+from pykclient.record.varint import encode_varint
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers
+from tests.consumer.responses import marker
+from tests.record.strategies import CODECS, build, headers, nullable_bytes, record_lists, v2_batches
+
+OWNER = CursorOwner("orders", 3)
+MIN_INT32, MIN_INT64 = -MAX_INT32 - 1, -MAX_INT64 - 1
+
+
+class CompiledCursor(RecordCursor):
+    """Whatever this process runs otherwise. Thread: owner."""
+
+    __slots__ = ()
+    _decode = RecordCursor._decode_compiled
+
+
+class PythonCursor(RecordCursor):
+    """Thread: owner."""
+
+    __slots__ = ()
+    _decode = RecordCursor._decode_python
+
+
+@pytest.fixture(autouse=True)
+def both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under PYKCLIENT_IMPL=python the compiled ones are bound for these tests alone."""
+    monkeypatch.setattr(record_cursor, "_compiled", compiled)
+    monkeypatch.setattr(default_record, "_compiled", compiled)
+
+
+def fields(record: ConsumerRecord[Any, Any]) -> list[tuple[type, Any]]:
+    """Everything in a record, with its types."""
+    values = [getattr(record, name) for name in ConsumerRecord.__slots__]
+    return [(type(value), value) for value in values]
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What it returns, or what it raises, with all causes."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whatever one raises, the other has to
+        chain: list[tuple[type, str]] = []
+        each: BaseException | None = error
+        while each is not None:
+            chain.append((type(each), str(each)))
+            each = each.__cause__
+        record = getattr(error, "record", None)
+        return "raised", chain, None if record is None else fields(record)
+
+
+def history(cursor: RecordCursor, step: int) -> list[Any]:
+    """All that comes of a cursor and what it counts, step by step, and what it raises when it is asked once more."""
+    seen: list[Any] = []
+    failures = 0
+    while not cursor.exhausted and failures < 2:
+        result = outcome(lambda: [fields(record) for record in cursor.next_records(step)])
+        failures += bool(result) and result[0] == "raised"
+        seen.append((result, cursor.next_offset, cursor.records_read, cursor.bytes_read, cursor.exhausted))
+        assert len(seen) < 10_000
+    return seen
+
+
+def assert_twins(
+    data: bytes | bytearray, step: int = 7, from_offset: int = 0, owner: Callable[[], CursorOwner] = lambda: OWNER
+) -> list[Any]:
+    """That both read the first batch in ``data`` alike; what they read. Each gets an owner of its own."""
+    histories = [
+        history(kind(DefaultRecordBatch(memoryview(data)), owner(), from_offset, 1 << 20), step)
+        for kind in (CompiledCursor, PythonCursor)
+    ]
+    assert histories[0] == histories[1]
+    return histories[0]
+
+
+def assert_summaries(data: bytes, count: int, base_timestamp: int) -> None:
+    one, other = (
+        outcome(lambda: summarize_records(data, count, base_timestamp)),
+        outcome(lambda: summarize_records_python(data, count, base_timestamp)),
+    )
+    assert one == other
+    assert type(one) is type(other)
+
+
+def batch_around(
+    record_data: bytes,
+    count: int,
+    *,
+    codec: str = "none",
+    base_offset: int = 0,
+    base_timestamp: int = 0,
+    max_timestamp: int = 0,
+    timestamp_type: int = CREATE_TIME,
+    leader_epoch: int = -1,
+) -> bytes:
+    """A batch with a header that may lie."""
+    compression = Compression.of(codec)
+    buffer = bytearray(RECORD_BATCH_OVERHEAD) + compression.compress(record_data)
+    write_header(
+        buffer,
+        len(buffer),
+        base_offset=base_offset,
+        last_offset_delta=max(count - 1, 0),
+        attributes=compute_attributes(compression.type, timestamp_type),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        partition_leader_epoch=leader_epoch,
+        count=count,
+    )
+    return bytes(buffer)
+
+
+# --- numbers and records that may be anything
+
+#: Varints as nobody should write them: too long, with leading zeros, without an end.
+odd_varints = st.binary(max_size=11).map(lambda rest: bytes(byte | 0x80 for byte in rest) + b"\0") | st.sampled_from(
+    (b"\x80\x00", b"\x80\x80\x00", b"\xff" * 4 + b"\x0f", b"\xff" * 4 + b"\x1f", b"\xff" * 5, b"\xff" * 9 + b"\x01")
+)
+int32s = st.integers(-2, 200) | st.sampled_from((MIN_INT32, MAX_INT32)) | st.integers(MIN_INT32, MAX_INT32)
+int64s = int32s | st.sampled_from((MIN_INT64, MAX_INT64)) | st.integers(MIN_INT64, MAX_INT64)
+
+
+@st.composite
+def sized(draw: st.DrawFn) -> bytes:
+    """Bytes or null as they are written, with a size that is mostly right."""
+    data = draw(nullable_bytes)
+    if draw(st.integers(0, 19)) == 0:
+        return draw(int32s.map(encode_varint) | odd_varints) + (data or b"")
+    return encode_varint(-1) if data is None else encode_varint(len(data)) + data
+
+
+@st.composite
+def written_records(draw: st.DrawFn) -> bytes:
+    """One record, mostly a good one: everything is drawn that a field may be, now and then what it may not."""
+
+    def number(good: st.SearchStrategy[int]) -> bytes:
+        return draw(odd_varints) if draw(st.integers(0, 19)) == 0 else encode_varint(draw(good))
+
+    if draw(st.integers(0, 9)):
+        header_part = encode_headers(draw(headers))
+    else:
+        names = draw(st.lists(st.tuples(sized(), sized()), max_size=3))
+        header_part = number(st.just(len(names)) | int32s) + b"".join(name + value for name, value in names)
+    body = draw(st.binary(min_size=1, max_size=1)) + number(int64s) + number(int32s) + draw(sized()) + draw(sized())
+    body += header_part
+    return (encode_varint(len(body)) if draw(st.integers(0, 19)) else number(int32s)) + body
+
+
+@st.composite
+def written_batches(draw: st.DrawFn) -> tuple[bytes, int, int, int]:
+    """A batch's records, how many it claims to have, and a base timestamp and offset for them."""
+    records = draw(st.lists(written_records(), max_size=12))
+    count = len(records) if draw(st.integers(0, 9)) else draw(st.integers(-1, 40) | int32s)
+    base_offset = draw(st.integers(0, 1000) | st.sampled_from((MIN_INT64, -1, MAX_INT64 - 3, MAX_INT64)))
+    return b"".join(records), count, draw(int64s), base_offset
+
+
+from_offsets = st.integers(0, 200) | st.sampled_from((MIN_INT64, -1, MAX_INT64, MAX_INT64 + 1, MIN_INT64 - 1))
+
+
+@settings(max_examples=300)
+@given(written_batches(), st.integers(1, 20), from_offsets, st.booleans(), st.integers(-1, 3))
+def test_any_records(
+    batch: tuple[bytes, int, int, int], step: int, from_offset: int, is_append_time: bool, leader_epoch: int
+) -> None:
+    data, count, base_timestamp, base_offset = batch
+    whole = batch_around(
+        data,
+        count if count >= 0 else 0,
+        base_offset=base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=77,
+        timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
+        leader_epoch=leader_epoch,
+    )
+    assert_twins(whole, step, from_offset)
+    assert_summaries(data, count, base_timestamp)
+
+
+@given(v2_batches(), st.integers(1, 40), st.integers(0, 40))
+def test_good_batches(batch: tuple[list[Record], bytes], step: int, skipped: int) -> None:
+    records, data = batch
+    read = assert_twins(data, step, records[0].offset + skipped)
+    assert not any(result and result[0] == "raised" for result, *_ in read)
+    view = DefaultRecordBatch(memoryview(data))
+    assert_summaries(view.record_data(), view.count, view.base_timestamp)
+
+
+@settings(max_examples=20)
+@given(record_lists(), st.integers(1, 5))
+def test_every_place_to_end_at(records: list[Record], step: int) -> None:
+    data = build(records[:6])[RECORD_BATCH_OVERHEAD:][:600]
+    for end in range(len(data) + 1):
+        assert_twins(batch_around(data[:end], len(records[:6])), step)
+        assert_summaries(data[:end], len(records[:6]), 5)
+
+
+@settings(max_examples=200)
+@given(v2_batches(), st.data())
+def test_changed_bytes(batch: tuple[list[Record], bytes], draw: st.DataObject) -> None:
+    (view,) = MemoryRecords(batch[1]).batches()
+    assert isinstance(view, DefaultRecordBatch)
+    data = bytearray(view.record_data())
+    for _ in range(draw.draw(st.integers(1, 4), "changes")):
+        at = draw.draw(st.integers(0, len(data) - 1), "at")
+        data[at] = draw.draw(st.integers(0, 255) | st.sampled_from((0x7F, 0x80, 0xFF)), "byte")
+    codec = draw.draw(st.sampled_from(CODECS), "codec")
+    count = view.count + draw.draw(st.sampled_from((0, 0, 0, -1, 1)), "more")
+    assert_twins(batch_around(bytes(data), count, codec=codec), draw.draw(st.integers(1, 9), "step"))
+    assert_summaries(bytes(data), count, view.base_timestamp)
+
+
+@given(st.binary(max_size=200), st.integers(0, 1 << 31 - 1), int64s)
+def test_garbage(garbage: bytes, count: int, base_timestamp: int) -> None:
+    assert_twins(batch_around(garbage, count, base_timestamp=base_timestamp))
+    assert_summaries(garbage, count, base_timestamp)
+
+
+def record_of(
+    *, timestamp: bytes = b"\0", offset: bytes = b"\0", key: bytes = b"\1", value: bytes = b"\1", headers: bytes = b"\0"
+) -> bytes:
+    body = b"\0" + timestamp + offset + key + value + headers
+    return encode_varint(len(body)) + body
+
+
+#: What is at the edge of what can be, on both sides of it.
+EDGES = {
+    "offset of five bytes": record_of(offset=b"\xfe\xff\xff\xff\x0f"),
+    "offset with bits that are cut off": record_of(offset=b"\x80\x80\x80\x80\x7f"),
+    "offset of six bytes": record_of(offset=b"\x80\x80\x80\x80\x80\x00"),
+    "time of ten bytes": record_of(timestamp=b"\xfe" + b"\xff" * 8 + b"\x01"),
+    "time with bits that are cut off": record_of(timestamp=b"\x80" * 9 + b"\x7e"),
+    "time of eleven bytes": record_of(timestamp=b"\x80" * 10 + b"\x00"),
+    "numbers longer than they need be": record_of(timestamp=b"\x82\x00", offset=b"\x82\x80\x00", key=b"\x84\x00ab"),
+    "no headers in five bytes": record_of(headers=b"\x80\x80\x80\x80\x00"),
+    "no headers in six bytes": record_of(headers=b"\x80\x80\x80\x80\x80\x00"),
+    "one header less than none": record_of(headers=b"\x01"),
+    "two headers less than none": record_of(headers=b"\x03"),
+    "null as a name": record_of(headers=b"\x02\x01\x01"),
+    "null as a key, by another number": record_of(key=b"\x13"),
+    "a name that is not UTF-8": record_of(headers=b"\x02\x04\xff\xfe\x01"),
+    "half of a surrogate pair as a name": record_of(headers=b"\x02\x06\xed\xa0\x80\x01"),
+    "a record of no bytes": b"\0",
+    "a record of less": b"\1",
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("base", [0, MAX_INT64 - 1, MAX_INT64, MIN_INT64])
+def test_edges(name: str, base: int) -> None:
+    for data, count in ((EDGES[name], 1), (record_of() + EDGES[name] + record_of(), 3)):
+        assert_twins(batch_around(data, count, base_timestamp=base))
+        assert_twins(batch_around(data, count, base_offset=base), from_offset=MIN_INT64)
+        assert_summaries(data, count, base)
+
+
+@pytest.mark.parametrize("delta", range(4))
+def test_offsets_without_a_next_one(delta: int) -> None:
+    data = record_of() + record_of(offset=encode_varint(delta))
+    ((records, next_offset, *_),) = assert_twins(batch_around(data, 2, base_offset=MAX_INT64 - 2), from_offset=5)
+    assert (len(records), next_offset) == (2 if delta else 1, MAX_INT64 - 1 + delta)
+
+
+def test_markers() -> None:
+    """A consumer does not read control batches so, but the bytes are those of records."""
+    ((records, *_),) = assert_twins(marker(3, 2, commit=False))
+    assert len(records) == 1
+
+
+def test_a_batch_of_nothing() -> None:
+    assert assert_twins(batch_around(b"", 0)) == []
+    assert_summaries(b"", 0, 0)
+    assert_summaries(b"\0", 0, 0)
+
+
+# --- deserializers
+
+
+class Fussy:
+    """Makes text, raises at some data in some turns, and remembers what it was asked. Thread: owner."""
+
+    def __init__(self, fails_at: int, error: type[BaseException]) -> None:
+        self.calls: list[tuple[str, Headers, bytes]] = []
+        self._fails_at = fails_at
+        self._error = error
+
+    def __call__(self, topic: str, headers: Headers, data: bytes) -> str | list[bytes] | None:
+        self.calls.append((topic, headers, data))
+        if len(self.calls) == self._fails_at:
+            raise self._error("no")
+        return (None, data.hex(), [data])[len(data) % 3]
+
+
+@given(
+    record_lists(),
+    st.integers(1, 9),
+    st.tuples(st.booleans(), st.booleans()),
+    st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    st.sampled_from((ValueError, IndexError, StopIteration)),
+)
+def test_deserializers_are_asked_alike(
+    records: list[Record],
+    step: int,
+    given_: tuple[bool, bool],
+    fails_at: tuple[int, int],
+    error: type[BaseException],
+) -> None:
+    asked: list[Fussy] = []
+
+    def owner() -> CursorOwner:
+        pair = [Fussy(at, error) if is_given else None for at, is_given in zip(fails_at, given_, strict=True)]
+        asked.extend(each for each in pair if each is not None)
+        return CursorOwner("orders", 3, *pair)
+
+    assert_twins(build(records, partition_leader_epoch=4), step, 0, owner)
+    half = len(asked) // 2
+    assert [each.calls for each in asked[:half]] == [each.calls for each in asked[half:]]
+
+
+@pytest.mark.parametrize("kind", [CompiledCursor, PythonCursor])
+def test_an_interrupt_in_a_deserializer(kind: type[RecordCursor]) -> None:
+    data = build([Record(offset, 5, None, b"v") for offset in range(5)])
+    owner = CursorOwner("orders", 3, None, Fussy(3, KeyboardInterrupt))
+    cursor = kind(DefaultRecordBatch(memoryview(data)), owner, 0, 1 << 20)
+    with pytest.raises(KeyboardInterrupt):
+        cursor.next_records(10)
+    assert (cursor.next_offset, cursor.records_read, cursor.exhausted) == (2, 2, False)
+    assert [record.offset for record in cursor.next_records(10)] == [2, 3, 4]
+
+
+# --- the objects themselves
+
+
+def compiled_records(owner: CursorOwner = OWNER, value: bytes = b"v") -> list[ConsumerRecord[Any, Any]]:
+    data = build([Record(offset, 5, b"k", value, (("h", b"x"),)) for offset in range(50)])
+    return CompiledCursor(DefaultRecordBatch(memoryview(data)), owner, 0, 1 << 20).next_records(100)
+
+
+def test_records_are_ordinary_objects() -> None:
+    record = compiled_records()[7]
+    assert type(record) is ConsumerRecord
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert repr(record) == (
+        "ConsumerRecord(topic='orders', partition=3, offset=7, timestamp=5, key: 1 bytes, value: 1 bytes)"
+    )
+    record.value = "another"
+    del record.headers
+    assert record.value == "another"
+    assert not hasattr(record, "headers")
+
+
+def test_the_collector_watches_what_can_be_in_a_cycle() -> None:
+    assert not any(gc.is_tracked(record) for record in compiled_records())
+    assert not any(gc.is_tracked(record) for record in compiled_records(CursorOwner("t", 0, None, lambda *_: "text")))
+    for owner in (CursorOwner("t", 0, None, lambda *_: []), CursorOwner("t", 0, lambda *_: {}, None)):
+        assert all(gc.is_tracked(record) for record in compiled_records(owner))
+
+
+def test_references_are_counted() -> None:
+    """What is made for a batch is gone with it."""
+    topic = "a-topic-of-its-own-" + str(id(object()))
+    owner = CursorOwner(topic, 3)
+    before = sys.getrefcount(topic)
+    kept = compiled_records(owner, b"a value")
+    assert sys.getrefcount(topic) == before + len(kept)
+    value = kept[0].value
+    held = sys.getrefcount(value)
+    del kept
+    assert sys.getrefcount(topic) == before
+    assert sys.getrefcount(value) == held - 1

@@ -1,0 +1,121 @@
+"""Which implementation runs, and who says so: in processes of their own, as the choice is made once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pykclient import implementation
+
+ROOT = Path(__file__).resolve().parents[1]
+IS_BUILT = find_spec("pykclient._speedups.record") is not None
+
+#: Python alone, as after an installation without a compiler.
+NOT_BUILT = """
+import sys
+class NotBuilt:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("pykclient._speedups."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, NotBuilt())
+"""
+NAME = "from pykclient import implementation; print(implementation.NAME)"
+NAMES_OF_WHAT_RUNS = """
+from pykclient import implementation
+from pykclient.record import default_record, record_cursor
+compiled = [module._compiled is not None for module in (default_record, record_cursor)]
+print(implementation.NAME, *compiled, record_cursor.RecordCursor._decode.__name__)
+"""
+
+
+def run(code: str, wanted: str | None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYKCLIENT_IMPL"}
+    if wanted is not None:
+        environment["PYKCLIENT_IMPL"] = wanted
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_the_compiled_one_is_built_where_tests_run() -> None:
+    assert IS_BUILT, "make test builds it; without make: pip install --editable ."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "runs"),
+    [
+        (None, "c True True _decode_compiled"),
+        ("", "c True True _decode_compiled"),
+        ("c", "c True True _decode_compiled"),
+        ("python", "python False False _decode_python"),
+    ],
+)
+def test_the_choice(wanted: str | None, runs: str) -> None:
+    done = run(NAMES_OF_WHAT_RUNS, wanted)
+    assert (done.stdout.strip(), done.stderr) == (runs, "")
+
+
+@pytest.mark.parametrize("wanted", [None, "python"])
+def test_without_a_build_python_runs(wanted: str | None) -> None:
+    done = run(NOT_BUILT + NAMES_OF_WHAT_RUNS, wanted)
+    assert (done.stdout.strip(), done.stderr) == ("python False False _decode_python", "")
+
+
+def test_what_is_forced_and_was_not_built_says_how_to_build() -> None:
+    done = run(NOT_BUILT + NAME, "c")
+    assert done.returncode
+    error = done.stderr.strip().splitlines()[-1]
+    assert error.startswith("ImportError: PYKCLIENT_IMPL=c, but the compiled modules cannot be imported (No module")
+    assert "pip install" in error
+
+
+def test_nonsense_is_refused() -> None:
+    done = run(NAME, "nonsense")
+    assert done.returncode
+    assert done.stderr.strip().endswith(
+        "ImportError: PYKCLIENT_IMPL='nonsense' is unknown; set it to 'python' or 'c', or leave it unset"
+    )
+
+
+def test_a_module_that_is_missing_alone() -> None:
+    """Optional extensions are built one by one."""
+    missing = "from pykclient import implementation; print(implementation.compiled('no_such_module'))"
+    assert run(missing, None).stdout.strip() == "None"
+    assert "No module named 'pykclient._speedups.no_such_module'" in run(missing, "c").stderr
+
+
+@pytest.mark.parametrize("wanted", ["c", "python"])
+def test_the_command_line_shows_it(wanted: str) -> None:
+    code = "import sys; from pykclient.cli.main import main; main(['--version'])"
+    assert run(code, wanted).stdout.rstrip().endswith(f"({wanted})")
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "line"),
+    [
+        ("", None, "Running the implementation in C: it was built"),
+        ("", "python", "Running the implementation in Python: PYKCLIENT_IMPL says so"),
+        (NOT_BUILT, None, "Running the implementation in Python: the compiled modules cannot be imported (No module"),
+    ],
+    ids=["c", "python", "not built"],
+)
+def test_clients_say_it_once_at_debug_level(before: str, wanted: str | None, line: str) -> None:
+    clients = """
+import logging
+logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(message)s")
+from pykclient import KafkaConsumer, KafkaProducer
+with KafkaProducer(bootstrap_servers="127.0.0.1:1"), KafkaConsumer(bootstrap_servers="127.0.0.1:1"):
+    pass
+"""
+    said = [each for each in run(before + clients, wanted).stderr.splitlines() if "Running the implementation" in each]
+    assert len(said) == 1
+    assert said[0].startswith("DEBUG ")
+    assert line in said[0]
+
+
+def test_this_process_runs_what_it_was_told_to() -> None:
+    assert (os.environ.get("PYKCLIENT_IMPL") or "c") == implementation.NAME
