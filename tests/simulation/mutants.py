@@ -9,32 +9,21 @@ With ``--docs`` the table in docs/testing.md is written anew.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-_ROOT = Path(__file__).parents[2]
-_DOCS = _ROOT / "docs" / "testing.md"
+from tests.support.mutants import Mutant, first_failure
+
+_DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 _SEEDS = 2000
 #: Around the table in the documentation.
 _BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
 #: A schedule without an end, as some faults make it, is found by this.
 _SECONDS = 3600
-
-
-class Mutant(NamedTuple):
-    name: str
-    module: str  # under src/pykclient
-    before: str
-    after: str
 
 
 _PRODUCER = (
@@ -296,37 +285,10 @@ _BROKERS = (
 MUTANTS = (*_PRODUCER, *_CONSUMER, *_BROKERS)
 
 
-def _sources(mutant: Mutant, directory: Path) -> Path:
-    sources = directory / "src"
-    shutil.copytree(_ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    path = sources / "pykclient" / f"{mutant.module}.py"
-    text = path.read_text(encoding="utf-8")
-    if text.count(mutant.before) != 1:
-        raise SystemExit(f"{mutant.name}: {path.name} has that place {text.count(mutant.before)} times")
-    path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
-    return sources
-
-
 def _caught(seeds: int, mutant: Mutant) -> str | None:
     """The failure's line, or None."""
-    with tempfile.TemporaryDirectory() as name:
-        sources = _sources(mutant, Path(name))
-        command = [sys.executable, "-m", "tests.simulation", "--seed", "1", "--stop"]
-        command += ["--count", str(seeds), "--limit", "20"]
-        # Mutants are of the implementation in Python.
-        environment = {
-            **os.environ,
-            "PYKCLIENT_IMPL": "python",
-            "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT))),
-        }
-        try:
-            done = subprocess.run(
-                command, cwd=name, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return "seed ?: a schedule has no end"
-    found = re.search(r"^seed .*", done.stdout, re.MULTILINE)
-    return found.group() if found else (done.stderr[-300:] or None)
+    arguments = ["--seed", "1", "--stop", "--count", str(seeds), "--limit", "20"]
+    return first_failure(mutant, "tests.simulation", arguments, _SECONDS)
 
 
 def _write_docs(results: dict[str, str]) -> None:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from tests.support.shrinking import fewer
+
 # What applications do.
 SEND: Final = "send"  # producer, partition or -1, size, count
 FLUSH: Final = "flush"  # producer, timeout in ms
@@ -323,17 +325,7 @@ def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
 
 
 def _fewer_steps(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
-    size = len(schedule.steps)
-    while size:
-        start = 0
-        while start < len(schedule.steps):
-            tried = schedule._replace(steps=schedule.steps[:start] + schedule.steps[start + size :])
-            if fails(tried):
-                schedule = tried
-            else:
-                start += size
-        size //= 2
-    return schedule
+    return schedule._replace(steps=fewer(schedule.steps, lambda steps: fails(schedule._replace(steps=steps))))
 
 
 def _plainer_settings(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

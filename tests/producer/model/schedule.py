@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.producer.model import network
 from tests.producer.model.brokers import Orders
 from tests.producer.model.network import HEALTHY, Fate
+from tests.support.shrinking import fewer
 
 SEND = "send"  # partition (-1: the partitioner's choice), size of the value, how many, max_block_ms
 FLUSH = "flush"  # timeout_ms
@@ -226,17 +227,7 @@ def _plainer(step: Step) -> list[Step]:
 
 
 def _fewer_steps(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
-    size = len(schedule.steps)
-    while size:
-        start = 0
-        while start < len(schedule.steps):
-            kept = schedule.steps[:start] + schedule.steps[start + size :]
-            if fails(schedule._replace(steps=kept)):
-                schedule = schedule._replace(steps=kept)
-            else:
-                start += size
-        size //= 2
-    return schedule
+    return schedule._replace(steps=fewer(schedule.steps, lambda steps: fails(schedule._replace(steps=steps))))
 
 
 def _healthier(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

@@ -89,7 +89,7 @@ class Actor:
         try:
             self._run()
         except GreenletExit:
-            pass
+            pass  # ended from outside, by ``end``: as when a process is killed, nobody is to hear of it
         except BaseException as error:  # noqa: BLE001 - the end of a thread; the hub raises it
             self.failure = error
         self.done = True

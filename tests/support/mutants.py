@@ -1,0 +1,62 @@
+"""Deliberate faults: one is put into a copy of the sources, and a command is run that ought to notice."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_ROOT = Path(__file__).parents[2]
+
+
+class Mutant(NamedTuple):
+    name: str
+    module: str  # under src/pykclient
+    before: str
+    after: str
+
+
+def first_failure(mutant: Mutant, module: str, arguments: Sequence[str], timeout_s: float) -> str | None:
+    """What ``python -m module`` with ``arguments`` says in its first line that begins with "seed"; None if nothing.
+
+    Raises SystemExit if the sources do not have the mutant's place, or have it more than once.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        sources = _sources(mutant, Path(name))
+        # Faults are put into Python's sources: a compiled twin in their place would hide them.
+        environment = {
+            **os.environ,
+            "PYKCLIENT_IMPL": "python",
+            "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT))),
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", module, *arguments],
+                cwd=name,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            return "seed ?: a schedule has no end"
+    found = re.search(r"^seed .*", done.stdout, re.MULTILINE)
+    return found.group() if found else (done.stderr[-300:] or None)
+
+
+def _sources(mutant: Mutant, directory: Path) -> Path:
+    sources = directory / "src"
+    shutil.copytree(_ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    path = sources / "pykclient" / f"{mutant.module}.py"
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.before) != 1:
+        raise SystemExit(f"{mutant.name}: {path.name} has that place {text.count(mutant.before)} times")
+    path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+    return sources
