@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 import pykclient
-from pykclient import KafkaConsumer, KafkaProducer
+from pykclient import KafkaConsumer, KafkaProducer, implementation
 from pykclient.cli.main import main
 from tests.kafka.probe import cluster_state
 
@@ -163,7 +163,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"pykclient {pykclient.__version__}\n"
+    assert capsys.readouterr().out == f"pykclient {pykclient.__version__} ({implementation.NAME})\n"
 
 
 def test_asking_for_the_version_loads_no_cluster() -> None:
