@@ -250,12 +250,14 @@ class Groups:
         *,
         group_id: str = GROUP,
         instance_id: str | None = None,
-        protocols: Mapping[str, bytes] | None = None,
+        protocols: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None = None,
         protocol_type: str = "consumer",
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
         version: int = 9,
     ) -> Reply[JoinGroupResponse]:
+        if protocols is None:
+            protocols = {"range": b""}
         body = JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=session_timeout_ms,
@@ -265,7 +267,7 @@ class Groups:
             protocol_type=protocol_type,
             protocols=[
                 JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=data)
-                for name, data in ({"range": b""} if protocols is None else protocols).items()
+                for name, data in (protocols.items() if isinstance(protocols, Mapping) else protocols)
             ],
         )
         reply: Reply[JoinGroupResponse] = Reply()

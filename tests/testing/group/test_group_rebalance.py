@@ -293,6 +293,18 @@ def test_protocols_that_do_not_go_together() -> None:
     assert groups.join(group_id="new", protocol_type="").value.error_code == INCONSISTENT_PROTOCOL
 
 
+def test_a_protocol_named_twice_counts_once() -> None:
+    groups = Groups()
+    first, reply = groups.join_twice(protocols=[("range", b"one"), ("range", b"another")])
+    groups.settle()
+    assert (reply.value.error_code, reply.value.protocol_name) == (0, "range")
+    second, reply = groups.join_twice(protocols=[("range", b"")])
+    groups.join(first, protocols=[("range", b"one"), ("range", b"another")])
+    groups.settle()
+    assert (reply.value.error_code, reply.value.generation_id) == (0, 2)
+    assert set(groups.group().members) == {first, second}
+
+
 def test_a_group_of_another_kind() -> None:
     groups = Groups()
     reply = groups.join(version=3, protocol_type="connect", protocols={"default": b"x"})

@@ -313,7 +313,7 @@ class GroupMetadata:
 
     def _count_protocols(self, member: MemberMetadata, by: int) -> None:
         counts = self._protocol_counts
-        for name, _ in member.protocols:
+        for name in {name for name, _ in member.protocols}:
             counts[name] = counts.get(name, 0) + by
             if not counts[name]:
                 del counts[name]
