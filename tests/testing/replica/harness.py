@@ -168,15 +168,21 @@ class ReplicaCluster:
         self.send_leader_and_isr([TopicPartition(topic, index) for index in range(partitions)])
         self.run()
 
-    def elect(self, leader: int, isr: Sequence[int] | None = None, tp: TopicPartition = TP) -> None:
-        """Make a broker leader, in a new epoch."""
+    def elect(
+        self,
+        leader: int,
+        isr: Sequence[int] | None = None,
+        tp: TopicPartition = TP,
+        to: Sequence[int] | None = None,
+    ) -> None:
+        """Make a broker leader, in a new epoch; ``to`` is who hears of it."""
         registration = self.registrations[tp]
         registration.leader = leader
         registration.leader_epoch += 1
         registration.partition_epoch += 1
         if isr is not None:
             registration.isr = list(isr)
-        self.send_leader_and_isr([tp])
+        self.send_leader_and_isr([tp], to)
 
     def send_leader_and_isr(self, partitions: Sequence[TopicPartition], to: Sequence[int] | None = None) -> None:
         self.update_metadata()

@@ -82,6 +82,30 @@ def test_epochs_that_only_one_side_has_are_cut_off_one_by_one(cluster: ReplicaCl
     assert same_logs(cluster)
 
 
+def test_a_leader_that_missed_another_ones_epoch_asks_anew_how_far_the_followers_are(cluster: ReplicaCluster) -> None:
+    """What a follower had of the leader's log, it may have truncated for the one in between."""
+    cluster.produce(1, b"committed")
+    cluster.run(10)
+    cluster.broker(3).pause()
+    cluster.produce(1, b"of two")
+    cluster.run(10)
+    assert cluster.partition(1).remote_replicas[2].log_end_offset == 2
+    cluster.broker(1).pause()
+    cluster.broker(3).resume()
+    cluster.elect(3, to=(2, 3))
+    cluster.run(100)
+    assert cluster.values(2) == [b"committed"]
+    cluster.broker(2).pause()
+    cluster.broker(1).resume()
+    cluster.elect(1, isr=[1, 2])
+    cluster.run(10)
+    assert cluster.partition(1).high_watermark == 1
+    cluster.broker(2).resume()
+    cluster.run(1_000)
+    assert same_logs(cluster)
+    assert cluster.partition(1).high_watermark == 2
+
+
 def test_an_unclean_leader_makes_others_shorter(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     cluster.elect(1, isr=[1, 2])

@@ -78,6 +78,10 @@ class Partition(PartitionIsr):
         now_ms = self._manager.now_ms
         is_new_leader = not self.is_leader
         is_new_epoch = state.leader_epoch > self.leader_epoch
+        # In an epoch that this broker has not heard of another one may have led, and had followers truncate what they
+        # are known here to have: a stale offset would make a high watermark that they have not reached. Kafka's broker
+        # has this hole.
+        knows_followers = not is_new_leader and state.leader_epoch <= self.leader_epoch + 1
         self._take_over(state)
         self.update_isr(frozenset(state.isr))
         self.is_leader = True
@@ -86,7 +90,7 @@ class Partition(PartitionIsr):
             log.maybe_assign_epoch_start_offset(self.leader_epoch, log.log_end_offset)
             for replica in self.remote_replicas.values():
                 replica.reset(
-                    now_ms, log.log_end_offset, new_leader=is_new_leader, in_sync=replica.broker_id in self.isr
+                    now_ms, log.log_end_offset, new_leader=not knows_followers, in_sync=replica.broker_id in self.isr
                 )
         if self.maybe_increment_leader_hw():
             self._manager.partition_changed(self.topic_partition)
