@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError, RecordTooLargeError
+from pykclient.errors import (
+    BufferExhaustedError,
+    FencedInstanceIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+)
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing.simulation.checks import InvariantError
@@ -249,7 +255,11 @@ class ProducerApplication:
 
 
 class ConsumerApplication(ConsumerRebalanceListener):
-    """A process with one consumer, which hands on all it reads."""
+    """A process with one consumer, which hands on all it reads. A consumer that is fenced is closed, for another one.
+
+    While a static member of before is still about to leave, there are two of them, and one is fenced. Whose request to
+    join comes last stays, and that may be the one that leaves.
+    """
 
     def __init__(self, world: World, number: int, life: int) -> None:
         self.world = world
@@ -260,6 +270,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.environment = world.simulation.environment(self.name)
         self.inbox = Inbox(world)
         self.closing = self.closed = self.crashed = False
+        self._fenced = False
         self.expected: dict[TopicPartition, int] = {}
         #: What this life has read; of group members also in World.delivered.
         self.read: dict[TopicPartition, dict[int, bytes]] = {}
@@ -304,6 +315,19 @@ class ConsumerApplication(ConsumerRebalanceListener):
         return config
 
     def run(self) -> None:
+        while not self.closing:
+            self._begin()
+            self._fenced = False
+            while not (self.closing or self._fenced):
+                command = self.inbox.get_nowait()
+                if command is not None:
+                    command()
+                else:
+                    self._poll()
+            self._close()
+        self.closed = True
+
+    def _begin(self) -> None:
         world = self.world
         consumer = self.consumer = KafkaConsumer.in_environment(self.environment, self.config())
         if world.settings.groups:
@@ -311,13 +335,6 @@ class ConsumerApplication(ConsumerRebalanceListener):
         else:
             self.expected = dict.fromkeys(world.partitions, 0)
             consumer.assign(world.partitions)
-        while not self.closing:
-            command = self.inbox.get_nowait()
-            if command is not None:
-                command()
-            else:
-                self._poll()
-        self._close()
 
     def _poll(self) -> None:
         start_ms = self.world.clock.now_ms()
@@ -326,6 +343,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         except KafkaError as error:
             self.errors += 1
             self.world.note("poll failed", self.name, type(error).__name__)
+            self._fenced = isinstance(error, FencedInstanceIdError)
             self.world.clock.sleep_ms(10)
             return
         for tp, records in polled.items():
@@ -382,7 +400,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
 
     def wakeup(self) -> None:
         """By another actor."""
-        if hasattr(self, "consumer") and not self.closing:
+        if hasattr(self, "consumer") and not (self.closing or self._fenced):
             self.consumer.wakeup()
 
     def leave(self) -> None:
@@ -399,7 +417,6 @@ class ConsumerApplication(ConsumerRebalanceListener):
             self.world.note("close failed", self.name, type(error).__name__)
         took_ms = clock.now_ms() - start_ms
         self._ensure(took_ms <= 1_000 + LATE_MS, f"closing took {took_ms} ms")
-        self.closed = True
         if self.world.settings.groups:
             self.world.left(self)
 
