@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
-from tests.simulation.schedule import Schedule, make, shrink
+from tests.simulation.schedule import Schedule, Settings, Step, make, shrink
 from tests.simulation.world import failure, run
 
 _ROOT = Path(__file__).parents[2]
@@ -83,3 +83,27 @@ def test_shrinking_keeps_what_fails() -> None:
     wanted = schedule.steps[7]
     small = shrink(schedule, lambda other: any(step.what == wanted.what for step in other.steps))
     assert [step.what for step in small.steps] == [wanted.what]
+
+
+def test_a_broker_that_has_restarted_may_not_know_again_what_is_in_flight() -> None:
+    """Kafka's snapshot of a producer has its last batch only; of two that are retried, one is refused."""
+    schedule = Schedule(
+        40001685,
+        Settings(brokers=3, replication_factor=2, min_isr=2, link_delay_ms=5),
+        (
+            Step(0, "send", (1, 0, 8, 2)),
+            Step(194, "send", (1, 0, 8, 1)),
+            Step(194, "send", (1, -1, 2000, 5)),
+            Step(241, "cut", (20, 21, 1800)),
+            Step(1863, "stop", (20, 1000)),
+        ),
+    )
+    world = run(schedule)
+    assert {value[:8] for value in world.forgotten} == {b"00000007", b"00000008"}
+
+
+@pytest.mark.parametrize("seed", [20008875, 40004006])
+def test_a_static_member_that_is_fenced_by_one_that_leaves_begins_anew(seed: int) -> None:
+    settings = Settings(link_delay_ms=5, consumers=1, auto_commit=True, static_members=True)
+    steps = (Step(29, "leave", (0,)), Step(29, "drop response", (6, 1)), Step(184, "send", (0, -1, 8, 1)))
+    run(Schedule(seed, settings, steps))

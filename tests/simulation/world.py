@@ -112,6 +112,9 @@ class World:
         self.group_read: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in self.partitions}
         #: When the group had read how far, for judging commits.
         self._group_progress: dict[TopicPartition, list[tuple[int, int]]] = {tp: [(0, 0)] for tp in self.partitions}
+        #: What was in flight when a broker went on from a snapshot that does not have it, and the logs looked at.
+        self.forgotten: set[bytes] = set()
+        self._loaded: dict[tuple[int, TopicPartition], tuple[UnifiedLog, int]] = {}
         #: The highest high watermark that any broker had.
         self._committed: dict[TopicPartition, int] = dict.fromkeys(self.partitions, 0)
         self.violations: list[InvariantError] = []
@@ -253,6 +256,33 @@ class World:
                 partition = broker.replica_manager.partition(tp)
                 if partition is not None and partition.log is not None:
                     committed[tp] = max(committed[tp], partition.log.high_watermark)
+                    self._note_forgotten(broker.id, partition.log)
+
+    def _note_forgotten(self, broker_id: int, log: UnifiedLog) -> None:
+        """What may be stored twice, if a broker has begun anew with a snapshot of the log's producers.
+
+        Who retries a batch that the snapshot does not have sends all of the partition's that it has in flight anew.
+        """
+        tp, loaded_offset = log.topic_partition, log.producer_state.loaded_offset
+        if not loaded_offset or self._loaded.get((broker_id, tp)) == (log, loaded_offset):
+            return
+        self._loaded[broker_id, tp] = (log, loaded_offset)
+        known = {batch.last_offset for entry in log.active_producers for batch in entry.batches}
+        unknown = {
+            record.value
+            for batch in log.batches(log.log_start_offset, loaded_offset)
+            if batch.has_producer_id and batch.last_offset not in known
+            for record in batch
+        }
+        late_ms = self.clock.now_ms() - _WATCH_MS  # this is not noticed at once
+        for producer in (*self.former_producers, *self.producers):
+            in_flight = {
+                record.value
+                for record in producer.records
+                if record.tp == tp and (not record.outcomes or record.resolved_ms >= late_ms)
+            }
+            if not unknown.isdisjoint(in_flight):
+                self.forgotten |= in_flight
 
     def acknowledged(self, producer: ProducerApplication, metadata: RecordMetadata) -> None:
         """With acks=all a record is committed before the producer hears of it."""
@@ -496,7 +526,7 @@ class World:
         settings = self.settings
         check_origin(self._sent_values, logs)
         if settings.idempotent:
-            check_nothing_twice(logs)
+            check_nothing_twice(logs, self.forgotten)
         for producer in producers:
             producer.check()
             if settings.idempotent or (settings.max_in_flight == 1 and settings.acks == -1):

@@ -114,11 +114,16 @@ def test_a_snapshot_has_the_last_batch_only() -> None:
     box = LogBox()
     for sequence in range(4):
         send(box, sequence)
+    assert box.log.producer_state.loaded_offset == 0
     box.log.close()
     box.open()
+    assert box.log.producer_state.loaded_offset == 4
     assert box.log.append_as_leader(batch(producer=(7, 0, 3)), 0).duplicate
     with pytest.raises(OutOfOrderSequenceError):
         send(box, 2)
+    assert box.log.truncate_to(3)
+    assert box.log.producer_state.loaded_offset == 0
+    assert box.log.append_as_leader(batch(producer=(7, 0, 1)), 0).duplicate
 
 
 def test_a_snapshot_stays_as_it_was_taken() -> None:

@@ -27,6 +27,7 @@ LOGS = {TP: {0: b"a", 1: b"b", 3: b"c"}, OTHER: {0: b"d"}}
 def test_what_holds_passes() -> None:
     check_nothing_lost([(TP, 1, b"b"), (OTHER, 0, b"d")], LOGS)
     check_nothing_twice(LOGS)
+    check_nothing_twice({TP: {0: b"a", 1: b"b", 2: b"a"}}, forgotten={b"a"})
     check_order({TP: [b"a", b"b", b"lost", b"c"], OTHER: [b"d"]}, LOGS)
     check_order({TP: [b"a", b"b"]}, {TP: {0: b"a", 1: b"b", 2: b"a"}})  # a retry that was written twice
     check_origin([b"a", b"b", b"c", b"d", b"lost"], LOGS)
@@ -44,6 +45,7 @@ def test_what_holds_passes() -> None:
         ),
         (lambda: check_nothing_lost([(TP, 1, b"x")], LOGS), "x was acknowledged at offset 1 of orders-0, where b is"),
         (lambda: check_nothing_twice({TP: {0: b"a"}, OTHER: {4: b"a"}}), "a is at offset 0 of orders-0 and at 4"),
+        (lambda: check_nothing_twice({TP: {0: b"a", 1: b"a"}}, {b"b"}), "a is at offset 0 of orders-0 and at 1"),
         (lambda: check_order({TP: [b"b", b"a"]}, LOGS), "b is at offset 1 of orders-0 behind a, which was sent later"),
         (lambda: check_origin([b"a", b"b", b"c"], LOGS), "d is at offset 0 of orders-1, and was never sent"),
         (lambda: check_reading({TP: {2: b"x"}}, LOGS), "x was read at offset 2 of orders-0, where nothing is"),

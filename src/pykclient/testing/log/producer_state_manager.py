@@ -46,6 +46,7 @@ class ProducerStateManager:
         "_producer_id_expiration_ms",
         "_snapshots",
         "_unreplicated",
+        "loaded_offset",
         "map_end_offset",
         "producers",
     )
@@ -60,6 +61,8 @@ class ProducerStateManager:
         self._unreplicated: dict[int, int] = {}
         self.map_end_offset = 0
         self._last_snapshot_offset = 0
+        #: Of what is before, only the last batch of each producer is known: this much came from a snapshot.
+        self.loaded_offset = 0
 
     # --- appends -----------------------------------------------------------------------------------------------------
 
@@ -178,6 +181,7 @@ class ProducerStateManager:
             for kept in self._snapshots[latest]:
                 if not self._is_expired(kept, now_ms):
                     self._load(kept.snapshot())
+        self.loaded_offset = latest or 0
         self._last_snapshot_offset = self.map_end_offset = log_start_offset if latest is None else latest
 
     def _load(self, entry: ProducerStateEntry) -> None:
@@ -188,7 +192,7 @@ class ProducerStateManager:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self._clear()
         self._snapshots.clear()
-        self._last_snapshot_offset = 0
+        self._last_snapshot_offset = self.loaded_offset = 0
         self.map_end_offset = offset
 
     def _clear(self) -> None:
