@@ -25,7 +25,7 @@ from pykclient.record.row_columns import (
 )
 from tests.record.strategies import headers, nullable_bytes
 
-compiled: Any = pytest.importorskip("pykclient._speedups.columns")
+compiled: Any = pytest.importorskip("pykclient._speedups.rows")
 
 records = st.lists(
     st.tuples(st.integers(0, 1 << 42) | st.just((1 << 63) - 1), nullable_bytes, nullable_bytes, headers), max_size=30

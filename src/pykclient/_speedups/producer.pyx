@@ -27,8 +27,10 @@ from cpython.pythread cimport (
     PyThread_type_lock,
 )
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+
+from pykclient._speedups.murmur2 cimport murmur2_of
+from pykclient._speedups.record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
 
 cdef extern from *:
     """
@@ -79,44 +81,6 @@ cdef extern from *:
 cdef enum:
     HEADER_AND_LARGEST_OVERHEAD = 61 + 21  # RECORD_BATCH_OVERHEAD, MAX_RECORD_OVERHEAD
     RECORD_OVERHEAD = 128  # as in kafka_producer.py
-
-
-# --- numbers of variable length ----------------------------------------------------------------------------------------
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef inline Py_ssize_t size_of_varint(uint64_t number) noexcept nogil:
-    """Of a number that is zigzag already."""
-    cdef Py_ssize_t size = 1
-    while number > 0x7F:
-        number >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *write_varint(uint8_t *at, uint64_t number) noexcept nogil:
-    while number > 0x7F:
-        at[0] = <uint8_t>(number & 0x7F | 0x80)
-        at += 1
-        number >>= 7
-    at[0] = <uint8_t>number
-    return at + 1
-
-
-cdef inline Py_ssize_t size_of_bytes(Py_ssize_t size) noexcept nogil:
-    """Of bytes with their size before them; ``size`` is -1 for None."""
-    return 1 if size < 0 else size_of_varint(<uint64_t>size << 1) + size
-
-
-cdef inline uint8_t *write_bytes(uint8_t *at, const char *data, Py_ssize_t size) noexcept nogil:
-    if size < 0:
-        at[0] = 1
-        return at + 1
-    at = write_varint(at, <uint64_t>size << 1)
-    memcpy(at, data, size)
-    return at + size
 
 
 # --- what is ordinary --------------------------------------------------------------------------------------------------
@@ -431,27 +395,6 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
 
 
 # --- hashing -----------------------------------------------------------------------------------------------------------
-
-cdef uint32_t murmur2_of(const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t multiplier = 0x5BD1E995
-    cdef uint32_t hashed = <uint32_t>0x9747B28C ^ <uint32_t>size
-    cdef uint32_t word
-    while size >= 4:
-        word = data[0] | <uint32_t>data[1] << 8 | <uint32_t>data[2] << 16 | <uint32_t>data[3] << 24
-        word *= multiplier
-        hashed = hashed * multiplier ^ (word ^ word >> 24) * multiplier
-        data += 4
-        size -= 4
-    if size:
-        word = data[0]
-        if size > 1:
-            word |= <uint32_t>data[1] << 8
-        if size > 2:
-            word |= <uint32_t>data[2] << 16
-        hashed = (hashed ^ word) * multiplier
-    hashed = (hashed ^ hashed >> 13) * multiplier
-    return hashed ^ hashed >> 15
-
 
 def murmur2(bytes data not None):
     """Twin: partitioner.hashing.murmur2_python."""

@@ -3,7 +3,7 @@
 ``BytesColumn`` has the layout of Arrow's large_binary, which all other kinds are brought into first, by
 ``record/arrow.py``. ``encode_rows`` is what ``MemoryRecordsBuilder.append`` does, for a run of rows.
 
-``_speedups/columns.pyx`` has the twins of the functions here.
+``_speedups/rows.pyx`` has the twins of the functions here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pykclient.record.record_batch import Buffer
 
-_compiled = compiled("columns")
+_compiled = compiled("rows")
 
 #: The end of a record without headers: their number.
 NO_HEADERS = b"\x00"

@@ -12,7 +12,7 @@ from pykclient.record.row_columns import UNCHOSEN
 if TYPE_CHECKING:
     from pykclient.record.row_columns import BytesColumn
 
-_compiled = compiled("columns")
+_compiled = compiled("rows")
 
 
 def hash_partitions_python(keys: BytesColumn | None, start: int, stop: int, count: int, numbers: memoryview) -> None:

@@ -1,0 +1,40 @@
+# What records of format v2 are written with: shared by everything here that writes them. For reading: record_layout.pxd.
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline Py_ssize_t size_of_varint(uint64_t number) noexcept nogil:
+    """Of a number that is zigzag already."""
+    cdef Py_ssize_t size = 1
+    while number > 0x7F:
+        number >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *write_varint(uint8_t *at, uint64_t number) noexcept nogil:
+    while number > 0x7F:
+        at[0] = <uint8_t>(number & 0x7F | 0x80)
+        at += 1
+        number >>= 7
+    at[0] = <uint8_t>number
+    return at + 1
+
+
+cdef inline Py_ssize_t size_of_bytes(Py_ssize_t size) noexcept nogil:
+    """Of bytes with their size before them; ``size`` is -1 for None."""
+    return 1 if size < 0 else size_of_varint(<uint64_t>size << 1) + size
+
+
+cdef inline uint8_t *write_bytes(uint8_t *at, const char *data, Py_ssize_t size) noexcept nogil:
+    if size < 0:
+        at[0] = 1
+        return at + 1
+    at = write_varint(at, <uint64_t>size << 1)
+    memcpy(at, data, size)
+    return at + size
