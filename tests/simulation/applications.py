@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TOPIC = "orders"
 GROUP = "billing"
+GROUP_METADATA = TopicPartition("__consumer_offsets", 0)
 
 #: How late an outcome may be: the sender sleeps for a backoff at most while it waits for a producer id.
 LATE_MS = 300
@@ -275,7 +276,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         #: What this life has read; of group members also in World.delivered.
         self.read: dict[TopicPartition, dict[int, bytes]] = {}
         self.errors = 0
-        #: Whether it knew its member id when it was closed: who joins for the first time may not, and cannot leave.
+        #: Whether it knew its member id and its coordinator when it was closed: else it cannot leave.
         self.was_member = False
         self.actor = world.simulation.actor(self.run, self.name)
         self.consumer: KafkaConsumer[bytes, bytes]
@@ -410,7 +411,10 @@ class ConsumerApplication(ConsumerRebalanceListener):
         clock = self.world.clock
         start_ms = clock.now_ms()
         coordinator = self.consumer._components.coordinator
-        self.was_member = coordinator is not None and bool(coordinator.membership.member_id)
+        if coordinator is not None:
+            found, real = coordinator.finder.broker, self.world.cluster.leader(GROUP_METADATA)
+            knows_coordinator = found is not None and found.id == real and not coordinator.finder.unknown
+            self.was_member = bool(coordinator.membership.member_id) and knows_coordinator
         try:
             self.consumer.close()
         except KafkaError as error:

@@ -11,6 +11,7 @@ from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.simulation import Simulation
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
+from tests.simulation.applications import GROUP_METADATA
 from tests.simulation.schedule import (
     APIS,
     CLIENTS,
@@ -25,7 +26,6 @@ from tests.simulation.schedule import (
 )
 
 _LOOK_MS: Final = 20
-_OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 _PARTIES: Final = {CLIENTS: "client:*", EVERYBODY: "*", COORDINATION: "coordination"}
 
 
@@ -63,7 +63,7 @@ class FaultMaker:
         elif number == FOLLOWER:
             found = next((id for id in self._cluster.isr(tp) if id != leader), None)
         elif number == GROUP_COORDINATOR:
-            found = self._cluster.leader(_OFFSETS)
+            found = self._cluster.leader(GROUP_METADATA)
         elif number == CONTROLLER:
             controller = self._cluster.active_controller()
             found = None if controller is None else controller.id

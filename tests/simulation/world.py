@@ -124,6 +124,8 @@ class World:
         self.trace: Callable[[str], None] | None = None
         self._errors = _Errors()
         self._begun_ms = 0
+        #: When everything has arrived that was delayed by a fault.
+        self._delayed_until_ms = 0
 
     # --- for applications --------------------------------------------------------------------------------------------
 
@@ -308,6 +310,7 @@ class World:
         self.pass_time(_LOOK_MS)
         self.faults.heal()
         self.note("healed")
+        self._delayed_until_ms = self.cluster.network.last_arrival_ms()
         director = self.simulation.actor(self._settle, "director")
         self._drive(lambda: director.done)
         self.note("done", self.cluster.history.total, self.loop.steps, self.simulation.hub.turns)
@@ -409,7 +412,7 @@ class World:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
-        self._await("what was sent has arrived", lambda: not self.cluster.network.in_transit("client:p*"))
+        self._await("what was sent has arrived", self._arrived)
         self._await("all replicas have everything", self._replicated)
         self._await("everything is read", self._everything_read)
         for consumer in self.consumers:
@@ -466,6 +469,14 @@ class World:
             if len(ends) != 1 or max(log.high_watermark for log in logs) not in ends:
                 return False
         return True
+
+    def _arrived(self) -> bool:
+        """Without acknowledgements, producers are done before it has; and who was delayed is not up to date before."""
+        return (
+            self.clock.now_ms() > self._delayed_until_ms
+            and not self.cluster.network.in_transit("client:p*")
+            and all(broker.replica_manager.disk_queue.idle for broker in self.cluster.alive_brokers())
+        )
 
     def _everything_read(self) -> bool:
         if not self.consumers:

@@ -90,6 +90,10 @@ class MemoryNetwork:
         """How many frames of parties that match a pattern are on their way, also of some that have left since."""
         return sum(len(sock._arrivals) for sock in self._sockets if matches(source, sock.remote_party))
 
+    def last_arrival_ms(self) -> int:
+        """When all that is on its way will have arrived, if nothing holds it up; a time in the past if nothing is."""
+        return max((sock._last_arrival_ms for sock in self._sockets), default=0)
+
     # --- for sockets -------------------------------------------------------------------------------------------------
 
     def connect(self, sock: MemorySocket, address: tuple[str, int]) -> None:

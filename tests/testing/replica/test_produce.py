@@ -265,7 +265,9 @@ def test_a_slow_disk_delays_appends_and_keeps_their_order(cluster: ReplicaCluste
     cluster.run(99)
     assert not order
     assert not replies[0].answered
+    assert not cluster.broker(1).replica_manager.disk_queue.idle
     cluster.run(1)
+    assert cluster.broker(1).replica_manager.disk_queue.idle
     assert order == ["first", "second"]
     assert cluster.values(1) == [b"first", b"second", b"third"]
 

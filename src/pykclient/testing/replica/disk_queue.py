@@ -31,6 +31,11 @@ class DiskQueue:
         if len(self._waiting) == 1:
             self._broker.call_later(self._broker.disk.write_delay_ms, self._next)
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything is written."""
+        return not self._waiting
+
     def clear(self) -> None:
         self._waiting.clear()
 
