@@ -29,7 +29,7 @@ def run_java(
 
     Kafka's jars are on the class path. Raises JavaError with what the program wrote to stderr.
     """
-    classes = _compiled(source, kafka_version)
+    classes = compiled_classes(source, kafka_version)
     command = [
         artifacts.java_tool(),
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dfile.encoding=UTF-8"),
@@ -52,7 +52,7 @@ def _classpath(kafka_version: str) -> str:
     return artifacts.old_classpath(kafka_version)
 
 
-def _compiled(source: Path, kafka_version: str) -> Path:
+def compiled_classes(source: Path, kafka_version: str = artifacts.KAFKA_VERSION) -> Path:
     """The folder with the classes of ``source``, made once per content."""
     content = source.read_bytes()
     parts = [content, artifacts.java_version().encode(), kafka_version.encode()]
