@@ -29,7 +29,6 @@ def test_fetches_and_moves_the_position() -> None:
     fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", None]))})
     assert values(fetch, TP0) == [b"a", b"b", None]
     assert fetch.position_advanced
-    assert fetch.next_offsets[TP0].offset == 3
     assert harness.position(TP0) == 3
     record = fetch.records[TP0][1]
     assert (record.topic, record.partition, record.offset, record.timestamp) == (TOPIC, 0, 1, 1001)
@@ -213,6 +212,26 @@ def test_stale_metadata_is_refreshed(error: type[errors.BrokerError]) -> None:
     assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
     assert harness.metadata.update_requested
     assert harness.position(TP0) == 0
+    assert harness.fetcher.send_fetches() == 0
+    harness.update_metadata()
+    assert harness.fetcher.send_fetches() == 1
+
+
+def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
+    harness = Harness({"retry.backoff.ms": 70})
+    harness.assign(TP0, TP1)
+    code = errors.NotLeaderOrFollowerError.code
+    for tps in ((TP0, TP1), (TP0,), (TP0,)):
+        harness.fetch({tp: partition_data(tp, error_code=code) for tp in tps}, session_id=123)
+        assert harness.fetcher.has_resting_nodes
+        harness.clock.advance(69)
+        assert harness.fetcher.send_fetches() == 0
+        harness.clock.advance(1)
+    # Partitions that have something do not wait for those that have errors.
+    harness.fetch(
+        {TP0: partition_data(TP0, error_code=code), TP1: partition_data(TP1, batch(0, [b"a"]))}, session_id=123
+    )
+    assert not harness.fetcher.has_resting_nodes
     assert harness.fetcher.send_fetches() == 1
 
 
@@ -222,6 +241,8 @@ def test_passing_errors_are_tried_again(error: type[errors.BrokerError]) -> None
     harness.assign(TP0)
     assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
     assert not harness.metadata.update_requested
+    assert harness.fetcher.send_fetches() == 0
+    harness.clock.advance(100)
     assert harness.fetcher.send_fetches() == 1
 
 
@@ -404,6 +425,9 @@ def test_topic_id_error_of_a_session_refreshes_metadata() -> None:
     harness.assign(TP0)
     assert harness.fetch({}, error_code=errors.FetchSessionTopicIdError.code).is_empty
     assert harness.metadata.update_requested
+    assert harness.fetcher.send_fetches() == 0
+    harness.update_metadata()
+    assert harness.fetcher.send_fetches() == 1
 
 
 def test_close_ends_the_sessions() -> None:

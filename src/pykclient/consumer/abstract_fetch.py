@@ -16,9 +16,19 @@ from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
 from pykclient.errors import (
     FencedLeaderEpochError,
+    FetchSessionIdNotFoundError,
     FetchSessionTopicIdError,
     IllegalStateError,
+    InconsistentTopicIdError,
+    InvalidFetchSessionEpochError,
+    KafkaStorageError,
     NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    ReplicaNotAvailableError,
+    UnknownLeaderEpochError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from pykclient.network.cluster import ZERO_UUID
@@ -36,6 +46,19 @@ if TYPE_CHECKING:
 INVALID_LOG_START_OFFSET = -1
 
 _LEADER_MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError.code))
+#: A request that begins a new session follows at once.
+_SESSION_LOST = frozenset((FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code))
+#: After these the same position is fetched again.
+_RETRIED = _LEADER_MOVED | {
+    ReplicaNotAvailableError.code,
+    KafkaStorageError.code,
+    OffsetNotAvailableError.code,
+    UnknownTopicOrPartitionError.code,
+    UnknownTopicIdError.code,
+    InconsistentTopicIdError.code,
+    UnknownLeaderEpochError.code,
+    UnknownServerError.code,
+}
 
 
 class AbstractFetch:
@@ -63,6 +86,8 @@ class AbstractFetch:
         self._metrics_manager = metrics_manager
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
+        # Nodes that answered with errors and nothing else: until when they are left in peace, and the metadata then.
+        self._resting_nodes: dict[int, tuple[int, int]] = {}
         # As they were when a node was last told everything: those of its session are the same since.
         self._topic_ids_of_node: dict[int, Mapping[str, UUID]] = {}
         self._checked_replicas = (-1, -1)
@@ -97,6 +122,9 @@ class AbstractFetch:
         self._drop_preferred_read_replicas_that_are_gone()
         pending = self._nodes_with_pending_fetch_requests
         node_ids = [node_id for node_id in subscriptions.fetch_node_ids() if node_id not in pending]
+        if self._resting_nodes:
+            self._wake_nodes(now_ms)
+            node_ids = [node_id for node_id in node_ids if node_id not in self._resting_nodes]
         if not node_ids:
             return {}
         # While a node has something buffered, the other partitions wait, too. A request would leave the buffered ones
@@ -114,6 +142,28 @@ class AbstractFetch:
                 if node is not None:
                     nodes.append(node)
         return {node: self._build(node.id) for node in nodes}
+
+    @property
+    def has_resting_nodes(self) -> bool:
+        """Whether a node is left in peace for a backoff, which nothing that arrives may end."""
+        return bool(self._resting_nodes)
+
+    def _wake_nodes(self, now_ms: int) -> None:
+        version = self._metadata.update_version
+        self._resting_nodes = {
+            node_id: (until_ms, then)
+            for node_id, (until_ms, then) in self._resting_nodes.items()
+            if now_ms < until_ms and version == then
+        }
+
+    def _let_rest(self, node_id: int) -> None:
+        """Ask it again when there is new metadata, or after a backoff.
+
+        It answers at once as long as a partition has an error, so that without this one request would follow on the
+        other until the metadata has come (as Java's do).
+        """
+        until_ms = self._clock.now_ms() + self._config.retry_backoff_ms
+        self._resting_nodes[node_id] = (until_ms, self._metadata.update_version)
 
     def _available_node(self, node_id: int) -> Node | None:
         """The node, unless a request to it would fail at once. Raises the error of a failed authentication."""
@@ -196,6 +246,8 @@ class AbstractFetch:
             if partitions is None:
                 if body.error_code == FetchSessionTopicIdError.code:
                     self._metadata.request_update(False)
+                if body.error_code not in _SESSION_LOST:
+                    self._let_rest(node.id)
                 return
             aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)
             moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
@@ -219,6 +271,9 @@ class AbstractFetch:
                 )
             if moved:
                 self._update_leaders(moved, body)
+            codes = {data.error_code for tp, data in partitions.items() if tp not in moved}
+            if codes and codes <= _RETRIED:
+                self._let_rest(node.id)
             self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
         finally:
             self._nodes_with_pending_fetch_requests.discard(node.id)

@@ -167,8 +167,8 @@ class ClassicConsumer:
         timeout_ms = timer.remaining_ms
         if self._coordinator is not None:
             timeout_ms = min(self._coordinator.time_to_next_poll(timer.now_ms), timeout_ms)
-        if not self._has_all_fetch_positions:
-            # The look-up of a position may be in its backoff, which nothing that arrives would end.
+        if not self._has_all_fetch_positions or self._fetcher.has_resting_nodes:
+            # The look-up of a position or a fetch may be in its backoff, which nothing that arrives would end.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
         wait = Timer(self._clock, timeout_ms)
         self._client.poll(wait, self._nothing_fetched)
@@ -240,7 +240,8 @@ class ClassicConsumer:
         To be called before anything that may commit or take partitions away, as whatever is then left waiting could be
         dropped with the positions behind it.
         """
-        self.rewind({tp: offset for tp, offset in self._handout.next_offsets().items() if tp not in kept})
+        if not self._handout.is_empty:
+            self.rewind({tp: offset for tp, offset in self._handout.next_offsets().items() if tp not in kept})
 
     def rewind(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Fetch again what was taken but not handed out, whatever has become of the partition meanwhile."""

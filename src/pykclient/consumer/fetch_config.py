@@ -28,6 +28,7 @@ class FetchConfig:
         "max_poll_records",
         "max_wait_ms",
         "min_bytes",
+        "retry_backoff_ms",
     )
 
     def __init__(
@@ -42,6 +43,7 @@ class FetchConfig:
         client_rack_id: str = "",
         isolation_level: int = READ_UNCOMMITTED,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        retry_backoff_ms: int = 100,
     ) -> None:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -52,6 +54,7 @@ class FetchConfig:
         self.client_rack_id = client_rack_id
         self.isolation_level = isolation_level
         self.max_decompressed_bytes = max_decompressed_bytes
+        self.retry_backoff_ms = retry_backoff_ms
 
     @classmethod
     def from_config(cls, config: AbstractConfig) -> FetchConfig:
@@ -66,6 +69,7 @@ class FetchConfig:
             client_rack_id=config.get_str("client.rack"),
             isolation_level=isolation_level(config.get_str("isolation.level")),
             max_decompressed_bytes=config.get_int("max.decompressed.batch.bytes"),
+            retry_backoff_ms=config.get_int("retry.backoff.ms"),
         )
 
 

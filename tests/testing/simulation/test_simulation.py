@@ -237,3 +237,28 @@ def test_without_greenlet_it_is_said_what_to_install() -> None:
 def test_only_the_simulation_needs_greenlet() -> None:
     code = "import sys, pykclient.testing.embedded_cluster; assert 'greenlet' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_consumer_asks_who_does_not_lead_no_more_often_than_its_backoff_says() -> None:
+    read: list[int] = []
+    with Simulation(seed=1, brokers=1) as simulation:
+        simulation.create_topic(TOPIC)
+        control = simulation.cluster.faults.answer("FETCH", 6, times=None)
+        simulation.loop.call_later(2_000, control.remove)
+
+        def write() -> None:
+            with producer(simulation) as out:
+                out.send(TOPIC, b"late").get()
+
+        def collect() -> None:
+            with consumer(simulation, group_id=None, retry_backoff_ms=50) as source:
+                while not source.poll(10_000):
+                    pass
+                read.append(simulation.clock.now_ms())
+
+        start_ms = simulation.clock.now_ms()
+        simulation.actor(write)
+        simulation.actor(collect)
+        simulation.run()
+        assert 20 <= control.hits <= 2_000 / 50 + 1
+        assert read[0] <= start_ms + 2_000 + 50
