@@ -10,8 +10,13 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 cdef inline Py_ssize_t size_of_varint(uint64_t number) noexcept nogil:
     """Of a number that is zigzag already."""
-    cdef Py_ssize_t size = 1
-    while number > 0x7F:
+    if number <= 0x7F:
+        return 1
+    if number <= 0x3FFF:
+        return 2
+    cdef Py_ssize_t size = 3
+    number >>= 21
+    while number:
         number >>= 7
         size += 1
     return size

@@ -16,39 +16,69 @@ from pykclient.errors import IllegalArgumentError
 cdef enum:
     LARGEST_RECORD_OVERHEAD = 21
     BATCH_OVERHEAD = 61
+    ROWS_WITHOUT_LOCK = 256  # so many rows are worth giving the interpreter's lock away for
 
 
 # --- columns of rows -----------------------------------------------------------------------------------------------
 
+cdef struct Bytes:
+    const int64_t *offsets  # NULL: every row is null
+    const uint8_t *data
+    const uint8_t *validity  # NULL: no row is
+    Py_ssize_t length
+    Py_ssize_t data_size
+    Py_ssize_t validity_offset
+    Py_ssize_t validity_bits
+
+
+cdef inline bint fetch(const Bytes *column, Py_ssize_t row, const uint8_t **data, Py_ssize_t *size) noexcept nogil:
+    """A row's bytes; a size of -1 for null. False where the column leads out of its buffers: see `blame`."""
+    cdef Py_ssize_t bit
+    cdef int64_t start, end
+    size[0] = -1
+    data[0] = NULL
+    if column.offsets == NULL:
+        return True
+    if row < 0 or row >= column.length:
+        return False
+    if column.validity != NULL:
+        bit = column.validity_offset + row
+        if bit < 0 or bit >= column.validity_bits:
+            return False
+        if not column.validity[bit >> 3] >> (bit & 7) & 1:
+            return True
+    start = column.offsets[row]
+    end = column.offsets[row + 1]
+    if not 0 <= start <= end <= column.data_size:
+        return False
+    data[0] = column.data + start
+    size[0] = end - start
+    return True
+
+
 cdef class Column:
     # A BytesColumn whose buffers are held; without one, every row is null.
     cdef Py_buffer _offsets, _data, _validity
-    cdef const int64_t *offsets
-    cdef const uint8_t *data
-    cdef const uint8_t *validity
-    cdef Py_ssize_t length, data_size, validity_offset, validity_bits
+    cdef Bytes bytes
     cdef bint has_offsets, has_data, has_validity
 
     def __cinit__(self, object column):
-        self.offsets = NULL
-        self.validity = NULL
-        self.length = -1
         if column is None:
             return
         PyObject_GetBuffer(column.offsets, &self._offsets, PyBUF_SIMPLE)
         self.has_offsets = True
         PyObject_GetBuffer(column.data, &self._data, PyBUF_SIMPLE)
         self.has_data = True
-        self.offsets = <const int64_t *>self._offsets.buf
-        self.data = <const uint8_t *>self._data.buf
-        self.data_size = self._data.len
-        self.length = self._offsets.len // 8 - 1
+        self.bytes.offsets = <const int64_t *>self._offsets.buf
+        self.bytes.data = <const uint8_t *>self._data.buf
+        self.bytes.data_size = self._data.len
+        self.bytes.length = self._offsets.len // 8 - 1
         if column.validity is not None:
             PyObject_GetBuffer(column.validity, &self._validity, PyBUF_SIMPLE)
             self.has_validity = True
-            self.validity = <const uint8_t *>self._validity.buf
-            self.validity_offset = column.validity_offset
-            self.validity_bits = self._validity.len * 8
+            self.bytes.validity = <const uint8_t *>self._validity.buf
+            self.bytes.validity_offset = column.validity_offset
+            self.bytes.validity_bits = self._validity.len * 8
 
     def __dealloc__(self):
         if self.has_validity:
@@ -58,82 +88,194 @@ cdef class Column:
         if self.has_offsets:
             PyBuffer_Release(&self._offsets)
 
-
-cdef inline int get(Column column, Py_ssize_t row, const uint8_t **data, Py_ssize_t *size) except -1:
-    """A row's bytes; a size of -1 for null."""
-    cdef Py_ssize_t bit
-    cdef int64_t start, end
-    size[0] = -1
-    data[0] = NULL
-    if column.offsets == NULL:
-        return 0
-    if row < 0 or row >= column.length:
-        raise IndexError(f"there is no row {row} in a column of {column.length}")
-    if column.validity != NULL:
-        bit = column.validity_offset + row
-        if bit < 0 or bit >= column.validity_bits:
-            raise IndexError(f"there is no bit {bit} in a column's validity")
-        if not column.validity[bit >> 3] >> (bit & 7) & 1:
+    cdef int blame(self, Py_ssize_t row) except -1:
+        """Raise what is wrong with a row, if it is this column's."""
+        cdef const uint8_t *data
+        cdef Py_ssize_t size, bit
+        if fetch(&self.bytes, row, &data, &size):
             return 0
-    start = column.offsets[row]
-    end = column.offsets[row + 1]
-    if not 0 <= start <= end <= column.data_size:
-        raise IllegalArgumentError(f"row {row} is at {start} to {end} of {column.data_size} bytes")
-    data[0] = column.data + start
-    size[0] = end - start
-    return 0
+        if row < 0 or row >= self.bytes.length:
+            raise IndexError(f"there is no row {row} in a column of {self.bytes.length}")
+        if self.bytes.validity != NULL:
+            bit = self.bytes.validity_offset + row
+            if bit < 0 or bit >= self.bytes.validity_bits:
+                raise IndexError(f"there is no bit {bit} in a column's validity")
+        raise IllegalArgumentError(
+            f"row {row} is at {self.bytes.offsets[row]} to {self.bytes.offsets[row + 1]} of "
+            f"{self.bytes.data_size} bytes"
+        )
+
+
+cdef struct Source:
+    # The columns of rows.
+    Bytes keys
+    Bytes values
+    Bytes headers
+    const uint8_t *no_headers  # of rows that have none of their own
+    Py_ssize_t no_headers_size
+    const int64_t *timestamps  # NULL: all have the one that follows, as has a row with -1
+    Py_ssize_t timestamps_count
+    int64_t timestamp_ms
+
+
+cdef struct Record:
+    # A row's parts; a size of -1 is that of null.
+    const uint8_t *key
+    const uint8_t *value
+    const uint8_t *headers
+    Py_ssize_t key_size
+    Py_ssize_t value_size
+    Py_ssize_t headers_size
+    int64_t timestamp
+
+
+cdef inline bint read_row(const Source *rows, Py_ssize_t row, Record *record) noexcept nogil:
+    """False where the row cannot be read: see `Table.blame`."""
+    record.timestamp = -1
+    if rows.timestamps != NULL:
+        if row < 0 or row >= rows.timestamps_count:
+            return False
+        record.timestamp = rows.timestamps[row]
+    if record.timestamp == -1:
+        record.timestamp = rows.timestamp_ms
+    if not fetch(&rows.keys, row, &record.key, &record.key_size):
+        return False
+    if not fetch(&rows.values, row, &record.value, &record.value_size):
+        return False
+    if not fetch(&rows.headers, row, &record.headers, &record.headers_size):
+        return False
+    if record.headers_size <= 0:
+        record.headers = rows.no_headers
+        record.headers_size = rows.no_headers_size
+    return True
 
 
 cdef class Table:
     # Rows with their buffers held.
+    cdef Source source
     cdef Column keys, values, headers
     cdef bytes shared_headers
-    cdef const uint8_t *no_headers
-    cdef Py_ssize_t no_headers_size
     cdef Py_buffer _timestamps
-    cdef const int64_t *timestamps
-    cdef Py_ssize_t timestamps_count
-    cdef int64_t timestamp_ms
     cdef bint has_timestamps
 
     def __cinit__(self, object rows):
         cdef object headers = rows.headers
+        cdef bint is_shared = headers is None or isinstance(headers, bytes)
         self.keys = Column(rows.keys)
         self.values = Column(rows.values)
-        self.shared_headers = (headers or b"\x00") if headers is None or isinstance(headers, bytes) else b"\x00"
-        self.headers = Column(None if headers is None or isinstance(headers, bytes) else headers)
-        self.no_headers = <const uint8_t *>PyBytes_AS_STRING(self.shared_headers)
-        self.no_headers_size = PyBytes_GET_SIZE(self.shared_headers)
-        self.timestamp_ms = rows.timestamp_ms
-        self.timestamps = NULL
+        self.headers = Column(None if is_shared else headers)
+        self.shared_headers = headers if is_shared and headers else b"\x00"
+        self.source.keys = self.keys.bytes
+        self.source.values = self.values.bytes
+        self.source.headers = self.headers.bytes
+        self.source.no_headers = <const uint8_t *>PyBytes_AS_STRING(self.shared_headers)
+        self.source.no_headers_size = PyBytes_GET_SIZE(self.shared_headers)
+        self.source.timestamp_ms = rows.timestamp_ms
         if rows.timestamps is not None:
             PyObject_GetBuffer(rows.timestamps, &self._timestamps, PyBUF_SIMPLE)
             self.has_timestamps = True
-            self.timestamps = <const int64_t *>self._timestamps.buf
-            self.timestamps_count = self._timestamps.len // 8
+            self.source.timestamps = <const int64_t *>self._timestamps.buf
+            self.source.timestamps_count = self._timestamps.len // 8
 
     def __dealloc__(self):
         if self.has_timestamps:
             PyBuffer_Release(&self._timestamps)
 
+    cdef int blame(self, Py_ssize_t row) except -1:
+        """Raise what `read_row` has found."""
+        if self.has_timestamps and (row < 0 or row >= self.source.timestamps_count):
+            raise IndexError(f"there is no row {row} in {self.source.timestamps_count} timestamps")
+        self.keys.blame(row)
+        self.values.blame(row)
+        self.headers.blame(row)
+        return 0
 
-cdef inline int get_headers(Table table, Py_ssize_t row, const uint8_t **data, Py_ssize_t *size) except -1:
-    get(table.headers, row, data, size)
-    if size[0] <= 0:
-        data[0] = table.no_headers
-        size[0] = table.no_headers_size
-    return 0
+
+cdef Table table_of(object rows):
+    """Made once."""
+    cdef object table = rows.held
+    if table is None:
+        table = rows.held = Table(rows)
+    return table
 
 
-cdef inline int get_timestamp(Table table, Py_ssize_t row, int64_t *timestamp) except -1:
-    timestamp[0] = -1
-    if table.timestamps != NULL:
-        if row < 0 or row >= table.timestamps_count:
-            raise IndexError(f"there is no row {row} in {table.timestamps_count} timestamps")
-        timestamp[0] = table.timestamps[row]
-    if timestamp[0] == -1:
-        timestamp[0] = table.timestamp_ms
-    return 0
+# --- encoding ------------------------------------------------------------------------------------------------------
+
+cdef enum Stop:
+    ALL_ROWS  # or enough bytes
+    NO_ROOM
+    SHORT_BUFFER  # `needed` says how many bytes it must have
+    BAD_ROW
+
+
+cdef struct Encoder:
+    # What is written, and how far it came.
+    uint8_t *start
+    Py_ssize_t capacity
+    Py_ssize_t needed
+    Py_ssize_t position
+    const int32_t *numbers  # NULL: rows are neighbours
+    Py_ssize_t next
+    Py_ssize_t stop
+    Py_ssize_t row
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t offset_delta
+    Py_ssize_t size
+    Py_ssize_t room
+    Py_ssize_t max_size
+    Py_ssize_t largest
+    double size_factor
+
+
+cdef Stop encode(Encoder *encoder, const Source *columns) noexcept nogil:
+    # Copies, as the compiler must take it that what is written may be any of these.
+    cdef Encoder out = encoder[0]
+    cdef Source rows = columns[0]
+    cdef Record record
+    cdef uint64_t timestamp, offset
+    cdef Py_ssize_t body, size, estimate
+    cdef uint8_t *at
+    cdef Stop why = ALL_ROWS
+    while out.next < out.stop and out.size < out.max_size:
+        out.row = out.numbers[out.next] if out.numbers != NULL else out.next
+        if not read_row(&rows, out.row, &record):
+            why = BAD_ROW
+            break
+        timestamp = zigzag(record.timestamp - out.base_timestamp)
+        offset = zigzag(out.offset_delta)
+        body = 1 + size_of_varint(timestamp) + size_of_varint(offset)
+        body += size_of_bytes(record.key_size) + size_of_bytes(record.value_size) + record.headers_size
+        size = size_of_varint(<uint64_t>body << 1) + body
+        if out.size:
+            estimate = out.size if out.size_factor == 1.0 else <Py_ssize_t>(out.size * out.size_factor)
+            if estimate + size > out.room:
+                why = NO_ROOM
+                break
+        if out.position + size > out.capacity:
+            out.needed = out.position + size
+            why = SHORT_BUFFER
+            break
+        at = write_varint(out.start + out.position, <uint64_t>body << 1)
+        at[0] = 0
+        at = write_varint(at + 1, timestamp)
+        at = write_varint(at, offset)
+        at = write_bytes(at, <const char *>record.key, record.key_size)
+        at = write_bytes(at, <const char *>record.value, record.value_size)
+        if record.headers_size == 1:  # none: too small for a call
+            at[0] = record.headers[0]
+        else:
+            memcpy(at, record.headers, record.headers_size)
+        out.position += size
+        out.size += size
+        out.next += 1
+        out.offset_delta += 1
+        if record.timestamp > out.max_timestamp:
+            out.max_timestamp = record.timestamp
+        if size > out.largest:
+            out.largest = size
+    encoder[0] = out
+    return why
 
 
 def encode_rows(
@@ -151,78 +293,65 @@ def encode_rows(
     Py_ssize_t max_size,
 ):
     """Twin of ``encode_rows_python``."""
-    cdef Table table = Table(rows)
-    cdef Py_buffer view
-    cdef const int32_t *numbers = NULL
+    cdef Table table = table_of(rows)
+    cdef Py_buffer numbers, written
     cdef bint has_indices = indices is not None
-    cdef const uint8_t *key
-    cdef const uint8_t *value
-    cdef const uint8_t *headers
-    cdef Py_ssize_t key_size, value_size, headers_size, body, record, row, count = 0, largest = 0, capacity
-    cdef int64_t timestamp, max_timestamp = -1
-    cdef uint64_t time_zigzag, offset_zigzag
-    cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(target)
-    cdef uint8_t *at
-    capacity = PyByteArray_GET_SIZE(target)
-    if not 0 <= position <= capacity:
-        raise IllegalArgumentError(f"position {position} is not in a buffer of {capacity} bytes")
+    cdef Encoder out
+    cdef Stop why
+    if not 0 <= position <= PyByteArray_GET_SIZE(target):
+        raise IllegalArgumentError(f"position {position} is not in a buffer of {PyByteArray_GET_SIZE(target)} bytes")
+    out.position = position
+    out.numbers = NULL
+    out.next = first
+    out.stop = stop
+    out.base_timestamp = base_timestamp
+    out.max_timestamp = -1
+    out.offset_delta = offset_delta
+    out.size = size
+    out.room = room
+    out.max_size = max_size
+    out.largest = 0
+    out.size_factor = size_factor
     if has_indices:
-        PyObject_GetBuffer(indices, &view, PyBUF_SIMPLE)
-        numbers = <const int32_t *>view.buf
+        PyObject_GetBuffer(indices, &numbers, PyBUF_SIMPLE)
+        out.numbers = <const int32_t *>numbers.buf
     try:
-        if has_indices and (first < 0 or stop > view.len // 4):
-            raise IndexError(f"rows {first} to {stop} are not in {view.len // 4}")
-        while first + count < stop and size < max_size:
-            row = numbers[first + count] if has_indices else first + count
-            get_timestamp(table, row, &timestamp)
-            get(table.keys, row, &key, &key_size)
-            get(table.values, row, &value, &value_size)
-            get_headers(table, row, &headers, &headers_size)
-            time_zigzag = zigzag(timestamp - base_timestamp)
-            offset_zigzag = zigzag(offset_delta + count)
-            body = 1 + size_of_varint(time_zigzag) + size_of_varint(offset_zigzag) + headers_size
-            body += size_of_bytes(key_size) + size_of_bytes(value_size)
-            record = size_of_varint(zigzag(body)) + body
-            if size and <Py_ssize_t>(size * size_factor) + record > room:
+        if has_indices and (first < 0 or stop > numbers.len // 4):
+            raise IndexError(f"rows {first} to {stop} are not in {numbers.len // 4}")
+        while True:
+            # Held, nobody makes it shorter while the interpreter's lock is free.
+            PyObject_GetBuffer(target, &written, PyBUF_SIMPLE)
+            out.start = <uint8_t *>written.buf
+            out.capacity = written.len
+            if out.stop - out.next < ROWS_WITHOUT_LOCK:
+                why = encode(&out, &table.source)
+            else:
+                with nogil:
+                    why = encode(&out, &table.source)
+            PyBuffer_Release(&written)
+            if why == BAD_ROW:
+                table.blame(out.row)
+            if why != SHORT_BUFFER:
                 break
-            if position + record > capacity:
-                capacity = position + record + (position >> 1)
-                PyByteArray_Resize(target, capacity)
-                start = <uint8_t *>PyByteArray_AS_STRING(target)
-            at = write_varint(start + position, zigzag(body))
-            at[0] = 0
-            at = write_varint(at + 1, time_zigzag)
-            at = write_varint(at, offset_zigzag)
-            at = write_bytes(at, <const char *>key, key_size)
-            at = write_bytes(at, <const char *>value, value_size)
-            memcpy(at, headers, headers_size)
-            position += record
-            size += record
-            if timestamp > max_timestamp:
-                max_timestamp = timestamp
-            if record > largest:
-                largest = record
-            count += 1
+            PyByteArray_Resize(target, out.needed + (out.needed >> 1))
     finally:
         if has_indices:
-            PyBuffer_Release(&view)
-    return count, position, size, max_timestamp, largest
+            PyBuffer_Release(&numbers)
+    return out.next - first, out.position, out.size, out.max_timestamp, out.largest
 
 
 def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
     """Twin of ``oversized_python``."""
-    cdef Table table = Table(rows)
-    cdef const uint8_t *data
-    cdef Py_ssize_t row, size, total
+    cdef Table table = table_of(rows)
+    cdef Record record
+    cdef Py_ssize_t row, size
     cdef list found = []
     for row in range(start, stop):
-        get_headers(table, row, &data, &size)
-        total = BATCH_OVERHEAD + LARGEST_RECORD_OVERHEAD + size
-        get(table.keys, row, &data, &size)
-        total += size_of_bytes(size)
-        get(table.values, row, &data, &size)
-        total += size_of_bytes(size)
-        if total > limit:
+        if not read_row(&table.source, row, &record):
+            table.blame(row)
+        size = BATCH_OVERHEAD + LARGEST_RECORD_OVERHEAD + record.headers_size
+        size += size_of_bytes(record.key_size) + size_of_bytes(record.value_size)
+        if size > limit:
             found.append(row)
     return found
 
@@ -295,7 +424,8 @@ def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t c
         of_row = <int32_t *>view.buf
         for row in range(start, stop):
             if of_row[row] == -1:
-                get(column, row, &data, &size)
+                if not fetch(&column.bytes, row, &data, &size):
+                    column.blame(row)
                 if size >= 0:
                     of_row[row] = <int32_t>((murmur2_of(data, size) & 0x7FFFFFFF) % count)
     finally:

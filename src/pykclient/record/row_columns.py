@@ -106,12 +106,13 @@ class Rows:
     """The columns of ``count`` records. None stands for a column of nulls; or, of headers, for no headers at all.
 
     ``headers`` are those of each row, encoded, or what all rows have. ``timestamps`` is a view of int64 in milliseconds
-    since the epoch, where -1 and a missing column mean ``timestamp_ms``.
+    since the epoch, where -1 and a missing column mean ``timestamp_ms``. ``held`` is for the compiled twins, which keep
+    the addresses of all that there.
 
     Thread: any, nobody writes.
     """
 
-    __slots__ = ("count", "headers", "keys", "timestamp_ms", "timestamps", "values")
+    __slots__ = ("count", "headers", "held", "keys", "timestamp_ms", "timestamps", "values")
 
     def __init__(
         self,
@@ -128,6 +129,7 @@ class Rows:
         self.headers = headers
         self.timestamps = timestamps
         self.timestamp_ms = timestamp_ms
+        self.held: object | None = None
 
     def key(self, row: int) -> bytes | None:
         return None if self.keys is None else self.keys[row]
