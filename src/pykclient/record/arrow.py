@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _INT32 = struct.Struct("=i")
 _INT8 = struct.Struct("=b")
 
+#: Bytes that nobody minds.
+_SMALL = 16 * 1024
+
 
 def pyarrow() -> Any:
     """The package.
@@ -55,11 +58,23 @@ def schema(names: tuple[str, ...] = COLUMN_NAMES, views: bool = False) -> pa.Sch
 
 
 def record_batch(columns: Columns) -> pa.RecordBatch:
-    """The rows of ``columns``, whose buffers it takes over: nothing may be added to them any more."""
+    """The rows of ``columns``, whose buffers it takes over: nothing may be added to them any more.
+
+    Their memory is given back for further columns, which may have it once nothing of the batch is left.
+    """
     pa = pyarrow()
     of_schema = schema(columns.names, columns.views)
     arrays = [_array(pa, columns, field) for field in of_schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=of_schema)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=of_schema)
+    columns.give_back()
+    return batch
+
+
+def _buffer(pa: Any, buffer: bytearray, size: int) -> Any:
+    """The first ``size`` bytes of ``buffer``; a copy where so little is used that it should not keep all of it."""
+    if len(buffer) > _SMALL and size < len(buffer) >> 1:
+        return pa.py_buffer(bytes(memoryview(buffer)[:size]))
+    return pa.py_buffer(memoryview(buffer)[:size])
 
 
 def _array(pa: Any, columns: Columns, field: Any) -> Any:
@@ -78,9 +93,9 @@ def _array(pa: Any, columns: Columns, field: Any) -> Any:
             any(run.leader_epoch < 0 for run in runs),
         )
     if name == "offset":
-        return pa.Array.from_buffers(field.type, rows, [None, pa.py_buffer(columns.offsets)], 0)
+        return pa.Array.from_buffers(field.type, rows, [None, _buffer(pa, columns.offsets, 8 * rows)], 0)
     if name == "timestamp":
-        times = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.timestamps)], 0)
+        times = pa.Array.from_buffers(pa.int64(), rows, [None, _buffer(pa, columns.timestamps, 8 * rows)], 0)
         return _null_where_missing(pa, times, columns.has_missing_timestamps).view(field.type)
     if name == "headers":
         return _headers(pa, field.type, columns)
@@ -110,12 +125,14 @@ def _null_where_missing(pa: Any, array: Any, has_missing: bool) -> Any:
 
 def _bytes(pa: Any, type: Any, column: BinaryBuffers | ViewBuffers | None) -> Any:
     assert column is not None
-    validity = pa.py_buffer(column.validity) if column.null_count else None
+    rows = column.rows
+    validity = _buffer(pa, column.validity, (rows + 7) >> 3) if column.null_count else None
     if isinstance(column, ViewBuffers):
-        buffers = [validity, pa.py_buffer(column.views), *map(pa.py_buffer, column.sources)]
+        buffers = [validity, _buffer(pa, column.views, 16 * rows), *map(pa.py_buffer, column.sources)]
     else:
-        buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    return pa.Array.from_buffers(type, column.rows, buffers, column.null_count)
+        offsets = _buffer(pa, column.offsets, 4 * (rows + 1))
+        buffers = [validity, offsets, _buffer(pa, column.data, column.data_size)]
+    return pa.Array.from_buffers(type, rows, buffers, column.null_count)
 
 
 def _headers(pa: Any, type: Any, columns: Columns) -> Any:
@@ -125,7 +142,7 @@ def _headers(pa: Any, type: Any, columns: Columns) -> Any:
     names = _bytes(pa, header.field(0).type, headers.names)
     values = _bytes(pa, header.field(1).type, headers.values)
     pairs = pa.StructArray.from_arrays([names, values], fields=[header.field(0), header.field(1)])
-    return pa.Array.from_buffers(type, columns.rows, [None, pa.py_buffer(headers.offsets)], 0, children=[pairs])
+    return pa.Array.from_buffers(type, columns.rows, [None, _buffer(pa, headers.offsets, 4 * (columns.rows + 1))], 0, children=[pairs])
 
 
 # --- from Arrow ------------------------------------------------------------------------------------------------------
@@ -144,11 +161,12 @@ def is_arrow(data: object) -> bool:
 
 
 def is_in_memory(data: object) -> bool:
-    """Whether it is no stream, of which nobody knows how much comes."""
-    pa = pyarrow()
-    return isinstance(data, (pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)) or not hasattr(
-        data, "__arrow_c_stream__"
-    )
+    """Whether it is no stream, of which nobody knows how much comes.
+
+    Tables and columns hand out a stream as well. What tells them apart is that numpy can make an array of them:
+    pyarrow's, polars' and pandas' have its method, readers and DuckDB's relations do not.
+    """
+    return hasattr(data, "__array__") or not hasattr(data, "__arrow_c_stream__")
 
 
 def to_batches(data: Any) -> Any:
@@ -199,13 +217,25 @@ def to_array(data: Any) -> Any:
             chunked = pa.chunked_array(data)
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise IllegalArgumentError(f"{type(data).__name__} is not an array for Arrow: {error}") from error
-    return chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks or [pa.nulls(0)])
+    if chunked.num_chunks == 1:
+        return chunked.chunk(0)
+    # Dictionaries differ from chunk to chunk, and not all can be made one.
+    return pa.concat_arrays([_decoded(chunk) for chunk in chunked.chunks] or [pa.nulls(0)])
+
+
+def _decoded(array: Any) -> Any:
+    """The array without a dictionary."""
+    pa = pyarrow()
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = array.dictionary
+    if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_binary())  # there is no take() for views, which polars' categories are
+    return values.take(array.indices)
 
 
 def _cast(array: Any, target: Any, what: str) -> Any:
     pa = pyarrow()
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
     try:
         return array.cast(target)
     except pa.ArrowException as error:
@@ -221,7 +251,8 @@ def bytes_column(array: Any, what: str) -> BytesColumn:
         IllegalArgumentError: it has another type.
     """
     pa = pyarrow()
-    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    array = _decoded(array)
+    kind = array.type
     types = pa.types
     is_bytes = (
         types.is_binary(kind)
@@ -262,6 +293,7 @@ def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[me
     pa = pyarrow()
     import pyarrow.compute as pc
 
+    array = _decoded(array)
     if pa.types.is_timestamp(array.type) and layout == "q":
         if array.type.unit in {"us", "ns"}:
             array = pc.floor_temporal(array, unit="millisecond")
