@@ -270,4 +270,3 @@ def test_position_keeps_the_epoch_of_what_was_read() -> None:
     position = harness.subscriptions.position(TP0)
     assert position is not None
     assert position.offset_epoch == 4
-    assert fetch.next_offsets[TP0].leader_epoch == 4

@@ -743,3 +743,32 @@ def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
         assert harness.fetcher.collect_fetch().is_empty
     # It is updated, and all goes on.
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]
+
+
+def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    tps = [TopicPartition(TOPIC, number) for number in range(200)]
+    harness = Harness({"max.poll.records": 1}, partitions={TOPIC: len(tps)}, brokers=2)
+    harness.assign(*tps)
+    assert harness.fetcher.send_fetches() == 2
+    for node_id in (0, 1):
+        answer = {tp: partition_data(tp, batch(0, [b"a"])) for tp in tps if tp.partition % 2 == node_id}
+        harness.client.prepare_response_from(fetch_response(answer), harness.node(node_id))
+    harness.poll()
+    asked: list[TopicPartition] = []
+    node_of = harness.subscriptions.fetch_node_id
+
+    def fetch_node_id(tp: TopicPartition) -> int | None:
+        asked.append(tp)
+        return node_of(tp)
+
+    monkeypatch.setattr(harness.subscriptions, "fetch_node_id", fetch_node_id)
+    sent = []
+    for _ in tps:
+        fetch = harness.fetcher.collect_fetch()
+        assert fetch.num_records == 1
+        sent.append(harness.fetcher.send_fetches())
+    # A node is asked again once all of its own is handed out, whatever is there of the other.
+    assert sorted(sent)[-2:] == [1, 1]
+    assert sum(sent) == 2
+    assert sent[-1] == 1
+    assert len(asked) < 5 * len(tps)

@@ -90,6 +90,7 @@ class AbstractFetch:
         self._resting_nodes: dict[int, tuple[int, int]] = {}
         # As they were when a node was last told everything: those of its session are the same since.
         self._topic_ids_of_node: dict[int, Mapping[str, UUID]] = {}
+        self._last_buffered: dict[int, CompletedFetch] = {}  # by node id; see _has_buffered
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
         self._unsupported: UnsupportedVersionError | None = None
@@ -117,31 +118,43 @@ class AbstractFetch:
         """What to send now, by node; nodes with a request on its way or with something buffered are left in peace."""
         subscriptions = self._subscriptions
         self._metrics_manager.maybe_update_assignment(subscriptions)
-        now_ms = self._clock.now_ms()
-        subscriptions.expire_preferred_read_replicas(now_ms)
-        self._drop_preferred_read_replicas_that_are_gone()
-        pending = self._nodes_with_pending_fetch_requests
-        node_ids = [node_id for node_id in subscriptions.fetch_node_ids() if node_id not in pending]
+        if subscriptions.has_leases:
+            subscriptions.expire_preferred_read_replicas(self._clock.now_ms())
+            self._drop_preferred_read_replicas_that_are_gone()
         if self._resting_nodes:
-            self._wake_nodes(now_ms)
-            node_ids = [node_id for node_id in node_ids if node_id not in self._resting_nodes]
-        if not node_ids:
-            return {}
-        # While a node has something buffered, the other partitions wait, too. A request would leave the buffered ones
-        # out, so they would drop out of the broker's session and come back a moment later.
-        buffered = {subscriptions.fetch_node_id(tp) for tp in self._fetch_buffer.buffered_partitions()}
+            self._wake_nodes(self._clock.now_ms())
         # All nodes before the first request: to build one moves its session on, so it must be sent, and an error of
         # another node would throw it away.
         nodes: list[Node] = []
-        for node_id in node_ids:
+        for node_id in subscriptions.fetch_node_ids():
+            if node_id in self._nodes_with_pending_fetch_requests or node_id in self._resting_nodes:
+                continue
             if node_id == NO_NODE:
                 self._log.debug("Asking for metadata, as a partition to fetch has no leader")
                 self._metadata.request_update(False)
-            elif node_id not in buffered:
+            elif not self._has_buffered(node_id):
                 node = self._available_node(node_id)
                 if node is not None:
                     nodes.append(node)
         return {node: self._build(node.id) for node in nodes}
+
+    def _has_buffered(self, node_id: int) -> bool:
+        """Whether something is buffered of partitions that are to be fetched from this node.
+
+        Then the others wait, too. A request would leave the buffered ones out, so they would drop out of the broker's
+        session and come back a moment later.
+        """
+        # What came last is handed out last, so it answers for all polls until then, without a walk over the buffer.
+        node_of = self._subscriptions.fetch_node_id
+        last = self._last_buffered.get(node_id)
+        if last is not None and self._fetch_buffer.holds(last) and node_of(last.partition) == node_id:
+            return True
+        for fetch in self._fetch_buffer.newest_first():
+            if node_of(fetch.partition) == node_id:
+                self._last_buffered[node_id] = fetch
+                return True
+        self._last_buffered.pop(node_id, None)
+        return False
 
     @property
     def has_resting_nodes(self) -> bool:

@@ -11,12 +11,11 @@ if TYPE_CHECKING:
 
 
 class AnyFetch:
-    """How far the positions went; they can go on without records, over aborted ones. Thread: owner."""
+    """Whether there is anything: positions can go on without records, over aborted ones. Thread: owner."""
 
-    __slots__ = ("next_offsets", "num_records", "position_advanced")
+    __slots__ = ("num_records", "position_advanced")
 
     def __init__(self) -> None:
-        self.next_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.num_records = 0
         self.position_advanced = False
 
@@ -28,11 +27,6 @@ class AnyFetch:
     def is_full(self) -> bool:
         """Whether it takes no more, however few records it has."""
         return False
-
-    def moved(self, tp: TopicPartition, position_advanced: bool, next_offset: OffsetAndMetadata) -> None:
-        """Note where a partition stands."""
-        self.position_advanced |= position_advanced
-        self.next_offsets[tp] = next_offset
 
 
 class Fetch(AnyFetch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 class FetchBuffer:
     """A queue of completed fetches, and ``next_in_line_fetch``, the one being handed out. Thread: application."""
 
-    __slots__ = ("_completed", "_log", "next_in_line_fetch")
+    __slots__ = ("_completed", "_log", "_queued", "next_in_line_fetch")
 
     def __init__(self, log_context: LogContext) -> None:
         self._log = log_context.logger(__name__)
         self._completed: deque[CompletedFetch] = deque()
+        self._queued: set[CompletedFetch] = set()  # the same
         self.next_in_line_fetch: CompletedFetch | None = None
 
     @property
@@ -32,22 +33,31 @@ class FetchBuffer:
 
     def add(self, fetch: CompletedFetch) -> None:
         self._completed.append(fetch)
+        self._queued.add(fetch)
 
     def add_all(self, fetches: Iterable[CompletedFetch]) -> None:
-        self._completed.extend(fetches)
+        for fetch in fetches:
+            self.add(fetch)
 
     def peek(self) -> CompletedFetch | None:
         return self._completed[0] if self._completed else None
 
     def poll(self) -> CompletedFetch | None:
-        return self._completed.popleft() if self._completed else None
+        if not self._completed:
+            return None
+        fetch = self._completed.popleft()
+        self._queued.discard(fetch)
+        return fetch
 
-    def buffered_partitions(self) -> set[TopicPartition]:
-        """The partitions that still have something to hand out."""
-        partitions = {fetch.partition for fetch in self._completed}
+    def holds(self, fetch: CompletedFetch) -> bool:
+        """Whether ``fetch`` still has something to hand out."""
+        return fetch in self._queued or (fetch is self.next_in_line_fetch and not fetch.is_consumed)
+
+    def newest_first(self) -> Iterator[CompletedFetch]:
+        """All that have something to hand out, those last that are handed out next."""
+        yield from reversed(self._completed)
         if self.next_in_line_fetch is not None and not self.next_in_line_fetch.is_consumed:
-            partitions.add(self.next_in_line_fetch.partition)
-        return partitions
+            yield self.next_in_line_fetch
 
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
         """Throw away what belongs to other partitions."""
@@ -58,6 +68,7 @@ class FetchBuffer:
             else:
                 self._drop(fetch)
         self._completed = kept
+        self._queued = set(kept)
         if self.next_in_line_fetch is not None and self.next_in_line_fetch.partition not in partitions:
             self._drop(self.next_in_line_fetch)
             self.next_in_line_fetch = None

@@ -10,7 +10,6 @@ from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicAuthorizationError
-from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from pykclient.consumer.completed_fetch import CompletedFetch
@@ -109,7 +108,7 @@ class FetchCollector:
         finally:
             if paused:
                 fetch_buffer.add_all(paused)
-            self._metrics_manager.record_extremes()
+            self._metrics_manager.record_extremes(self._clock.now_ms())
 
     def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> None:
         if completed.is_initialized:
@@ -134,8 +133,8 @@ class FetchCollector:
     ) -> None:
         tp = completed.partition
         subscriptions = self._subscriptions
-        position = subscriptions.position_or_none(tp)
-        if position is None or not subscriptions.is_fetchable(tp):
+        position = subscriptions.fetchable_position(tp)
+        if position is None:
             # A rebalance, a reset or a changed subscription came between the answer and this poll.
             self._log.debug("Not returning what was fetched of %s, which is not to be fetched any more", tp)
             completed.drain()
@@ -147,16 +146,13 @@ class FetchCollector:
             completed.drain()
             return
         take(completed, wanted)
-        advanced = completed.next_fetch_offset > position.offset
-        if advanced:
-            subscriptions.set_position(
-                tp, FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
-            )
+        if completed.next_fetch_offset > position.offset:
+            position = FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
+            subscriptions.set_position(tp, position)
+            fetch.position_advanced = True
         self._metrics_manager.record_partition(
-            tp, subscriptions.partition_lag(tp, self._config.isolation_level), subscriptions.partition_lead(tp)
+            tp, *subscriptions.partition_lag_and_lead(tp, self._config.isolation_level), self._clock.now_ms()
         )
-        epoch = UNKNOWN_EPOCH if completed.last_epoch is None else completed.last_epoch
-        fetch.moved(tp, advanced, OffsetAndMetadata(completed.next_fetch_offset, "", epoch))
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:
         """Take in what an answer says beside its records; None when it has none for the present position."""

@@ -107,20 +107,22 @@ class FetchMetricsManager:
             sensor = self._add_records(self._metrics.sensor(name), {"topic": topic})
         sensor.record(count)
 
-    def record_partition(self, tp: TopicPartition, lag: int | None, lead: int | None) -> None:
+    def record_partition(self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int) -> None:
         """How far a partition's position is from its ends, as far as that is known."""
         if lag is not None:
-            self._lag_max = lag if self._lag_max is None else max(self._lag_max, lag)
+            if self._lag_max is None or lag > self._lag_max:
+                self._lag_max = lag
             sensor = self._partition_lag.get(tp)
             if sensor is None:
                 sensor = self._partition_lag[tp] = self._add_partition(tp, "records-lag", "max", Max())
-            sensor.record(lag)
+            sensor.record(lag, now_ms)
         if lead is not None:
-            self._lead_min = lead if self._lead_min is None else min(self._lead_min, lead)
+            if self._lead_min is None or lead < self._lead_min:
+                self._lead_min = lead
             sensor = self._partition_lead.get(tp)
             if sensor is None:
                 sensor = self._partition_lead[tp] = self._add_partition(tp, "records-lead", "min", Min())
-            sensor.record(lead)
+            sensor.record(lead, now_ms)
 
     def _add_partition(self, tp: TopicPartition, name: str, extreme: str, stat: MeasurableStat) -> Sensor:
         tags = _tags(tp)
@@ -130,16 +132,16 @@ class FetchMetricsManager:
         sensor.add(self._name(f"{name}-avg", tags), Avg())
         return sensor
 
-    def record_extremes(self) -> None:
+    def record_extremes(self, now_ms: int) -> None:
         """The largest lag and the smallest lead of those that were recorded since the last call.
 
         The client's metrics only ask for these, and a poll may hand out a thousand partitions.
         """
         if self._lag_max is not None:
-            self._lag.record(self._lag_max)
+            self._lag.record(self._lag_max, now_ms)
             self._lag_max = None
         if self._lead_min is not None:
-            self._lead.record(self._lead_min)
+            self._lead.record(self._lead_min, now_ms)
             self._lead_min = None
 
     def maybe_update_assignment(self, subscriptions: SubscriptionState) -> None:

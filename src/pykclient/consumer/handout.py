@@ -72,7 +72,7 @@ class Handout:
 
     @property
     def is_empty(self) -> bool:
-        return not self._pending()
+        return not self._chunks or not self._pending()
 
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where each partition with waiting records stands for the application."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
 from pykclient.consumer.fetch_state import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
@@ -281,6 +281,11 @@ class SubscriptionState:
         state = self._index.assignment.get(tp)
         return state is not None and state.group_node is not None
 
+    def fetchable_position(self, tp: TopicPartition) -> FetchPosition | None:
+        """Where to fetch the partition from; None when it is not to be fetched."""
+        state = self._index.assignment.get(tp)
+        return None if state is None or state.group_node is None else state.position
+
     # --- positions -----------------------------------------------------------------------------------------------
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -494,16 +499,21 @@ class SubscriptionState:
 
     def partition_lag(self, tp: TopicPartition, isolation_level: int) -> int | None:
         """Records between the position and the end that may be read, as last heard; None while unknown."""
-        position = self._assigned(tp).position
-        end = self.partition_end_offset(tp, isolation_level)
-        return None if position is None or end is None else end - position.offset
+        return self.partition_lag_and_lead(tp, isolation_level)[0]
 
     def partition_lead(self, tp: TopicPartition) -> int | None:
         """Records between the start of the log and the position; None while unknown."""
+        return self.partition_lag_and_lead(tp, READ_UNCOMMITTED)[1]
+
+    def partition_lag_and_lead(self, tp: TopicPartition, isolation_level: int) -> tuple[int | None, int | None]:
+        """Both at once, as each delivery asks for them."""
         state = self._assigned(tp)
-        if state.position is None or state.log_start_offset is None:
-            return None
-        return state.position.offset - state.log_start_offset
+        position = state.position
+        if position is None:
+            return None, None
+        end = state.last_stable_offset if isolation_level == READ_COMMITTED else state.high_watermark
+        start = state.log_start_offset
+        return None if end is None else end - position.offset, None if start is None else position.offset - start
 
     def request_partition_end_offset(self, tp: TopicPartition) -> None:
         self._assigned(tp).end_offset_requested = True
@@ -566,6 +576,11 @@ class SubscriptionState:
             for tp, state in self._index.leased.items()
             if state.preferred_read_replica is not None
         ]
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether anything is read from another replica than the leader."""
+        return bool(self._index.leased)
 
     @property
     def lease_id(self) -> int:

@@ -62,6 +62,8 @@ class UnsentRequests:
 
     def request_count(self, node: Node | None = None) -> int:
         """Requests waiting for ``node``, or for all."""
+        if not self._queues:
+            return 0
         with self._lock:
             if node is not None:
                 return len(self._queues.get(node, ()))
