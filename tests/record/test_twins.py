@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -377,6 +379,79 @@ def test_the_collector_watches_what_can_be_in_a_cycle() -> None:
     assert not any(gc.is_tracked(record) for record in compiled_records(CursorOwner("t", 0, None, lambda *_: "text")))
     for owner in (CursorOwner("t", 0, None, lambda *_: []), CursorOwner("t", 0, lambda *_: {}, None)):
         assert all(gc.is_tracked(record) for record in compiled_records(owner))
+
+
+class Watched:
+    """Something that the collector knows, and that can be waited for to go."""
+
+
+def test_the_collector_watches_what_is_put_in_later() -> None:
+    first, second = compiled_records()[:2]
+    first.value = "no part of a cycle"
+    assert not gc.is_tracked(first)
+    thing: Any = Watched()
+    gone = weakref.ref(thing)
+    thing.record = first
+    first.value = thing
+    second.key = second
+    assert gc.is_tracked(first)
+    assert gc.is_tracked(second)
+    del first, second, thing
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_cycle_through_what_a_deserializer_made_is_collected() -> None:
+    records = compiled_records(CursorOwner("t", 0, None, lambda *_: Watched()))
+    gone = [weakref.ref(record.value) for record in records]
+    for record in records:
+        made: Any = record.value
+        made.record = record
+    del made, record, records
+    gc.collect()
+    assert [each() for each in gone] == [None] * len(gone)
+
+
+class Subclass(ConsumerRecord[Any, Any]):
+    pass
+
+
+def test_a_record_takes_along_what_it_holds() -> None:
+    of_a_subclass = Subclass("t", 0, 1, 2, 3, 0, None, None, (), -1, -1)
+    records: list[Any] = [of_a_subclass, compiled_records()[0]]
+    del of_a_subclass
+    while records:
+        record = records.pop()
+        thing = Watched()
+        gone = weakref.ref(thing)
+        record.value = (thing,)
+        del thing
+        assert gone() is not None
+        del record
+        assert gone() is None
+
+
+def test_the_memory_of_a_record_is_used_again() -> None:
+    records = compiled_records()
+    addresses = {id(record) for record in records}
+    copies = [copy.copy(record) for record in records]
+    del records
+    again = compiled_records()
+    assert again == copies
+    assert addresses & {id(record) for record in again}
+    held = sys.getrefcount(again[0])
+    assert held == 2  # by the list, and by the call
+
+
+def test_a_long_chain_of_records_is_let_go() -> None:
+    chain: Any = None
+    for record in (record for _ in range(2000) for record in compiled_records()):
+        record.value = chain
+        chain = record
+    del record
+    chain = None
+    kept = compiled_records()
+    assert kept[0].value == b"v"
 
 
 def test_references_are_counted() -> None:

@@ -42,13 +42,80 @@ cdef extern from *:
             && ((PyTypeObject *)type)->tp_dictoffset == 0;
     }
 
-    /* An instance that the collector does not watch, and whose slots are to be filled before anything else happens. */
-    #define NEW_INSTANCE(type) ((PyObject *)PyObject_GC_New(PyObject, (PyTypeObject *)(type)))
     #define FILL_SLOT(record, offset, value) (*(PyObject **)((char *)(record) + (offset)) = Py_NewRef(value))
+    #define SLOTS(record) ((PyObject **)((record) + 1))
+
+    static PyTypeObject *record_type;
+    static Py_ssize_t slot_count;
+
+    /* Watch a record as soon as something is put into it that could be part of a cycle. */
+    static int record_setattro(PyObject *record, PyObject *name, PyObject *value) {
+        if (value != NULL && PyObject_IS_GC(value) && !PyObject_GC_IsTracked(record)) PyObject_GC_Track(record);
+        return PyObject_GenericSetAttr(record, name, value);
+    }
+
+    #ifdef Py_GIL_DISABLED
+    #define NEW_INSTANCE() ((PyObject *)PyObject_GC_New(PyObject, record_type))
+    #else
+    /* The memory of records that died, for those to come: about what two polls hand out. Each leads to the next. */
+    #define MAX_SPARE 1024
+    static PyObject *spare = NULL;
+    static Py_ssize_t spare_count = 0;
+
+    static inline PyObject *NEW_INSTANCE(void) {
+        PyObject *record = spare;
+        if (record == NULL) return (PyObject *)PyObject_GC_New(PyObject, record_type);
+        spare = SLOTS(record)[0];
+        spare_count--;
+        return PyObject_Init(record, record_type);
+    }
+
+    static void release_record(PyObject *record) {
+        PyTypeObject *type = Py_TYPE(record);
+        PyObject **slots = SLOTS(record);
+        for (Py_ssize_t i = 0; i < slot_count; i++) Py_XDECREF(slots[i]);
+        if (type == record_type && spare_count < MAX_SPARE) {
+            slots[0] = spare;
+            spare = record;
+            spare_count++;
+        } else {
+            type->tp_free(record);
+        }
+        Py_DECREF(type);
+    }
+
+    /* What Python's own one does, which has to find out for each instance what its class is like. */
+    static void record_dealloc(PyObject *record) {
+        PyObject_GC_UnTrack(record);
+        for (Py_ssize_t i = 0; i < slot_count; i++) {
+            PyObject *value = SLOTS(record)[i];
+            if (value != NULL && PyType_IS_GC(Py_TYPE(value)) && !PyTuple_CheckExact(value)) {
+                /* It may lead to other records, which must not use up the stack: a tuple sees to that itself. */
+                Py_TRASHCAN_BEGIN(record, record_dealloc)
+                release_record(record);
+                Py_TRASHCAN_END
+                return;
+            }
+        }
+        release_record(record);
+    }
+    #endif
+
+    /* Have records live and die by the functions here. */
+    static void take_charge_of(PyObject *type, Py_ssize_t count) {
+        record_type = (PyTypeObject *)Py_NewRef(type);
+        slot_count = count;
+        record_type->tp_setattro = record_setattro;
+    #ifndef Py_GIL_DISABLED
+        record_type->tp_dealloc = record_dealloc;
+    #endif
+        PyType_Modified(record_type);
+    }
     """
     Py_ssize_t slot_offset(object type, object name) except -1
     bint has_nothing_but_slots(object type, Py_ssize_t count)
-    object NEW_INSTANCE(object type)
+    void take_charge_of(object type, Py_ssize_t count)
+    object NEW_INSTANCE()  # not watched, and its slots are to be filled before anything else happens
     void FILL_SLOT(object record, Py_ssize_t offset, object value)
     bint PyObject_IS_GC(object value)
     void PyObject_GC_Track(object record)
@@ -56,7 +123,7 @@ cdef extern from *:
 if not has_nothing_but_slots(ConsumerRecord, len(ConsumerRecord.__slots__)):
     raise ImportError("a ConsumerRecord is not what this was compiled for")
 
-cdef object _ConsumerRecord = ConsumerRecord
+take_charge_of(ConsumerRecord, len(ConsumerRecord.__slots__))
 cdef Py_ssize_t _TOPIC = slot_offset(ConsumerRecord, "topic")
 cdef Py_ssize_t _PARTITION = slot_offset(ConsumerRecord, "partition")
 cdef Py_ssize_t _LEADER_EPOCH = slot_offset(ConsumerRecord, "leader_epoch")
@@ -173,6 +240,7 @@ cdef tuple _decode(
     topic, partition, deserialize_key, deserialize_value = owner
     cdef bint has_key_deserializer = deserialize_key is not None
     cdef bint has_value_deserializer = deserialize_value is not None
+    cdef bint watched = PyObject_IS_GC(topic) or PyObject_IS_GC(partition)
     while max_records > 0 and remaining > 0:
         if not read_record(at, end, &fields) or (remaining == 1 and fields.end != end):
             break
@@ -230,7 +298,7 @@ cdef tuple _decode(
                     break
             # From here on nothing can fail that would leave a slot empty.
             offset_object = offset
-            record = NEW_INSTANCE(_ConsumerRecord)
+            record = NEW_INSTANCE()
             FILL_SLOT(record, _TOPIC, topic)
             FILL_SLOT(record, _PARTITION, partition)
             FILL_SLOT(record, _LEADER_EPOCH, epoch)
@@ -243,8 +311,9 @@ cdef tuple _decode(
             FILL_SLOT(record, _KEY_SIZE, key_size)
             FILL_SLOT(record, _VALUE_SIZE, value_size)
             # What cannot hold a reference to anything watched cannot be part of a cycle, as dicts and tuples know of
-            # themselves. To watch thousands of records costs more than to make them.
-            if PyObject_IS_GC(key) or PyObject_IS_GC(value):
+            # themselves. To watch thousands of records costs more than to make them. Headers are tuples of immutable
+            # things; `record_setattro` sees what comes later.
+            if watched or PyObject_IS_GC(key) or PyObject_IS_GC(value):
                 PyObject_GC_Track(record)
             records.append(record)
             next_offset = offset + 1
