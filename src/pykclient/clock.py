@@ -72,9 +72,10 @@ class Timer:
 
     def reset(self, timeout_ms: int) -> None:
         """Start again from the instant last seen, with ``timeout_ms`` from there (negative counts as 0)."""
-        self.timeout_ms = timeout_ms = max(0, timeout_ms)
+        self.timeout_ms = timeout_ms = timeout_ms if timeout_ms > 0 else 0
         self._start_ms = now_ms = self.now_ms
-        self._deadline_ms = min(now_ms + timeout_ms, FOREVER_MS)
+        deadline_ms = now_ms + timeout_ms
+        self._deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
 
     def update(self, now_ms: int | None = None) -> None:
         """See the present instant; time never goes back."""

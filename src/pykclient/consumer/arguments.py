@@ -115,6 +115,8 @@ def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
 
 
 def milliseconds(value: float) -> int:
+    if type(value) is int and 0 <= value < FOREVER_MS:
+        return value
     if not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value) or value < 0:
         raise IllegalArgumentError(f"a timeout is a number of milliseconds from 0 on, not {value!r}")
     return FOREVER_MS if value >= FOREVER_MS else int(value)

@@ -194,6 +194,9 @@ class ClassicConsumer:
 
     def update_fetch_positions(self, timer: Timer) -> bool:
         """Give every partition a position: the committed one, or by ``auto.offset.reset``; False when time ran out."""
+        if self._offset_fetcher.can_skip_update_fetch_positions():
+            self._has_all_fetch_positions = True
+            return True
         self._offset_fetcher.validate_positions_if_needed()
         self._has_all_fetch_positions = self._subscriptions.has_all_fetch_positions()
         if self._has_all_fetch_positions:

@@ -47,21 +47,18 @@ class ThreadGuard:
         self.check_process()
         self._interrupts.__enter__()
         try:
-            self._acquire()
+            me = self._get_ident()
+            if self._owner != me:
+                if not self._lock.acquire(blocking=False):
+                    raise ConcurrentModificationError(
+                        f"KafkaConsumer is not safe for use by several threads: {_name(me)} called it while "
+                        f"{_name(self._owner)} is inside; only wakeup() may be called from another thread"
+                    )
+                self._owner = me
+            self._depth += 1
         except BaseException:
             self._interrupts.__exit__(None, None, None)
             raise
-
-    def _acquire(self) -> None:
-        me = self._get_ident()
-        if self._owner != me:
-            if not self._lock.acquire(blocking=False):
-                raise ConcurrentModificationError(
-                    f"KafkaConsumer is not safe for use by several threads: {_name(me)} called it while "
-                    f"{_name(self._owner)} is inside; only wakeup() may be called from another thread"
-                )
-            self._owner = me
-        self._depth += 1
 
     def release(self) -> None:
         self._depth -= 1

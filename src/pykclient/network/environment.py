@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from threading import get_ident, main_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,11 +107,10 @@ class SystemEnvironment:
     def new_reentrant_lock(self) -> ReentrantLock:
         return threading.RLock()
 
-    def get_ident(self) -> int:
-        return threading.get_ident()
+    get_ident = staticmethod(get_ident)
 
     def in_main_thread(self) -> bool:
-        return threading.get_ident() == threading.main_thread().ident
+        return get_ident() == main_thread().ident
 
     def new_selector(
         self, config: SelectorConfig, metrics: Metrics, log_context: LogContext, channel_builder: ChannelBuilder
