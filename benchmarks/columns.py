@@ -16,7 +16,9 @@ from collections import defaultdict
 from contextlib import AbstractContextManager
 from typing import Any
 
-from benchmarks.clients import BATCH_SIZE, CLIENTS, LINGER_MS, Case, Pykclient, Sample, Stopwatch, payload
+from benchmarks.clients import CLIENTS, Case, Sample, payload
+from benchmarks.clients.kafka_python import Pykclient
+from benchmarks.clients.measuring import BATCH_SIZE, LINGER_MS, Stopwatch
 
 #: Rows of one call of ``send_batch``.
 ROWS = 100_000

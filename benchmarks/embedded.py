@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.__main__ import run
 from benchmarks.clients import CLIENTS, Case, payload
+from benchmarks.clients.measuring import warm_up_records
+from benchmarks.runner import run
 from benchmarks.soak import resident_mb
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaError
@@ -80,7 +81,8 @@ def _through(brokers: int, replication: int, place: str, kind: str, records: int
             case = case._replace(kind="consume")
         cpu_s = time.process_time()
         records_per_s = _run(case, place)
-        return {"records_per_s": records_per_s, "cpu_us": (time.process_time() - cpu_s) / records * 1e6}
+        through = records + (warm_up_records(case) if kind == "produce" else 0)
+        return {"records_per_s": records_per_s, "cpu_us": (time.process_time() - cpu_s) / through * 1e6}
 
 
 def _run(case: Case, place: str) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
-from importlib import metadata
 from pathlib import Path
 
-from benchmarks.clients import CLIENTS, Case, NeverResting, Sample
+from benchmarks.cases import Bench, Case
+from benchmarks.clients import CLIENTS
+from benchmarks.clients.measuring import NeverResting, Sample
+from benchmarks.results import case_of
 
 
 def quantile(values: list[float], q: float) -> float | None:
@@ -32,34 +35,34 @@ def implementation_of(name: str) -> str | None:
     return implementation.NAME
 
 
+def run(client: str, case: Case) -> Sample:
+    """One run, in this process."""
+    kind = case.kind.removeprefix("busy-")
+    method = "produce" if kind == "busy" else kind.replace("-", "_")
+    with NeverResting() if case.kind.startswith("busy") else contextlib.nullcontext():
+        sample: Sample = getattr(CLIENTS[client](), method)(case)
+    return sample
+
+
 def main() -> None:
-    client, case = CLIENTS[sys.argv[1]](), Case(**json.loads(sys.argv[2]))
-    sample: Sample
-    if case.kind == "busy":  # its CPU time says nothing, as it is that of the thread beside the client
-        with NeverResting():
-            sample = client.produce(case)
-    else:
-        sample = getattr(client, case.kind.replace("-", "_"))(case)
-    print(
-        json.dumps(
-            {
-                "client": client.name,
-                "version": metadata.version(client.distribution),
-                "implementation": implementation_of(client.name),
-                "case": case.kind,
-                "size_bytes": case.size_bytes,
-                "codec": case.codec,
-                "partitions": case.partitions,
-                "records": sample.records,
-                "cpu_us_per_record": sample.cpu_s / sample.records * 1e6,
-                "cpu_share": sample.cpu_s / sample.wall_s,
-                "records_per_s": sample.records / sample.wall_s,
-                "p50_ms": quantile(sample.latencies_ms, 0.5),
-                "p99_ms": quantile(sample.latencies_ms, 0.99),
-                "peak_rss_mb": peak_rss_mb(),
-            }
-        )
-    )
+    client, case = sys.argv[1], Case(**json.loads(sys.argv[2]))
+    sample = run(client, case)
+    line = {
+        "client": client,
+        "implementation": implementation_of(client),
+        **case_of(Bench(case.kind, case.size_bytes, case.codec, case.keyed, case.partitions)),
+        "records": sample.records,
+        "cpu_us_per_record": sample.cpu_s / sample.records * 1e6,
+        "cpu_share": sample.cpu_s / sample.wall_s,
+        "records_per_s": sample.records / sample.wall_s,
+        "p50_ms": quantile(sample.latencies_ms, 0.5),
+        "p99_ms": quantile(sample.latencies_ms, 0.99),
+        "peak_rss_mb": sample.peak_rss_mb or peak_rss_mb(),
+        "start_cpu_s": sample.start_cpu_s,
+        "start_s": sample.start_s,
+        "sent": sample.sent or None,
+    }
+    print(json.dumps(line))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""What is measured: every case, and how many records it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class Bench(NamedTuple):
+    """What all clients do by turns.
+
+    ``kind`` is produce, consume, busy (produce beside a thread that never rests), busy-consume, latency (one record at
+    a time), idle-producer, idle-consumer, handovers (the system calls of producing) or busy-handovers.
+    """
+
+    kind: str
+    size_bytes: int = 100
+    codec: str = "none"
+    keyed: bool = False
+    partitions: int = 3
+
+    def __str__(self) -> str:
+        size = f"{self.size_bytes} B" if self.size_bytes < 1000 else f"{self.size_bytes // 1000} KB"
+        parts = [self.kind, size, self.codec]
+        if self.keyed:
+            parts.append("keys")
+        if self.partitions != 3:
+            parts.append(f"{self.partitions:,} partitions")
+        return ", ".join(parts)
+
+    @property
+    def slug(self) -> str:
+        """For the name of a topic."""
+        keyed = "keyed" if self.keyed else "unkeyed"
+        return f"{self.kind}-{self.size_bytes}-{self.codec}-{keyed}-{self.partitions}"
+
+    @property
+    def reads(self) -> bool:
+        """Whether clients read a log that is written once for all of them."""
+        return self.kind in ("consume", "busy-consume")
+
+    @property
+    def traced(self) -> bool:
+        """Whether system calls are counted, once, instead of time being taken in rounds."""
+        return self.kind.endswith("handovers")
+
+    @property
+    def idles(self) -> bool:
+        return self.kind.startswith("idle")
+
+
+class Case(NamedTuple):
+    """One run of one client. ``records`` are seconds where nothing is done."""
+
+    kind: str
+    bootstrap_servers: str
+    topic: str
+    partitions: int
+    records: int
+    size_bytes: int
+    codec: str
+    keyed: bool = False
+
+
+#: Records of one run, by kind and size: about as many bytes for each size, about a second for the faster clients.
+_RECORDS = {
+    "produce": {100: 600_000, 1000: 100_000, 10_000: 10_000},
+    "consume": {100: 2_000_000, 1000: 300_000, 10_000: 30_000},
+    "busy": {100: 200_000},
+    "busy-consume": {100: 400_000},
+    "latency": {100: 3000},
+    "idle-producer": {100: 8},
+    "idle-consumer": {100: 8},
+    "handovers": {100: 100_000},
+    "busy-handovers": {100: 100_000},
+}
+
+#: Of these each client does as many as all others: seconds, and what is taken one by one.
+WHOLE = ("latency", "idle-producer", "idle-consumer", "handovers", "busy-handovers")
+
+KINDS = tuple(_RECORDS)
+SIZES = (100, 1000, 10_000)
+CODECS = ("none", "lz4", "zstd")
+
+#: The cases of which the goals speak.
+PRODUCE, CONSUME, LATENCY = Bench("produce"), Bench("consume"), Bench("latency")
+
+
+def records_of(bench: Bench, scale: float) -> int:
+    """How many records a client of share 1 has to do."""
+    counts = _RECORDS[bench.kind]
+    records = counts.get(bench.size_bytes) or counts[100] * 100 // bench.size_bytes
+    return max(1, int(records * scale))
+
+
+def plan(
+    kinds: Sequence[str] = KINDS,
+    sizes: Sequence[int] = SIZES,
+    codecs: Sequence[str] = CODECS,
+    partitions: Sequence[int] = (3, 1000),
+) -> Iterator[Bench]:
+    """Every case that was asked for. Keys, many partitions, and what is not about bytes: 100 of them, uncompressed."""
+    for kind in kinds:
+        if kind not in ("produce", "consume"):
+            yield Bench(kind)
+            continue
+        if 3 in partitions:
+            for size_bytes in sizes:
+                for codec in codecs:
+                    yield Bench(kind, size_bytes, codec)
+            yield Bench(kind, keyed=True)
+        for many in partitions:
+            if many != 3:
+                yield Bench(kind, partitions=many)
+                yield Bench(kind, keyed=True, partitions=many)

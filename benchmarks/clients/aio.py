@@ -1,0 +1,162 @@
+"""aiokafka, with its compiled codecs: one thread, in which the event loop and the program take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from benchmarks.cases import Case
+from benchmarks.clients.kafka_python import KafkaPython
+from benchmarks.clients.measuring import (
+    BATCH_SIZE,
+    LINGER_MS,
+    Patience,
+    Sample,
+    Stopwatch,
+    chunks,
+    payload,
+    warm_up_records,
+)
+
+
+class Aiokafka:
+    """aiokafka."""
+
+    name = "aiokafka"
+    distribution = "aiokafka"
+    environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    kinds: ClassVar[tuple[str, ...]] = KafkaPython.kinds
+    share = 0.2
+    only_plain = False
+
+    async def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+        import aiokafka
+
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=case.bootstrap_servers,
+            acks="all",
+            enable_idempotence=True,
+            compression_type=None if case.codec == "none" else case.codec,
+            linger_ms=linger_ms,
+            max_batch_size=BATCH_SIZE,
+        )
+        await producer.start()
+        return producer
+
+    def produce(self, case: Case) -> Sample:
+        return asyncio.run(self._produce(case))
+
+    async def _produce(self, case: Case) -> Sample:
+        producer = await self._producer(case)
+        topic, send = case.topic, producer.send
+
+        async def send_chunk(chunk: list[Any]) -> None:
+            if case.keyed:
+                for key, value in chunk:
+                    await send(topic, value, key)
+            else:
+                for value in chunk:
+                    await send(topic, value)
+
+        for chunk in chunks(case, warm_up_records(case)):
+            await send_chunk(chunk)
+        await producer.flush()
+        prepared = list(chunks(case, case.records))
+        watch = Stopwatch()
+        watch.start()
+        for chunk in prepared:
+            await send_chunk(chunk)
+        await producer.flush()
+        sample = watch.stop(case.records)._replace(sent=warm_up_records(case) + case.records)
+        await producer.stop()
+        return sample
+
+    def latency(self, case: Case) -> Sample:
+        return asyncio.run(self._latency(case))
+
+    async def _latency(self, case: Case) -> Sample:
+        producer = await self._producer(case, linger_ms=0)
+        value = payload(case.size_bytes)
+        for _ in range(200):
+            await producer.send_and_wait(case.topic, value)
+        latencies_ms: list[float] = []
+        watch = Stopwatch()
+        watch.start()
+        for _ in range(case.records):
+            begun_s = time.perf_counter()
+            await producer.send_and_wait(case.topic, value)
+            latencies_ms.append((time.perf_counter() - begun_s) * 1000)
+        sample = watch.stop(case.records, latencies_ms)
+        await producer.stop()
+        return sample
+
+    async def _consumer(self, case: Case) -> Any:
+        import aiokafka
+
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=case.bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await consumer.start()
+        consumer.assign([aiokafka.TopicPartition(case.topic, p) for p in range(case.partitions)])
+        return consumer
+
+    def consume(self, case: Case) -> Sample:
+        return asyncio.run(self._consume(case))
+
+    async def _consume(self, case: Case) -> Sample:
+        consumer = await self._consumer(case)
+
+        async def poll() -> int:
+            count = 0
+            for records in (await consumer.getmany(timeout_ms=1000, max_records=1000)).values():
+                for record in records:
+                    record.value  # noqa: B018
+                count += len(records)
+            return count
+
+        patience = Patience()
+        seen = counted = 0
+        while not seen:
+            seen = await poll()
+            patience.after(seen)
+        watch = Stopwatch()
+        watch.start()
+        while seen + counted < case.records:
+            got = await poll()
+            patience.after(got)
+            counted += got
+        sample = watch.stop(counted)
+        await consumer.stop()
+        return sample
+
+    def idle_consumer(self, case: Case) -> Sample:
+        return asyncio.run(self._idle_consumer(case))
+
+    async def _idle_consumer(self, case: Case) -> Sample:
+        consumer = await self._consumer(case)
+        await consumer.seek_to_end()
+        await consumer.getmany(timeout_ms=1000)
+        watch = Stopwatch()
+        watch.start()
+        until_s = time.perf_counter() + case.records
+        while time.perf_counter() < until_s:
+            await consumer.getmany(timeout_ms=1000)
+        sample = watch.stop(case.records)
+        await consumer.stop()
+        return sample
+
+    def idle_producer(self, case: Case) -> Sample:
+        return asyncio.run(self._idle_producer(case))
+
+    async def _idle_producer(self, case: Case) -> Sample:
+        producer = await self._producer(case)
+        await producer.send_and_wait(case.topic, b"x")
+        watch = Stopwatch()
+        watch.start()
+        await asyncio.sleep(case.records)
+        sample = watch.stop(case.records)
+        await producer.stop()
+        return sample

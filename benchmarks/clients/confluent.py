@@ -1,0 +1,193 @@
+"""confluent-kafka (librdkafka): whose figures the others are compared with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from benchmarks.cases import Case
+from benchmarks.clients.kafka_python import KafkaPython
+from benchmarks.clients.measuring import (
+    BATCH_SIZE,
+    BUFFER_MEMORY,
+    LINGER_MS,
+    Sample,
+    chunks,
+    consume_all,
+    idle,
+    one_at_a_time,
+    produce_all,
+)
+
+
+class ConfluentKafka:
+    """confluent-kafka."""
+
+    name = "confluent-kafka"
+    distribution = "confluent-kafka"
+    environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    kinds: ClassVar[tuple[str, ...]] = KafkaPython.kinds
+    share = 1.0
+    only_plain = False
+
+    def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+        import confluent_kafka
+
+        return confluent_kafka.Producer(
+            {
+                "bootstrap.servers": case.bootstrap_servers,
+                "acks": "all",
+                "enable.idempotence": True,
+                "compression.type": case.codec,
+                "linger.ms": linger_ms,
+                "batch.size": BATCH_SIZE,
+                "partitioner": "murmur2_random",
+                "queue.buffering.max.kbytes": BUFFER_MEMORY >> 10,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+
+    def produce(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        topic, produce, poll = case.topic, producer.produce, producer.poll
+
+        def send_values(values: list[bytes]) -> None:
+            for value in values:
+                try:
+                    produce(topic, value)
+                except BufferError:
+                    send_when_there_is_room(producer, topic, value)
+                poll(0)
+
+        def send_pairs(pairs: list[tuple[bytes, bytes]]) -> None:
+            for key, value in pairs:
+                try:
+                    produce(topic, value, key)
+                except BufferError:
+                    send_when_there_is_room(producer, topic, value, key)
+                poll(0)
+
+        return produce_all(case, send_pairs if case.keyed else send_values, lambda: producer.flush(60))
+
+    def fill(self, case: Case) -> Sample:
+        """Write what is read afterwards: for each partition as many records at a time as a batch of it holds."""
+        producer = self._producer(case, linger_ms=50)
+        block = max(1, min(BATCH_SIZE // (case.size_bytes + 40), case.records // case.partitions))
+        number = 0
+
+        def send(records: list[Any]) -> None:
+            nonlocal number
+            for record in records:
+                key, value = record if case.keyed else (None, record)
+                send_when_there_is_room(producer, case.topic, value, key, partition=number // block % case.partitions)
+                number += 1
+
+        for chunk in chunks(case, case.records):
+            send(chunk)
+        producer.flush(60)
+        return Sample(case.records, 0.0, 1.0, [])
+
+    def latency(self, case: Case) -> Sample:
+        producer, topic = self._producer(case, linger_ms=0), case.topic
+
+        def send_and_wait(value: bytes) -> None:
+            producer.produce(topic, value)
+            producer.flush(30)
+
+        return one_at_a_time(case, send_and_wait)
+
+    def _consumer(self, case: Case) -> Any:
+        import confluent_kafka
+
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": case.bootstrap_servers,
+                "group.id": "benchmark",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.queue.backoff.ms": 1,
+            }
+        )
+        consumer.assign(
+            [
+                confluent_kafka.TopicPartition(case.topic, p, confluent_kafka.OFFSET_BEGINNING)
+                for p in range(case.partitions)
+            ]
+        )
+        return consumer
+
+    def consume(self, case: Case) -> Sample:
+        consumer = self._consumer(case)
+
+        def poll() -> int:
+            messages = consumer.consume(1000, 1.0)
+            for message in messages:
+                message.value()
+            return len(messages)
+
+        sample = consume_all(case, poll)
+        consumer.close()
+        return sample
+
+    def idle_consumer(self, case: Case) -> Sample:
+        consumer = self._consumer(case)
+        while consumer.consume(1000, 1.0):
+            pass
+        sample = idle(case, lambda: consumer.consume(1000, 1.0))
+        consumer.close()
+        return sample
+
+    def idle_producer(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        producer.produce(case.topic, b"x")
+        producer.flush(30)
+        return idle(case, lambda: time.sleep(1))
+
+
+class ConfluentKafkaWithReports(ConfluentKafka):
+    """A program that wants to know of each record what became of it, as our futures tell."""
+
+    name = "confluent-kafka-reports"
+    kinds = ("produce",)
+    only_plain = True
+
+    def produce(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        topic, produce, poll = case.topic, producer.produce, producer.poll
+        failed = 0
+
+        def reported(error: Any, _: Any) -> None:
+            nonlocal failed
+            failed += error is not None
+
+        def send_values(values: list[bytes]) -> None:
+            for value in values:
+                try:
+                    produce(topic, value, on_delivery=reported)
+                except BufferError:
+                    send_when_there_is_room(producer, topic, value, on_delivery=reported)
+                poll(0)
+
+        sample = produce_all(case, send_values, lambda: producer.flush(60))
+        assert not failed
+        return sample
+
+
+def send_when_there_is_room(
+    producer: Any,
+    topic: str,
+    value: bytes,
+    key: bytes | None = None,
+    partition: int = -1,
+    on_delivery: Callable[[Any, Any], None] | None = None,
+) -> None:
+    """librdkafka refuses records when its queue is full, where other clients wait."""
+    while True:
+        try:
+            producer.produce(topic, value, key, partition, on_delivery)
+        except BufferError:
+            producer.poll(0.01)
+        else:
+            return

@@ -1,0 +1,221 @@
+"""kafka-python, and whatever has its surface: pykclient."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from benchmarks.cases import Case
+from benchmarks.clients.measuring import (
+    BATCH_SIZE,
+    BUFFER_MEMORY,
+    LINGER_MS,
+    Sample,
+    Stopwatch,
+    chunks,
+    consume_all,
+    idle,
+    keys,
+    one_at_a_time,
+    payloads,
+    produce_all,
+    warm_up_records,
+)
+
+#: Bytes of values in one call of ``send_batch``.
+_TABLE_BYTES = 8 << 20
+
+
+class KafkaPython:
+    """kafka-python."""
+
+    name = "kafka-python"
+    distribution = "kafka-python"
+    environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    kinds: ClassVar[tuple[str, ...]] = (
+        *("produce", "consume", "busy", "busy-consume", "latency", "idle-producer", "idle-consumer"),
+    )
+    share = 0.1
+    only_plain = False
+    module = "kafka"
+    producer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    consumer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def __init__(self) -> None:
+        self._kafka = import_module(self.module)
+
+    def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+        return self._kafka.KafkaProducer(
+            bootstrap_servers=case.bootstrap_servers,
+            acks="all",
+            enable_idempotence=True,
+            compression_type=None if case.codec == "none" else case.codec,
+            linger_ms=linger_ms,
+            batch_size=BATCH_SIZE,
+            **self.producer_options,
+        )
+
+    def produce(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        topic, send = case.topic, producer.send
+
+        def send_values(values: list[bytes]) -> None:
+            for value in values:
+                send(topic, value)
+
+        def send_pairs(pairs: list[tuple[bytes, bytes]]) -> None:
+            for key, value in pairs:
+                send(topic, value, key)
+
+        sample = produce_all(case, send_pairs if case.keyed else send_values, producer.flush)
+        producer.close()
+        return sample
+
+    def latency(self, case: Case) -> Sample:
+        producer, topic = self._producer(case, linger_ms=0), case.topic
+        sample = one_at_a_time(case, lambda value: producer.send(topic, value).get(30))
+        producer.close()
+        return sample
+
+    def _consumer(self, case: Case) -> Any:
+        consumer: Any = self._kafka.KafkaConsumer(
+            bootstrap_servers=case.bootstrap_servers,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            **self.consumer_options,
+        )
+        consumer.assign([self._kafka.TopicPartition(case.topic, p) for p in range(case.partitions)])
+        return consumer
+
+    def consume(self, case: Case) -> Sample:
+        consumer = self._consumer(case)
+
+        def poll() -> int:
+            count = 0
+            for records in consumer.poll(1000).values():
+                for record in records:
+                    record.value  # noqa: B018
+                count += len(records)
+            return count
+
+        sample = consume_all(case, poll)
+        consumer.close()
+        return sample
+
+    def idle_consumer(self, case: Case) -> Sample:
+        consumer = self._consumer(case)
+        consumer.seek_to_end()
+        sample = idle(case, lambda: consumer.poll(1000))
+        consumer.close()
+        return sample
+
+    def idle_producer(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        producer.send(case.topic, b"x").get(30)
+        sample = idle(case, lambda: time.sleep(1))
+        producer.close()
+        return sample
+
+
+class Pykclient(KafkaPython):
+    """This project: the calls of a program written for kafka-python."""
+
+    name = "pykclient"
+    distribution = "pykclient"
+    share = 1.0
+    module = "pykclient"
+    producer_options = MappingProxyType({"buffer_memory": BUFFER_MEMORY})
+
+
+class PykclientInPython(Pykclient):
+    """The same without its compiled modules."""
+
+    name = "pykclient-python"
+    environment = MappingProxyType({"PYKCLIENT_IMPL": "python"})
+    share = 0.25
+
+
+class PykclientThousand(Pykclient):
+    """As many records a poll as confluent-kafka is asked for."""
+
+    name = "pykclient-1000"
+    kinds = ("consume",)
+    consumer_options = MappingProxyType({"max_poll_records": 1000})
+
+
+class PykclientColumns(Pykclient):
+    """This project by columns: whole tables out, record batches in, all columns and copied."""
+
+    name = "pykclient-columns"
+    kinds: ClassVar[tuple[str, ...]] = ("produce", "consume", "busy", "busy-consume")
+    share = 3.0
+    poll_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def produce(self, case: Case) -> Sample:
+        import pyarrow as pa
+
+        producer = self._producer(case)
+        values = [value for chunk in chunks(case._replace(keyed=False), self._rows(case)) for value in chunk]
+        columns = {"value": pa.array(values, pa.binary())}
+        if case.keyed:
+            columns["key"] = pa.array(keys(len(values)), pa.binary())
+        table = pa.table(columns)
+        names = {name: name for name in columns}
+
+        def send(records: int) -> list[Any]:
+            counts = [table.num_rows] * (records // table.num_rows) + [records % table.num_rows]
+            futures = [producer.send_batch(case.topic, table.slice(0, rows), **names) for rows in counts if rows]
+            producer.flush()
+            return futures
+
+        send(warm_up_records(case))
+        watch = Stopwatch()
+        watch.start()
+        futures = send(case.records)
+        sample = watch.stop(case.records)._replace(sent=warm_up_records(case) + case.records)
+        assert all(future.succeeded() for future in futures)
+        producer.close()
+        return sample
+
+    def _rows(self, case: Case) -> int:
+        return min(len(payloads(case.size_bytes)) * 2, _TABLE_BYTES // case.size_bytes)
+
+    def consume(self, case: Case) -> Sample:
+        consumer, options = self._consumer(case), self.poll_options
+
+        def poll(max_records: int | None = None) -> int:
+            count: int = consumer.poll_arrow(1000, max_records, **options).num_rows
+            return count
+
+        sample = consume_all(case, poll, first_poll=lambda: poll(100))
+        consumer.close()
+        return sample
+
+
+class PykclientViews(PykclientColumns):
+    """All columns, keys and values left where they were received."""
+
+    name = "pykclient-views"
+    kinds = ("consume",)
+    poll_options = MappingProxyType({"binary_view": True})
+
+
+class PykclientValues(PykclientViews):
+    """Nothing but values, as views."""
+
+    name = "pykclient-values"
+    poll_options = MappingProxyType({"binary_view": True, "columns": ["value"]})
+    only_plain = True
+
+
+class PykclientColumnsInPython(PykclientColumns):
+    """By columns, without the compiled modules."""
+
+    name = "pykclient-python-columns"
+    kinds = ("produce", "consume")
+    environment = PykclientInPython.environment
+    share = 0.25
+    only_plain = True

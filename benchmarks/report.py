@@ -1,0 +1,188 @@
+"""From the lines of a run to the page: ``python -m benchmarks.report`` writes docs/performance.md again.
+
+The prose is benchmarks/page.md, where a name in double braces stands for a table. What bounds a goal that is not met
+is written by hand into benchmarks/notes.md, under the goal's id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from benchmarks import goals, tables
+from benchmarks.plots import dot_plot, three_digits
+from benchmarks.results import Results
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parent
+
+_WRITTEN = "<!-- Written by `python -m benchmarks.report` from page.md, notes.md and results in benchmarks/. -->\n\n"
+
+
+class Place(NamedTuple):
+    """Where lines are kept and pages are written; plots and all figures go to a folder beside the page."""
+
+    lines: Path
+    page: Path
+
+    @classmethod
+    def of_repository(cls) -> Self:
+        return cls(_HERE / "results" / "benchmarks.jsonl", _ROOT / "docs" / "performance.md")
+
+    @classmethod
+    def of_folder(cls, folder: Path | None = None) -> Self:
+        folder = folder or _ROOT / "build" / "benchmarks"
+        return cls(folder / "benchmarks.jsonl", folder / "performance.md")
+
+    @property
+    def folder(self) -> Path:
+        return self.page.with_suffix("")
+
+
+def pages(results: Results, page: str, notes: str, folder: str = "performance") -> dict[str, str]:
+    """The text of every file that the run gives, by its path beside the page; ``""`` is the page itself."""
+    pictures = {
+        f"{name}.svg": dot_plot(plot.title, plot.unit, panels, logarithmic=plot.logarithmic)
+        for name, plot in tables.PLOTS.items()
+        if (panels := tables.panels(results, plot))
+    }
+    parts: dict[str, Callable[[], str]] = {
+        "run": lambda: _run(results),
+        "goals": lambda: _goals(results),
+        "bounds": lambda: _bounds(results, notes),
+        "java-start": lambda: _java_start(results),
+        **{name: lambda table=table: _markdown(tables.filled(results, table)) for name, table in tables.TABLES.items()},  # type: ignore[misc]
+    }
+    for name, plot in tables.PLOTS.items():
+        parts[f"{name}-plot"] = (
+            lambda name=name, title=plot.title: f"![{title}]({folder}/{name}.svg)" if f"{name}.svg" in pictures else ""  # type: ignore[misc]
+        )
+    text = re.sub(r"\{\{([\w-]+)\}\}", lambda found: parts[found[1]](), page)
+    return {"": _WRITTEN + text, "figures.md": _WRITTEN + _figures(results), **pictures}
+
+
+def render(place: Place) -> None:
+    """Write the page and what is beside it."""
+    results = Results.read(place.lines)
+    texts = pages(results, (_HERE / "page.md").read_text(), (_HERE / "notes.md").read_text(), place.folder.name)
+    place.folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (place.folder / name if name else place.page).write_text(text)
+
+
+def show(place: Place) -> None:
+    """Print the tables."""
+    from rich.console import Console
+    from rich.table import Table
+
+    results, console = Results.read(place.lines), Console()
+    if not console.is_terminal:  # a file has room
+        console = Console(width=180)
+    for table in tables.TABLES.values():
+        filled = tables.filled(results, table)
+        if not filled.rows:
+            continue
+        shown = Table(title=table.title, title_justify="left", caption=table.caption, caption_justify="left")
+        shown.add_column("")
+        for head in filled.heads:
+            shown.add_column(head.replace("`", ""), justify="right")
+        for label, cells in filled.rows:
+            shown.add_row(label, *cells)
+        console.print(shown)
+    met = Table("goal", "measured", "", title="Goals", title_justify="left")
+    for verdict in goals.verdicts(results):
+        what, measured, word = _verdict(verdict)
+        met.add_row(what.replace("`", ""), measured, word, style=None if verdict.met else "red")
+    console.print(met)
+    console.print(f"{place.page}\n{place.lines}", highlight=False)
+
+
+def _markdown(table: tables.Filled) -> str:
+    if not table.rows:
+        return "Not measured in this run."
+    lines = ["| | " + " | ".join(table.heads) + " |", "| --- |" + " ---: |" * len(table.heads)]
+    lines += [f"| {label} | " + " | ".join(cells) + " |" for label, cells in table.rows]
+    return "\n".join(lines)
+
+
+def _run(results: Results) -> str:
+    about = results.about
+    names = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "pykclient")
+    return (
+        f"Measured on {about['date']}: {about['rounds']} rounds, one broker of Kafka {about['kafka']} on the same "
+        f"{about['cores']} cores as the client, {about['system']} {about['machine']}, Python {about['python']}, "
+        f"Java {about['java']}; {names}."
+    )
+
+
+def _verdict(verdict: goals.Verdict) -> tuple[str, str, str]:
+    ratio = verdict.ratio
+    measured = f"{three_digits(ratio.median)} ({three_digits(ratio.low)} to {three_digits(ratio.high)})"
+    return f"{verdict.comparison.what}: {verdict.comparison.goal}", measured, "met" if verdict.met else "not met"
+
+
+def _goals(results: Results) -> str:
+    lines = ["| goal | measured | |", "| --- | ---: | --- |"]
+    for verdict in goals.verdicts(results):
+        what, measured, word = _verdict(verdict)
+        lines.append(f"| {what} | {measured} | {word if verdict.met else f'**{word}**'} |")
+    return "\n".join(lines)
+
+
+def _bounds(results: Results, notes: str) -> str:
+    """What notes.md says of the goals that were not met."""
+    found = re.split(r"^## ([\w -]+)\n", notes, flags=re.MULTILINE)[1:]
+    texts = {id: text.strip() for ids, text in zip(found[::2], found[1::2], strict=True) for id in ids.split()}
+    missed = [verdict.goal.id for verdict in goals.verdicts(results) if not verdict.met]
+    said = dict.fromkeys(texts[id] for id in missed if texts.get(id))  # one text may be about several goals
+    return "\n\n".join(said)
+
+
+def _java_start(results: Results) -> str:
+    starts = [
+        spread
+        for bench in results.benches
+        if bench.kind in ("produce", "consume") and (spread := results.figure("java", bench, "start_s"))
+    ]
+    if not starts:
+        return "some tenths of a second"
+    return f"{three_digits(min(s.median for s in starts))} to {three_digits(max(s.median for s in starts))} s"
+
+
+def _figures(results: Results) -> str:
+    """Every figure of every client, with the lowest and the highest of all rounds."""
+    return "\n".join(["# All figures", "", _run(results), "", *_rows(results), ""])
+
+
+def _rows(results: Results) -> Iterator[str]:
+    names = {
+        "cpu_us_per_record": "CPU µs a record",
+        "records_per_s": "records/s",
+        "p50_ms": "p50 ms",
+        "p99_ms": "p99 ms",
+        "cpu_share": "share of a core",
+        "peak_rss_mb": "peak MB",
+        "handing_over_per_1000_records": "calls for 1,000 records",
+    }
+    for bench in results.benches:
+        figures = tables.figures_of(bench)
+        yield f"\n### {bench}\n"
+        yield "| | " + " | ".join(names[figure] for figure in figures) + " |"
+        yield "| --- |" + " ---: |" * len(figures)
+        for client in results.clients(bench):
+            cells = []
+            for figure in figures:
+                spread = results.figure(client, bench, figure)
+                cells.append(
+                    ""
+                    if spread is None
+                    else f"{three_digits(spread.median)} ({three_digits(spread.low)} to {three_digits(spread.high)})"
+                )
+            yield f"| {tables.label(client, bench.kind)} | " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    render(Place.of_repository())
+    show(Place.of_repository())

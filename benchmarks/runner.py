@@ -1,0 +1,171 @@
+"""Clients by turns: every case in rounds, in each round every client once, each run in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.cases import WHOLE, Bench, Case, records_of
+from benchmarks.clients import CLIENTS
+from benchmarks.handovers import HANDING_OVER, system_calls
+from benchmarks.results import Line, case_of
+
+#: No run may take longer; the slowest takes a few seconds.
+_TIMEOUT_S = 120
+
+#: By whom logs are written that all read.
+_WRITER = "confluent-kafka"
+
+
+class Job(NamedTuple):
+    """A run that was started."""
+
+    client: str
+    case: Case
+    process: subprocess.Popen[str]
+
+
+def start(client: str, case: Case) -> Job:
+    environment = {**os.environ, **CLIENTS[client].environment}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
+    command = [sys.executable, "-m", "benchmarks.worker", client, json.dumps(case._asdict())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return Job(client, case, process)
+
+
+def finish(job: Job) -> dict[str, Any] | None:
+    """What the run printed; None, with the reason on stderr, where the client fails."""
+    try:
+        output, errors = job.process.communicate(timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        job.process.kill()
+        output, errors = job.process.communicate()
+        errors += f"\ngiven up after {_TIMEOUT_S} s"
+    if job.process.returncode:
+        print(f"{job.client} failed at {job.case}:\n{errors[-2000:]}", file=sys.stderr, flush=True)
+        return None
+    line: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    return line
+
+
+def run(client: str, case: Case) -> dict[str, Any] | None:
+    """One run, waited for."""
+    return finish(start(client, case))
+
+
+class Runner:
+    """Runs cases on one cluster, of which there is one broker. Topics live as long as a round of a case, or a case."""
+
+    def __init__(self, cluster: Any, clients: Sequence[str], rounds: int, scale: float) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._rounds = rounds
+        self._scale = scale
+
+    def warm_up(self, codecs: Sequence[str]) -> None:
+        """Let the broker's virtual machine compile what it runs, or the first client pays for all."""
+        self._cluster.create_topic("warm-up", 3)
+        for codec in codecs:
+            case = self._case(Bench("consume", codec=codec), _WRITER, "warm-up")
+            for kind in ("fill", "consume"):
+                run(_WRITER, case._replace(kind=kind))
+        self._cluster.delete_topic("warm-up")
+
+    def measure(self, bench: Bench) -> Iterator[Line]:
+        """All rounds of a case. Who begins changes with every round."""
+        clients = [name for name in self._clients if _takes_part(name, bench)]
+        if not clients:
+            return
+        if bench.traced:
+            yield from self._traced(bench, clients)
+            return
+        log = self._written(bench) if bench.reads else None
+        for turn in range(self._rounds):
+            first = turn % len(clients)
+            order = clients[first:] + clients[:first]
+            topic = log or f"{bench.slug}-{turn}"
+            if log is None:
+                self._cluster.create_topic(topic, bench.partitions)
+            lines = list(self._round(bench, order, topic))
+            if log is None:
+                if bench.kind in ("produce", "busy"):
+                    self._check(bench, topic, lines)
+                self._cluster.delete_topic(topic)
+            yield from ({"round": turn, **line} for line in lines)
+        if log is not None:
+            self._cluster.delete_topic(log)
+
+    def _round(self, bench: Bench, order: list[str], topic: str) -> Iterator[Line]:
+        cases = [(client, self._case(bench, client, topic)) for client in order]
+        # Clients that do nothing can do so at the same time.
+        jobs = [start(*case) for case in cases] if bench.idles else (start(*case) for case in cases)
+        for job in jobs:
+            line = finish(job)
+            if line is not None:
+                yield line
+
+    def _traced(self, bench: Bench, clients: Sequence[str]) -> Iterator[Line]:
+        """What gives the interpreter's lock away while records are produced; nothing without strace."""
+        if shutil.which("strace") is None:
+            print(f"{bench} needs strace", file=sys.stderr)
+            return
+        for client in clients:
+            topic = f"{bench.slug}-{client}"
+            self._cluster.create_topic(topic, bench.partitions)
+            case = self._case(bench, client, topic)
+            kind = "busy" if bench.kind.startswith("busy") else "produce"
+            calls = system_calls(client, case._replace(kind=kind))
+            self._cluster.delete_topic(topic)
+            per_record = sum(calls.get(name, 0) for name in HANDING_OVER) / case.records
+            yield {**case_of(bench), "round": 0, "client": client, "handing_over_per_1000_records": per_record * 1000}
+
+    def _case(self, bench: Bench, client: str, topic: str) -> Case:
+        all_of_them = records_of(bench, 1.0 if bench.idles else self._scale)
+        share = 1.0 if bench.kind in WHOLE else CLIENTS[client].share
+        if bench.reads:
+            share = min(share, 1.0)  # there are no more than these
+        return Case(
+            bench.kind,
+            self._cluster.bootstrap_servers,
+            topic,
+            bench.partitions,
+            max(1, int(all_of_them * share)),
+            bench.size_bytes,
+            bench.codec,
+            bench.keyed,
+        )
+
+    def _written(self, bench: Bench) -> str:
+        """A topic with the records that every client reads."""
+        topic = bench.slug
+        self._cluster.create_topic(topic, bench.partitions)
+        filled = run(_WRITER, self._case(bench, _WRITER, topic)._replace(kind="fill"))
+        if filled is None:
+            raise SystemExit(f"could not write the records of {bench}")
+        return topic
+
+    def _check(self, bench: Bench, topic: str, lines: list[Line]) -> None:
+        """What was acknowledged is in the log."""
+        from pykclient import KafkaConsumer, TopicPartition
+
+        partitions = [TopicPartition(topic, partition) for partition in range(bench.partitions)]
+        consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(bootstrap_servers=self._cluster.bootstrap_servers)
+        with consumer:
+            found = sum(consumer.end_offsets(partitions).values())
+        sent = sum(line["sent"] for line in lines)
+        if found != sent:
+            print(f"{bench}: {sent} records were sent, the log has {found}", file=sys.stderr, flush=True)
+
+
+def _takes_part(client: str, bench: Bench) -> bool:
+    kind = CLIENTS[client]
+    if client == "java" and bench.keyed:  # its tools have no keys
+        return bench.kind != "produce"
+    if bench.traced:  # others have threads of their own that have no use for the lock
+        return kind.distribution not in ("", "confluent-kafka") and "busy" in kind.kinds
+    return bench.kind in kind.kinds and (not kind.only_plain or bench == Bench(bench.kind))

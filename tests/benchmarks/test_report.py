@@ -1,0 +1,214 @@
+"""From the lines of a run to pages: medians, ratios, verdicts, tables and plots, without measuring anything."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import goals, plots, report, results, tables
+from benchmarks.cases import CONSUME, LATENCY, PRODUCE, Bench, plan
+from benchmarks.results import Results, Spread
+
+ABOUT = {
+    "date": "2026-01-31",
+    "rounds": 3,
+    "cores": 2,
+    "machine": "x86_64",
+    "system": "Linux",
+    "python": "3.11.9",
+    "kafka": "4.3.1",
+    "java": "17.0.15",
+    "versions": {"pykclient": "0.1.0", "confluent-kafka": "2.16.1"},
+}
+
+
+def line(client: str, bench: Bench, turn: int, **figures: Any) -> dict[str, Any]:
+    return {"round": turn, "client": client, **results.case_of(bench), **figures}
+
+
+def three_rounds(client: str, bench: Bench, figure: str, *values: float) -> list[dict[str, Any]]:
+    return [line(client, bench, turn, **{figure: value}) for turn, value in enumerate(values)]
+
+
+@pytest.fixture
+def canned() -> Results:
+    """Two clients that produce, three rounds each, and a Java that only does it twice."""
+    return Results(
+        ABOUT,
+        [
+            *three_rounds("pykclient", PRODUCE, "cpu_us_per_record", 0.2, 0.4, 0.32),
+            *three_rounds("confluent-kafka", PRODUCE, "cpu_us_per_record", 1.0, 1.6, 2.0),
+            *three_rounds("java", PRODUCE, "cpu_us_per_record", 3.0, 4.0),
+            *three_rounds("pykclient", LATENCY, "p50_ms", 0.2, 0.2, 0.2),
+            *three_rounds("confluent-kafka", LATENCY, "p50_ms", 0.1, 0.1, 0.2),
+        ],
+    )
+
+
+def test_a_figure_is_the_median_with_the_lowest_and_the_highest(canned: Results) -> None:
+    assert canned.figure("pykclient", PRODUCE, "cpu_us_per_record") == Spread(0.32, 0.2, 0.4)
+    assert canned.figure("java", PRODUCE, "cpu_us_per_record") == Spread(3.5, 3.0, 4.0)
+
+
+def test_what_was_not_measured_is_none(canned: Results) -> None:
+    assert canned.figure("pykclient", CONSUME, "cpu_us_per_record") is None
+    assert canned.figure("pykclient", PRODUCE, "p50_ms") is None
+    assert canned.ratio("pykclient", CONSUME, "cpu_us_per_record") is None
+    assert canned.ratio("pykclient", PRODUCE, "cpu_us_per_record", "aiokafka") is None
+
+
+def test_a_ratio_is_of_medians_and_its_spread_of_rounds(canned: Results) -> None:
+    ratio = canned.ratio("pykclient", PRODUCE, "cpu_us_per_record")
+    assert ratio is not None
+    assert tuple(ratio) == pytest.approx((0.32 / 1.6, 0.32 / 2.0, 0.4 / 1.6))
+
+
+def test_a_round_that_one_of_both_failed_does_not_count_for_the_spread(canned: Results) -> None:
+    ratio = canned.ratio("pykclient", PRODUCE, "cpu_us_per_record", "java")
+    assert ratio is not None
+    assert tuple(ratio) == pytest.approx((0.32 / 3.5, 0.2 / 3.0, 0.4 / 4.0))
+
+
+def test_lines_are_read_as_they_were_written(tmp_path: Path, canned: Results) -> None:
+    path = tmp_path / "results" / "lines.jsonl"
+    lines = [line("pykclient", PRODUCE, 0, cpu_us_per_record=0.123456789, records=600_000, p50_ms=None)]
+    results.write(path, ABOUT, lines)
+    assert [json.loads(text) for text in path.read_text().splitlines()] == [
+        {"run": ABOUT},
+        line("pykclient", PRODUCE, 0, cpu_us_per_record=0.1235, records=600_000),
+    ]
+    read = Results.read(path)
+    assert read.about == ABOUT
+    assert read.benches == [PRODUCE]
+    assert [path] == list(path.parent.iterdir())
+
+
+def test_what_was_measured_before_a_run_broke_is_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text("of an earlier run")
+
+    def lines() -> Any:
+        yield line("pykclient", PRODUCE, 0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        results.write(path, ABOUT, lines())
+    assert path.read_text() == "of an earlier run"
+    assert len(path.with_suffix(".part").read_text().splitlines()) == 2
+
+
+def test_goals_say_whether_they_are_met(canned: Results) -> None:
+    found = {verdict.goal.id: verdict for verdict in goals.verdicts(canned)}
+    assert set(found) == {"send-cpu", "latency-p50"}
+    assert found["send-cpu"].met
+    assert not found["latency-p50"].met
+    assert found["latency-p50"].ratio.median == pytest.approx(2.0)
+
+
+def test_of_many_comparisons_the_worst_one_counts() -> None:
+    fast, slow = Bench("produce", 1000, "lz4"), Bench("consume", 100, "zstd")
+    measured = Results(
+        ABOUT,
+        [
+            line("pykclient", fast, 0, records_per_s=300.0),
+            line("confluent-kafka", fast, 0, records_per_s=100.0),
+            line("pykclient", slow, 0, records_per_s=90.0),
+            line("confluent-kafka", slow, 0, records_per_s=100.0),
+        ],
+    )
+    (verdict,) = goals.verdicts(measured)
+    assert (verdict.goal.id, verdict.comparison.bench, verdict.met) == ("codecs", slow, False)
+    assert str(slow) in verdict.comparison.what
+
+
+def test_goals_compare_cases_that_are_run() -> None:
+    run = set(plan())
+    for goal in goals.GOALS:
+        for comparison in goal.comparisons:
+            assert {comparison.bench, comparison.to_bench or comparison.bench} <= run, goal.id
+
+
+def test_goals_are_told_apart_by_their_ids() -> None:
+    ids = [goal.id for goal in goals.GOALS]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_table_has_rows_and_clients_that_were_measured(canned: Results) -> None:
+    filled = tables.filled(canned, tables.TABLES["cpu-produce"])
+    assert filled.heads == ["`send`", "confluent-kafka", "Java"]
+    assert filled.rows == [("produce, 100 B, none", ["0.320 (0.200)", "1.60", "3.50 (2.19)"])]
+
+
+def test_tables_and_plots_are_of_cases_that_are_run() -> None:
+    run = set(plan(partitions=(3, 1000, 10_000)))
+    assert {row.bench for table in tables.TABLES.values() for row in table.rows} <= run
+    assert {bench for plot in tables.PLOTS.values() for _, bench, _ in plot.panels} <= run
+
+
+def test_the_page_has_tables_verdicts_notes_and_plots(canned: Results) -> None:
+    notes = "For whom it concerns.\n\n## send-cpu\n\nNot missed.\n\n## latency-p50 latency-p99\n\nTwo threads.\n"
+    texts = report.pages(canned, "{{run}}\n\n{{goals}}\n\n{{bounds}}\n\n{{cpu-produce}}\n\n{{cpu-plot}}\n", notes)
+    page = texts[""]
+    assert "Measured on 2026-01-31: 3 rounds" in page
+    assert "| `send`, CPU: ≤ 0.25 of confluent-kafka | 0.200 (0.160 to 0.250) | met |" in page
+    assert "| one at a time, p50: ≤ 1 of confluent-kafka | 2.00 (1.00 to 2.00) | **not met** |" in page
+    assert "Two threads." in page
+    assert "Not missed." not in page
+    assert "| produce, 100 B, none | 0.320 (0.200) | 1.60 | 3.50 (2.19) |" in page
+    assert "![CPU per record of 100 bytes](performance/cpu.svg)" in page
+    assert "| `send` | 0.320 (0.200 to 0.400) |  |  |" in texts["figures.md"]
+    assert set(texts) == {"", "figures.md", "cpu.svg", "latency.svg"}
+
+
+def test_a_name_that_nobody_knows_is_an_error(canned: Results) -> None:
+    with pytest.raises(KeyError, match="cpu-produces"):
+        report.pages(canned, "{{cpu-produces}}", "")
+
+
+@pytest.mark.parametrize("logarithmic", [True, False])
+def test_plots_are_well_formed_and_keep_to_their_size(logarithmic: bool) -> None:
+    rows = [
+        plots.Row("send & co", Spread(0.31, 0.29, 0.35), "ours"),
+        plots.Row("<other>", Spread(14.6, 14.0, 15.9), "other"),
+    ]
+    text = plots.dot_plot("CPU", "µs", [plots.Panel("Producing", rows)] * 2, logarithmic=logarithmic)
+    assert text == plots.dot_plot("CPU", "µs", [plots.Panel("Producing", rows)] * 2, logarithmic=logarithmic)
+    root = ET.fromstring(text)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for element in root.iter():
+        for name in ("x", "x1", "x2", "cx"):
+            assert 0 <= float(element.get(name, 0)) <= width
+        for name in ("y", "y1", "y2", "cy"):
+            assert 0 <= float(element.get(name, 0)) <= height
+
+
+@pytest.mark.parametrize("high", [0.00013, 0.13, 0.9, 1.0, 3.7, 96.0, 100.0, 1_900.0])
+def test_linear_axes_have_some_ticks_and_room_for_all(high: float) -> None:
+    text = plots.dot_plot(
+        "", "", [plots.Panel("", [plots.Row("", Spread(high, 0.0, high), "other")])], logarithmic=False
+    )
+    ticks = [
+        float(el.text.replace(",", "")) for el in ET.fromstring(text).iter() if el.get("class") == "tick" and el.text
+    ]
+    assert 3 <= len(ticks) <= 7
+    assert ticks[-1] >= high * 0.9999
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.01234, "0.0123"),
+        (0.3, "0.300"),
+        (1.6, "1.60"),
+        (14.63, "14.6"),
+        (237.4, "237"),
+        (1_234_567, "1,234,567"),
+    ],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert plots.three_digits(value) == text
