@@ -111,6 +111,7 @@ class TestCreate:
             (automatic("old_name"), TOPIC_EXISTS, "'old_name' already exists."),
             (automatic("__cluster_metadata"), 42, "prohibited"),
             (automatic(partitions=0), 37, "invalid non-positive value"),
+            (automatic(partitions=10_001), 44, "Excessively large number of partitions"),
             (automatic(replicas=0), 38, "must be larger than 0"),
             (automatic(replicas=5), 38, "only 4 broker(s) are registered"),
             (automatic(config=("no.such", "1")), 40, "Unknown topic config name: no.such"),
@@ -249,6 +250,7 @@ class TestPartitions:
         assert self.add(cluster, 2)[0] == UNKNOWN_TOPIC
         cluster.create_topic("t", 2, 2)
         assert self.add(cluster, 2) == (37, "Topic already has 2 partition(s).")
+        assert self.add(cluster, 2**31 - 1) == (44, "Excessively large number of partitions per request.")
         assert self.add(cluster, 1) == (
             37,
             "The topic t currently has 2 partition(s); 1 would not be an increase.",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from pykclient.errors import InvalidPartitionsError, InvalidReplicationFactorError
+from pykclient.errors import InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError
 from pykclient.types import Node
+
+#: Java's ReplicationControlManager makes no more at a time.
+MAX_PARTITIONS_PER_BATCH = 10_000
 
 
 def assign_replicas_to_brokers(
@@ -23,10 +26,12 @@ def assign_replicas_to_brokers(
     If all brokers have racks, the replicas of a partition are on different ones as far as there are enough.
     ``start_index`` is where the first partition would start; without one it is left to chance.
 
-    Raises InvalidPartitionsError, InvalidReplicationFactorError.
+    Raises InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError.
     """
     if num_partitions <= 0:
         raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
+    if num_partitions > MAX_PARTITIONS_PER_BATCH:
+        raise PolicyViolationError("Excessively large number of partitions per request.")
     if replication_factor <= 0:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
     if replication_factor > len(brokers):
