@@ -95,6 +95,19 @@ def test_waiting_ends_when_memory_comes_back() -> None:
     assert pool.available_memory == 4
 
 
+def test_who_waits_gets_the_buffer_that_comes_back() -> None:
+    """Also where buffers do not fill the memory, and the rest of it was gathered in the meantime."""
+    pool = BufferPool(1536, 1024, SYSTEM_CLOCK)
+    buffer = pool.allocate(1024, 10)
+    got: list[bytearray] = []
+    thread = run(lambda: got.append(pool.allocate(1024, FOREVER_MS)))
+    waiting(pool, 1)
+    pool.deallocate(buffer, 1024)
+    thread.join(10)
+    assert got[0] is buffer
+    assert pool.available_memory == pool.unallocated_memory == 512
+
+
 def test_first_come_first_served_even_for_a_large_request() -> None:
     """A large request gathers what comes back, while small ones behind it wait."""
     pool = BufferPool(10, 1, SYSTEM_CLOCK)

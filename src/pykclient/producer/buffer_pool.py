@@ -115,9 +115,9 @@ class BufferPool:
         try:
             while True:
                 if self._waiters[0] is condition:
-                    buffer = self._take_free(size) if accumulated == 0 else None
+                    buffer = self._take_free(size)
                     if buffer is not None:
-                        return buffer
+                        return buffer  # what was gathered is not needed: to make one costs more
                     self._free_up(size - accumulated)
                     got = min(size - accumulated, self._available)
                     self._available -= got
