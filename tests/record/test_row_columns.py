@@ -22,6 +22,7 @@ from pykclient.record.row_columns import (
     encode_rows_python,
     group_rows_python,
     oversized_python,
+    upper_bound_python,
 )
 from tests.record.strategies import headers, nullable_bytes
 
@@ -117,6 +118,48 @@ def test_offsets_that_lead_out_of_the_data(encode: Any, offsets: tuple[int, int]
     rows = Rows(1, None, column, None, None, 1)
     with pytest.raises(IllegalArgumentError, match="row 0 is at"):
         encode(bytearray(100), 0, rows, None, 0, 1, 1, 0, 0, 1.0, 1000, 1000)
+
+
+def test_many_rows_at_once() -> None:
+    rows = rows_of([(1000 + i % 7, b"k" * (i % 3), b"v" * (i % 200), [("h", None)] * (i % 2)) for i in range(3000)])
+    results = []
+    for encode in (encode_rows_python, compiled.encode_rows):
+        for size, room in ((0, 1 << 30), (100_000, 1 << 30), (300_000, 200_000)):
+            target = bytearray(size)
+            results.append((encode(target, 0, rows, None, 2, 3000, 1000, 0, 0, 1.0, room, 1 << 30), target))
+    for one, other in zip(results[:3], results[3:], strict=True):
+        assert one[0] == other[0]
+        assert one[1][: one[0][1]] == other[1][: one[0][1]]
+
+
+@given(records, st.data())
+def test_what_no_row_exceeds(given: list[Any], data: st.DataObject) -> None:
+    rows = rows_of(given)
+    start = data.draw(st.integers(0, len(given)))
+    stop = data.draw(st.integers(start, len(given)))
+    bound = upper_bound_python(rows, start, stop)
+    assert compiled.upper_bound(rows, start, stop) == bound
+    exact = [rows.upper_bound(row) for row in range(start, stop)]
+    assert max(exact, default=0) <= bound
+    if stop - start == 1:
+        assert exact == [bound]
+
+
+@given(
+    st.lists(st.integers(-3, 12) | st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=6),
+    st.integers(-1, 6),
+    st.integers(-1, 7),
+)
+def test_offsets_of_any_kind(offsets: list[int], start: int, stop: int) -> None:
+    places = memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q")[: len(offsets)]
+    rows = Rows(len(offsets) - 1, None, BytesColumn(len(offsets) - 1, places, b"12345678"), None, None, 1)
+    results: list[Any] = []
+    for twin in (upper_bound_python, compiled.upper_bound):
+        try:
+            results.append(twin(rows, start, stop))
+        except (IllegalArgumentError, IndexError) as error:
+            results.append((type(error), str(error)))
+    assert results[0] == results[1]
 
 
 @given(records, st.integers(80, 500))

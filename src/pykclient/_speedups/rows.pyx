@@ -340,6 +340,56 @@ def encode_rows(
     return out.next - first, out.position, out.size, out.max_timestamp, out.largest
 
 
+cdef bint largest_of(const Bytes *column, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *largest) noexcept nogil:
+    """The size of the largest of some rows. False where the column leads out of its data: see `largest_or_blame`."""
+    cdef int64_t begin, end, size, most = 0, least = 0
+    cdef Py_ssize_t row
+    largest[0] = 0
+    if column.offsets == NULL:
+        return True
+    begin = column.offsets[start]
+    if begin < 0:
+        return False
+    for row in range(start, stop):
+        end = column.offsets[row + 1]
+        # Unsigned, as offsets may be anything.
+        size = <int64_t>(<uint64_t>end - <uint64_t>begin)
+        least = min(least, size)
+        most = max(most, size)
+        begin = end
+    largest[0] = most
+    return least >= 0 and most <= column.data_size and 0 <= begin <= column.data_size
+
+
+cdef Py_ssize_t largest_or_blame(Column column, Py_ssize_t start, Py_ssize_t stop) except -1:
+    cdef Py_ssize_t largest, row
+    cdef int64_t begin, end
+    cdef Bytes *bytes = &column.bytes
+    if bytes.offsets != NULL and (start < 0 or stop > bytes.length):
+        raise IndexError(f"rows {start} to {stop} are not in a column of {bytes.length}")
+    if not largest_of(bytes, start, stop, &largest):
+        for row in range(start, stop):
+            begin, end = bytes.offsets[row], bytes.offsets[row + 1]
+            if not 0 <= begin <= end <= bytes.data_size:
+                raise IllegalArgumentError(f"row {row} is at {begin} to {end} of {bytes.data_size} bytes")
+    return largest
+
+
+def upper_bound(object rows, Py_ssize_t start, Py_ssize_t stop):
+    """Twin of ``upper_bound_python``."""
+    cdef Table table = table_of(rows)
+    cdef Py_ssize_t size, largest
+    if start >= stop:
+        return 0
+    size = table.source.no_headers_size
+    if table.headers.has_offsets:
+        size = max(1, largest_or_blame(table.headers, start, stop))
+    for column in (table.keys, table.values):
+        largest = largest_or_blame(column, start, stop)
+        size += size_of_bytes(largest)
+    return BATCH_OVERHEAD + LARGEST_RECORD_OVERHEAD + size
+
+
 def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
     """Twin of ``oversized_python``."""
     cdef Table table = table_of(rows)

@@ -12,7 +12,7 @@ from pykclient.errors import AuthenticationError, BrokerError, RecordTooLargeErr
 from pykclient.producer.batch_future import RefusedRows, SentRows
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
 from pykclient.producer.partitioner.columns import hash_partitions
-from pykclient.record.row_columns import UNCHOSEN, Rows, group_rows, oversized
+from pykclient.record.row_columns import UNCHOSEN, RowRun, Rows, group_rows, oversized, upper_bound
 
 if TYPE_CHECKING:
     from pykclient.network.cluster import Cluster
@@ -73,6 +73,7 @@ class BatchSender:
         self._append = parts.accumulator.append_rows
         self._first_row = 0  # of the part that is being sent
         self._numbers = memoryview(b"")  # int32: the partitions of its rows
+        self._largest = 0  # that a row in the window can be, alone in a batch
         self._failure: Exception | None = None
         self._new_batches = 0  # since the sender was woken
         self.num_rows = 0
@@ -126,13 +127,16 @@ class BatchSender:
         rows, parts = part.rows, self._parts
         parts.ensure_usable()
         route = parts.route(part.highest_partition)
-        too_large = oversized(rows, start, stop, parts.max_record_size)
+        self._largest = upper_bound(rows, start, stop)
+        too_large: list[int] = []
+        if self._largest > parts.max_record_size:
+            too_large = oversized(rows, start, stop, parts.max_record_size)
         chosen = part.partition
         has_keys = rows.keys is not None and not parts.ignores_keys
         if part.partitions is None and chosen is None and parts.choose is None and not has_keys:
             chosen = UNCHOSEN
         if chosen is not None and not too_large:
-            self._send_run(rows, chosen, None, start, stop, route)
+            self._send_run(RowRun(rows, None, start, stop, self._largest), chosen, route)
             return
         numbers = self._numbers
         if not numbers:
@@ -156,7 +160,7 @@ class BatchSender:
             hash_partitions(rows.keys, start, stop, route.partition_count, numbers)
         for number, indices in group_rows(numbers, start, stop):
             if number != _TOO_LARGE:
-                self._send_run(rows, number, indices, 0, len(indices), route)
+                self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
 
     def _choose_and_send(self, rows: Rows, start: int, stop: int, route: Route) -> None:
         """Ask the partitioner of the application, row by row, where no partition is given."""
@@ -171,7 +175,7 @@ class BatchSender:
                 numbers[row] = UNCHOSEN if number is None else number
         for number, indices in group_rows(numbers, start, stop):
             if number != _TOO_LARGE:
-                self._send_run(rows, number, indices, 0, len(indices), route)
+                self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
 
     def _send_asking_again(self, rows: Rows, start: int, stop: int, route: Route) -> None:
         """The same in the order of rows, with a partitioner that chooses again before a new batch is made (KIP-480)."""
@@ -196,45 +200,33 @@ class BatchSender:
             while not has_asked and end < stop and number_of(end) == number:
                 end += 1
             may_ask = not has_asked and given[row] == UNCHOSEN and number != UNCHOSEN
-            count = self._append_once(rows, number, None, row, end, route, may_ask)
-            row += count
-            has_asked = not count
+            run = RowRun(rows, None, row, end, self._largest)
+            has_asked = not self._append_once(run, number, route, may_ask)
+            row = run.first
             if has_asked:
                 on_new_batch(route, number)
 
     # --- runs --------------------------------------------------------------------------------------------------
 
-    def _send_run(
-        self, rows: Rows, number: int, indices: memoryview | None, first: int, stop: int, route: Route
-    ) -> None:
+    def _send_run(self, run: RowRun, number: int, route: Route) -> None:
         """Append rows of one partition, or of whichever is the sticky one."""
-        while first < stop:
-            first += self._append_once(rows, number, indices, first, stop, route)
+        while run.first < run.stop:
+            self._append_once(run, number, route)
 
-    def _append_once(
-        self,
-        rows: Rows,
-        number: int,
-        indices: memoryview | None,
-        first: int,
-        stop: int,
-        route: Route,
-        may_ask: bool = False,
-    ) -> int:
-        """As many as one batch takes; how many. None of them, with ``may_ask``, where that would be a new batch."""
+    def _append_once(self, run: RowRun, number: int, route: Route, may_ask: bool = False) -> bool:
+        """As many as one batch takes. False, with ``may_ask``, where that would be a new batch: then it takes none."""
+        first = run.first
         partition = None if number == UNCHOSEN else number
-        taken, is_new, _ = self._append(
-            self._topic, partition, rows, indices, first, stop, route.max_block_ms, route.cluster, may_ask
-        )
+        taken, is_new, _ = self._append(self._topic, partition, run, route.max_block_ms, route.cluster, may_ask)
         if taken is None:
-            return 0
-        of_part = range(first, first + taken.rows) if indices is None else indices[first : first + taken.rows]
-        self.sent.append(SentRows(of_part, self._first_row, taken.result, taken.place))
+            return False
+        rows = range(first, run.first) if run.indices is None else run.indices[first : run.first]
+        self.sent.append(SentRows(rows, self._first_row, taken.result, taken.place))
         if is_new:
             self._new_batches += 1
             if self._new_batches == _BATCHES_TO_WAKE or self._parts.is_memory_short():
                 self._wake_sender()
-        return taken.rows
+        return True
 
     def _wake_sender(self) -> None:
         if self._new_batches:

@@ -26,7 +26,7 @@ from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
-    from pykclient.record.row_columns import Rows
+    from pykclient.record.row_columns import RowRun
 
 _compiled = compiled("producer")
 
@@ -160,18 +160,22 @@ class ProducerBatch(BatchState):
     if _compiled is not None and not TYPE_CHECKING:
         try_append = _compiled.try_append_to_batch
 
-    def try_append_rows(
-        self, rows: Rows, indices: memoryview | None, first: int, stop: int, max_bytes: int
-    ) -> RowsInBatch | None:
+    def try_append_rows(self, run: RowRun, max_bytes: int) -> RowsInBatch | None:
         """Add as many rows as there is room for; None when there is none. Needs the queue's lock.
 
-        Which rows, and ``max_bytes``: see MemoryRecordsBuilder.
+        Nothing follows on the row with which ``max_bytes``, uncompressed, are reached.
         """
+        if not self._is_open:
+            return None
         before = self._builder.uncompressed_bytes_written
-        count, largest = self._builder.try_append_rows(rows, indices, first, stop, max_bytes)
+        count, largest = self._builder.try_append_rows(run.rows, run.indices, run.first, run.stop, max_bytes)
+        appended_bytes = self._builder.uncompressed_bytes_written - before
+        run.first += count
+        if run.first < run.stop and appended_bytes < max_bytes:
+            self._is_open = False  # nobody needs to find out again that there is no room
         if not count:
             return None
-        self.appended_bytes = self._builder.uncompressed_bytes_written - before
+        self.appended_bytes = appended_bytes
         self.max_record_size = max(self.max_record_size, largest)
         index = self.record_count
         self.record_count = index + count
@@ -282,6 +286,13 @@ class ProducerBatch(BatchState):
         if latest is not None and (self.current_leader_epoch is None or self.current_leader_epoch < latest):
             self._attempts_when_leader_last_changed = self.attempts
             self.current_leader_epoch = latest
+
+    @property
+    def backoff_end_ms(self) -> int:
+        """Until when a retry must wait; 0 where there is nothing to wait for."""
+        if not self.retry_backoff_ms or self.has_leader_changed_for_the_ongoing_retry:
+            return 0
+        return self.last_attempt_ms + self.retry_backoff_ms
 
     @property
     def has_leader_changed_for_the_ongoing_retry(self) -> bool:

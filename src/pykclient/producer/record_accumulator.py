@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
     from pykclient.producer.transaction_manager import TransactionManager
     from pykclient.record.record_batch import Buffer
-    from pykclient.record.row_columns import Rows
+    from pykclient.record.row_columns import RowRun
 
 T = TypeVar("T")
 
@@ -133,25 +133,22 @@ class RecordAccumulator:
         self,
         topic: str,
         partition: int | None,
-        rows: Rows,
-        indices: memoryview | None,
-        first: int,
-        stop: int,
+        run: RowRun,
         max_block_ms: int,
         cluster: Cluster,
         abort_on_new_batch: bool = False,
     ) -> AppendRowsResult:
-        """``append`` for many: as many of the rows ``first`` to ``stop`` (of ``indices``) as one batch takes."""
+        """``append`` for many: as many of the rows as one batch takes."""
         # A sticky partition is left at the latest after twice a batch's size, see update_partition_info.
-        run = (rows, indices, first, stop, MAX_INT32 if partition is not None else 2 * self._batch_size)
-        info, taken = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append_rows, run)
+        appended = (run, MAX_INT32 if partition is not None else 2 * self._batch_size)
+        info, taken = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append_rows, appended)
         if taken is not None:
             return taken, False, False
         if abort_on_new_batch:
             return None, False, True
-        size = rows.upper_bound(first if indices is None else indices[first])
+        size = run.size_of_next(self._batch_size)
         taken, is_new = self._append_with_new_batch(
-            topic, info, partition, cluster, ProducerBatch.try_append_rows, run, size, max_block_ms
+            topic, info, partition, cluster, ProducerBatch.try_append_rows, appended, size, max_block_ms
         )
         return taken, is_new, False
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from operator import sub
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalArgumentError
@@ -155,6 +157,28 @@ class Rows:
         return size
 
 
+class RowRun:
+    """Rows of one partition on their way into batches: ``indices[first:stop]``, or ``first`` to ``stop`` without those.
+
+    ``first`` moves on as rows are appended. ``largest`` is what ``upper_bound`` says of them. Thread: owner.
+    """
+
+    __slots__ = ("first", "indices", "largest", "rows", "stop")
+
+    def __init__(self, rows: Rows, indices: memoryview | None, first: int, stop: int, largest: int) -> None:
+        self.rows = rows
+        self.indices = indices
+        self.first = first
+        self.stop = stop
+        self.largest = largest
+
+    def size_of_next(self, enough: int) -> int:
+        """How large a batch must be at most for the next row to fit, and no less than ``enough``."""
+        if self.largest <= enough:
+            return enough
+        return max(enough, self.rows.upper_bound(self.first if self.indices is None else self.indices[self.first]))
+
+
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes
 ) -> bytes:
@@ -227,6 +251,41 @@ def encode_rows_python(
     return count, position, size, max_timestamp, largest
 
 
+def _largest(column: BytesColumn, start: int, stop: int) -> int:
+    """The size of the largest of some rows; what lies between a null's offsets counts as well.
+
+    Raises:
+        IllegalArgumentError: the offsets lead out of the data.
+    """
+    offsets = column.offsets[start : stop + 1]
+    if len(offsets) != stop + 1 - start:
+        raise IndexError(f"rows {start} to {stop} are not in a column of {len(column.offsets) - 1}")
+    sizes = list(map(sub, offsets[1:], offsets))
+    if offsets[0] < 0 or offsets[-1] > len(column.data) or min(sizes) < 0:
+        for row, (begin, end) in enumerate(pairwise(offsets), start):
+            if not 0 <= begin <= end <= len(column.data):
+                raise IllegalArgumentError(f"row {row} is at {begin} to {end} of {len(column.data)} bytes")
+    return max(sizes)
+
+
+def upper_bound_python(rows: Rows, start: int, stop: int) -> int:
+    """What none of these rows exceeds alone in a batch: each column's largest ones together, with all that they take.
+
+    Raises:
+        IllegalArgumentError: a column leads out of its data.
+    """
+    if start >= stop:
+        return 0
+    headers = rows.headers
+    size = (
+        len(headers or NO_HEADERS) if not isinstance(headers, BytesColumn) else max(1, _largest(headers, start, stop))
+    )
+    for column in (rows.keys, rows.values):
+        largest = 0 if column is None else _largest(column, start, stop)
+        size += size_of_varint(largest) + largest
+    return RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + size
+
+
 def oversized_python(rows: Rows, start: int, stop: int, limit: int) -> list[int]:
     """The rows that are too large for a batch of ``limit`` bytes, even alone in it and with all that it may take."""
     return [row for row in range(start, stop) if rows.upper_bound(row) > limit]
@@ -249,5 +308,6 @@ def encode_headers_column(rows: Iterable[Any], encode: Callable[[Any], bytes]) -
 
 
 encode_rows = encode_rows_python if _compiled is None else _compiled.encode_rows
+upper_bound = upper_bound_python if _compiled is None else _compiled.upper_bound
 oversized = oversized_python if _compiled is None else _compiled.oversized
 group_rows = group_rows_python if _compiled is None else _compiled.group_rows
