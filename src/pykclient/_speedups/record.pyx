@@ -86,18 +86,15 @@ cdef extern from *:
 
     /* What Python's own one does, which has to find out for each instance what its class is like. */
     static void record_dealloc(PyObject *record) {
-        PyObject_GC_UnTrack(record);
-        for (Py_ssize_t i = 0; i < slot_count; i++) {
-            PyObject *value = SLOTS(record)[i];
-            if (value != NULL && PyType_IS_GC(Py_TYPE(value)) && !PyTuple_CheckExact(value)) {
-                /* It may lead to other records, which must not use up the stack: a tuple sees to that itself. */
-                Py_TRASHCAN_BEGIN(record, record_dealloc)
-                release_record(record);
-                Py_TRASHCAN_END
-                return;
-            }
+        if (PyObject_GC_IsTracked(record)) {
+            /* What is in it may lead to other records, and a long chain of them must not use up the stack. */
+            PyObject_GC_UnTrack(record);
+            Py_TRASHCAN_BEGIN(record, record_dealloc)
+            release_record(record);
+            Py_TRASHCAN_END
+        } else {
+            release_record(record);
         }
-        release_record(record);
     }
     #endif
 
@@ -240,7 +237,8 @@ cdef tuple _decode(
     topic, partition, deserialize_key, deserialize_value = owner
     cdef bint has_key_deserializer = deserialize_key is not None
     cdef bint has_value_deserializer = deserialize_value is not None
-    cdef bint watched = PyObject_IS_GC(topic) or PyObject_IS_GC(partition)
+    cdef bint is_deserialized = has_key_deserializer or has_value_deserializer
+    cdef bint is_strange = PyObject_IS_GC(topic) or PyObject_IS_GC(partition)  # they are str and int
     while max_records > 0 and remaining > 0:
         if not read_record(at, end, &fields) or (remaining == 1 and fields.end != end):
             break
@@ -277,7 +275,7 @@ cdef tuple _decode(
                     last_size = fields.value_size
                     size_object = last_size
                 value_size = size_object
-            if has_key_deserializer or has_value_deserializer:
+            if is_deserialized:
                 raw_key = key
                 raw_value = value
                 part = "key"
@@ -313,7 +311,7 @@ cdef tuple _decode(
             # What cannot hold a reference to anything watched cannot be part of a cycle, as dicts and tuples know of
             # themselves. To watch thousands of records costs more than to make them. Headers are tuples of immutable
             # things; `record_setattro` sees what comes later.
-            if watched or PyObject_IS_GC(key) or PyObject_IS_GC(value):
+            if is_strange or (is_deserialized and (PyObject_IS_GC(key) or PyObject_IS_GC(value))):
                 PyObject_GC_Track(record)
             records.append(record)
             next_offset = offset + 1
