@@ -20,6 +20,8 @@ from pykclient.record.row_columns import (
     BytesColumn,
     Rows,
     encode_rows_python,
+    gather_headers_python,
+    gather_python,
     group_rows_python,
     oversized_python,
     upper_bound_python,
@@ -201,6 +203,41 @@ def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
     assert results[0] == [77, *expected[1:], -1] if keys else [-1]
 
 
+texts = st.binary(max_size=20)
+buffers: st.SearchStrategy[Any] = texts | texts.map(bytearray) | texts.map(lambda text: memoryview(text))
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    """What it returns, views as lists, or what it raises."""
+    try:
+        offsets, data, validity = function(*arguments)
+    except (IllegalArgumentError, IndexError) as error:
+        return type(error), str(error)
+    return list(offsets), bytes(data), validity and list(validity)
+
+
+@given(st.lists(st.none() | buffers | buffers.map(lambda each: memoryview(each)[::2]) | st.integers(), max_size=20))
+def test_columns_of_objects(values: list[Any]) -> None:
+    found = outcome(gather_python, values)
+    assert outcome(compiled.gather, values) == found
+    assert outcome(compiled.gather, tuple(values)) == found
+    if not any(isinstance(value, int) for value in values):
+        column = BytesColumn.of(values)
+        assert [column[row] for row in range(len(column))] == [None if v is None else bytes(v) for v in values]
+
+
+names = st.lists(st.none() | st.text(max_size=5).map(str.encode) | st.binary(min_size=60, max_size=70), max_size=6)
+
+
+@given(names, st.lists(nullable_bytes, max_size=6), st.lists(st.integers(-1, 7), max_size=6))
+def test_headers_of_any_kind(names: list[bytes | None], values: list[bytes | None], places: list[int]) -> None:
+    view = memoryview(bytearray(pa.array(places, pa.int64()).buffers()[1] or b"")[: 8 * len(places)]).cast("q")
+    arguments = (view, BytesColumn.of(names), BytesColumn.of(values))
+    one, other = outcome(compiled.gather_headers, *arguments), outcome(gather_headers_python, *arguments)
+    assert one[0] == other[0]
+    assert one == other or one[0] is IndexError  # which is worded otherwise
+
+
 VALUES = [b"a", None, b"", b"longer than what a view holds"]
 
 
@@ -270,5 +307,18 @@ def test_headers() -> None:
     for wrong in (pa.array([b"a"]), pa.array([[1]])):
         with pytest.raises(IllegalArgumentError, match="headers is of type"):
             arrow.headers_column(wrong, "headers")
-    with pytest.raises(IllegalArgumentError, match="without a name"):
-        arrow.headers_column(pa.array([[{"name": None, "value": b"x"}]], pa.list_(struct)), "headers")
+    for nameless in ([{"name": None, "value": b"x"}], [None]):
+        with pytest.raises(IllegalArgumentError, match="without a name"):
+            arrow.headers_column(pa.array([nameless], pa.list_(struct)), "headers")
+    of_bytes = pa.struct([("name", pa.binary()), ("value", pa.string_view())])
+    column = arrow.headers_column(pa.array([[{"name": "ü".encode(), "value": "x"}]], pa.list_(of_bytes)), "headers")
+    assert column is not None
+    assert column[0] == encode_headers([("ü", b"x")])
+    with pytest.raises(IllegalArgumentError, match="UTF8"):
+        arrow.headers_column(pa.array([[{"name": b"\xff", "value": "x"}]], pa.list_(of_bytes)), "headers")
+    under_null = pa.ListArray.from_arrays(
+        [0, 1, 2], pa.array([{"name": "a"}] * 2, struct), mask=pa.array([True, False])
+    )
+    column = arrow.headers_column(under_null, "headers")
+    assert column is not None
+    assert [column[0], column[1]] == [encode_headers([]), encode_headers([("a", None)])]

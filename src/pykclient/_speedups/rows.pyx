@@ -2,9 +2,16 @@
 ``producer/partitioner/columns.py``.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_FULL_RO,
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyBuffer_ToContiguous,
+    PyObject_GetBuffer,
+)
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -17,6 +24,10 @@ cdef enum:
     LARGEST_RECORD_OVERHEAD = 21
     BATCH_OVERHEAD = 61
     ROWS_WITHOUT_LOCK = 256  # so many rows are worth giving the interpreter's lock away for
+
+
+# Where empty data begins, as NULL is null.
+cdef uint8_t NOTHING = 0
 
 
 # --- columns of rows -----------------------------------------------------------------------------------------------
@@ -71,6 +82,8 @@ cdef class Column:
         self.has_data = True
         self.bytes.offsets = <const int64_t *>self._offsets.buf
         self.bytes.data = <const uint8_t *>self._data.buf
+        if self.bytes.data == NULL:
+            self.bytes.data = &NOTHING
         self.bytes.data_size = self._data.len
         self.bytes.length = self._offsets.len // 8 - 1
         if column.validity is not None:
@@ -478,5 +491,92 @@ def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t c
                     column.blame(row)
                 if size >= 0:
                     of_row[row] = <int32_t>((murmur2_of(data, size) & 0x7FFFFFFF) % count)
+    finally:
+        PyBuffer_Release(&view)
+
+
+# --- columns of objects --------------------------------------------------------------------------------------------
+
+cdef object new_offsets(Py_ssize_t rows):
+    return bytearray(8 * (rows + 1))
+
+
+def gather(object values):
+    """Twin of ``gather_python``."""
+    cdef tuple items = tuple(values)  # so that nobody changes them between the two looks
+    cdef Py_ssize_t rows = len(items), row, end = 0
+    cdef object offsets = new_offsets(rows), bits = None, value, data
+    cdef int64_t *ends = <int64_t *>PyByteArray_AS_STRING(offsets)
+    cdef uint8_t *validity = NULL
+    cdef char *out
+    cdef Py_buffer view
+    for row in range(rows):
+        value = items[row]
+        if type(value) is bytes:
+            end += PyBytes_GET_SIZE(value)
+        elif value is None:
+            if validity == NULL:
+                bits = bytearray(b"\xff") * ((rows + 7) >> 3)
+                validity = <uint8_t *>PyByteArray_AS_STRING(bits)
+            validity[row >> 3] &= ~(1 << (row & 7))
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            end += value.nbytes if isinstance(value, memoryview) else len(value)
+        else:
+            raise IllegalArgumentError(f"row {row} is {type(value).__name__}; it must be bytes or None")
+        ends[row + 1] = end
+    data = PyBytes_FromStringAndSize(NULL, end)
+    out = PyBytes_AS_STRING(data)
+    for row in range(rows):
+        value = items[row]
+        if type(value) is bytes:
+            memcpy(out + ends[row], PyBytes_AS_STRING(value), ends[row + 1] - ends[row])
+        elif value is not None:
+            PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
+            try:
+                if view.len != ends[row + 1] - ends[row]:
+                    raise BufferError(f"row {row} changed its size meanwhile")
+                PyBuffer_ToContiguous(out + ends[row], &view, view.len, b"C")
+            finally:
+                PyBuffer_Release(&view)
+    return memoryview(offsets).cast("q"), data, None if bits is None else memoryview(bits)
+
+
+def gather_headers(object places, object names, object values):
+    """Twin of ``gather_headers_python``."""
+    cdef Column name_column = Column(names), value_column = Column(values)
+    cdef Py_buffer view
+    cdef const int64_t *starts
+    cdef const uint8_t *data
+    cdef Py_ssize_t rows, row, header, name_size, size, total = 0
+    cdef object offsets, encoded
+    cdef int64_t *ends
+    cdef uint8_t *at
+    PyObject_GetBuffer(places, &view, PyBUF_SIMPLE)
+    try:
+        starts = <const int64_t *>view.buf
+        rows = max(0, view.len // 8 - 1)
+        offsets = new_offsets(rows)
+        ends = <int64_t *>PyByteArray_AS_STRING(offsets)
+        for row in range(rows):
+            total += size_of_varint(<uint64_t>max(0, starts[row + 1] - starts[row]) << 1)
+            for header in range(starts[row], starts[row + 1]):
+                if not fetch(&name_column.bytes, header, &data, &name_size):
+                    name_column.blame(header)
+                if not fetch(&value_column.bytes, header, &data, &size):
+                    value_column.blame(header)
+                if name_size < 0:
+                    raise IllegalArgumentError(f"header {header} has no name")
+                total += size_of_bytes(name_size) + size_of_bytes(size)
+            ends[row + 1] = total
+        encoded = PyBytes_FromStringAndSize(NULL, total)
+        at = <uint8_t *>PyBytes_AS_STRING(encoded)
+        for row in range(rows):
+            at = write_varint(at, <uint64_t>max(0, starts[row + 1] - starts[row]) << 1)
+            for header in range(starts[row], starts[row + 1]):
+                fetch(&name_column.bytes, header, &data, &size)
+                at = write_bytes(at, <const char *>data, size)
+                fetch(&value_column.bytes, header, &data, &size)
+                at = write_bytes(at, <const char *>data, size)
+        return memoryview(offsets).cast("q"), encoded, None
     finally:
         PyBuffer_Release(&view)

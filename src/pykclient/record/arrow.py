@@ -6,13 +6,11 @@ import struct
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
-from pykclient.record.default_record import encode_headers
-from pykclient.record.row_columns import NO_HEADERS, BytesColumn
+from pykclient.record.row_columns import BytesColumn, gather_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,8 +68,9 @@ def record_batch(columns: Columns) -> pa.RecordBatch:
     return batch
 
 
-def _buffer(pa: Any, buffer: bytearray, size: int) -> Any:
+def _buffer(pa: Any, buffer: bytearray | None, size: int) -> Any:
     """The first ``size`` bytes of ``buffer``; a copy where so little is used that it should not keep all of it."""
+    assert buffer is not None
     if len(buffer) > _SMALL and size < len(buffer) >> 1:
         return pa.py_buffer(bytes(memoryview(buffer)[:size]))
     return pa.py_buffer(memoryview(buffer)[:size])
@@ -142,7 +141,9 @@ def _headers(pa: Any, type: Any, columns: Columns) -> Any:
     names = _bytes(pa, header.field(0).type, headers.names)
     values = _bytes(pa, header.field(1).type, headers.values)
     pairs = pa.StructArray.from_arrays([names, values], fields=[header.field(0), header.field(1)])
-    return pa.Array.from_buffers(type, columns.rows, [None, _buffer(pa, headers.offsets, 4 * (columns.rows + 1))], 0, children=[pairs])
+    return pa.Array.from_buffers(
+        type, columns.rows, [None, _buffer(pa, headers.offsets, 4 * (columns.rows + 1))], 0, children=[pairs]
+    )
 
 
 # --- from Arrow ------------------------------------------------------------------------------------------------------
@@ -297,7 +298,7 @@ def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[me
     if pa.types.is_timestamp(array.type) and layout == "q":
         if array.type.unit in {"us", "ns"}:
             array = pc.floor_temporal(array, unit="millisecond")
-        array = array.cast(pa.timestamp("ms", array.type.tz))
+        array = _cast(array, pa.timestamp("ms", array.type.tz), what)
     elif not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
         kinds = "whole numbers or timestamps" if layout == "q" else "whole numbers"
         raise IllegalArgumentError(f"{what} is of type {array.type}; it must have {kinds}")
@@ -319,6 +320,8 @@ def headers_column(array: Any, what: str) -> BytesColumn | None:
         IllegalArgumentError: it has another type.
     """
     pa = pyarrow()
+    import pyarrow.compute as pc
+
     types = pa.types
     if types.is_null(array.type):
         return None
@@ -331,22 +334,15 @@ def headers_column(array: Any, what: str) -> BytesColumn | None:
         raise IllegalArgumentError(
             f"{what} is of type {array.type}; it must be a list of structs of a name and bytes, or a map"
         )
-    array = array.cast(pa.large_list(array.type.value_type))
-    pairs = array.values
-    names = bytes_column(pairs.field(0), f"the names of {what}")
-    values = bytes_column(pairs.field(1), f"the values of {what}")
-    offsets = array.offsets.to_pylist()
-    valid = [True] * len(array) if not array.null_count else array.is_valid().to_pylist()
-    encoded: list[bytes] = []
-    for is_valid, (start, end) in zip(valid, pairwise(offsets), strict=True):
-        if not is_valid or start == end:
-            encoded.append(NO_HEADERS)
-            continue
-        encoded.append(encode_headers([(_name(names[i], what), values[i]) for i in range(start, end)]))
-    return BytesColumn.of(encoded)
-
-
-def _name(name: bytes | None, what: str) -> str:
-    if name is None:
+    # Without what lies under nulls, of rows or of pairs.
+    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
+    names, values = array.flatten().flatten()
+    if names.null_count:
         raise IllegalArgumentError(f"{what} has a header without a name")
-    return name.decode()
+    of_names = f"the names of {what}"
+    # As a string, which must be UTF-8, and bytes need not be.
+    names = _cast(_decoded(names), pa.large_binary(), of_names)
+    names = bytes_column(_cast(names, pa.large_string(), of_names), of_names)  # which bytes in UTF-8 can be cast to
+    places = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    view = memoryview(places.buffers()[1]).cast("B").cast("q")[: len(places)]
+    return BytesColumn(len(array), *gather_headers(view, names, bytes_column(values, f"the values of {what}")))

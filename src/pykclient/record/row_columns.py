@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.implementation import compiled
@@ -20,8 +20,6 @@ from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVER
 from pykclient.record.varint import VARINTS, size_of_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pykclient.record.record_batch import Buffer
 
 _compiled = compiled("rows")
@@ -62,25 +60,7 @@ class BytesColumn:
         Raises:
             IllegalArgumentError: something is neither bytes-like nor None.
         """
-        ends = array("q", (0,))
-        end = 0
-        nulls: list[int] = []
-        for row, value in enumerate(values):
-            if value is None:
-                nulls.append(row)
-            elif isinstance(value, (bytes, bytearray, memoryview)):
-                end += value.nbytes if isinstance(value, memoryview) else len(value)
-            else:
-                raise IllegalArgumentError(f"row {row} is {type(value).__name__}; it must be bytes or None")
-            ends.append(end)
-        validity = None
-        if nulls:
-            bits = bytearray(b"\xff" * ((len(values) + 7) >> 3))
-            for null in nulls:
-                bits[null >> 3] &= ~(1 << (null & 7))
-            validity = memoryview(bits)
-        data = b"".join(value for value in values if value is not None) if nulls else b"".join(values)  # type: ignore[arg-type]
-        return BytesColumn(len(values), memoryview(ends), data, validity)
+        return BytesColumn(len(values), *gather(values))
 
     def __len__(self) -> int:
         return self.length
@@ -260,7 +240,7 @@ def _largest(column: BytesColumn, start: int, stop: int) -> int:
     offsets = column.offsets[start : stop + 1]
     if len(offsets) != stop + 1 - start:
         raise IndexError(f"rows {start} to {stop} are not in a column of {len(column.offsets) - 1}")
-    sizes = list(map(sub, offsets[1:], offsets))
+    sizes: list[int] = list(map(sub, offsets[1:], offsets))
     if offsets[0] < 0 or offsets[-1] > len(column.data) or min(sizes) < 0:
         for row, (begin, end) in enumerate(pairwise(offsets), start):
             if not 0 <= begin <= end <= len(column.data):
@@ -302,11 +282,64 @@ def group_rows_python(numbers: memoryview, start: int, stop: int) -> list[tuple[
     return [(number, memoryview(groups[number])) for number in sorted(groups)]
 
 
-def encode_headers_column(rows: Iterable[Any], encode: Callable[[Any], bytes]) -> BytesColumn:
-    """Each row's headers, encoded by ``encode``; rows without any cost nothing."""
-    return BytesColumn.of([encode(headers) if headers else NO_HEADERS for headers in rows])
+#: Offsets, data and validity of a BytesColumn.
+Gathered = tuple[memoryview, bytes | bytearray, memoryview | None]
 
 
+def gather_python(values: Sequence[Buffer | None]) -> Gathered:
+    """Of a column of copies of these.
+
+    Raises:
+        IllegalArgumentError: something is neither bytes-like nor None.
+    """
+    ends = array("q", (0,))
+    end = 0
+    nulls: list[int] = []
+    for row, value in enumerate(values):
+        if value is None:
+            nulls.append(row)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            end += value.nbytes if isinstance(value, memoryview) else len(value)
+        else:
+            raise IllegalArgumentError(f"row {row} is {type(value).__name__}; it must be bytes or None")
+        ends.append(end)
+    validity = None
+    if nulls:
+        bits = bytearray(b"\xff" * ((len(values) + 7) >> 3))
+        for null in nulls:
+            bits[null >> 3] &= ~(1 << (null & 7))
+        validity = memoryview(bits)
+    return memoryview(ends), b"".join([bytes(value) for value in values if value is not None]), validity
+
+
+def gather_headers_python(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
+    """Of a column of headers, as records have them at their end: row ``i`` has those from ``places[i]`` to the next.
+
+    ``places`` is a view of int64.
+
+    Raises:
+        IllegalArgumentError: a header without a name, or a column leads out of its data.
+    """
+    varints = VARINTS
+    encoded: list[bytes] = []
+    for start, stop in pairwise(places):
+        if start >= stop:
+            encoded.append(NO_HEADERS)
+            continue
+        if start < 0:
+            raise IndexError(f"there is no header {start}")
+        parts = [varints[stop - start]]
+        for row in range(start, stop):
+            name, value = names[row], values[row]
+            if name is None:
+                raise IllegalArgumentError(f"header {row} has no name")
+            parts += (varints[len(name)], name, b"\x01" if value is None else varints[len(value)], value or b"")
+        encoded.append(b"".join(parts))
+    return gather(encoded)
+
+
+gather = gather_python if _compiled is None else _compiled.gather
+gather_headers = gather_headers_python if _compiled is None else _compiled.gather_headers
 encode_rows = encode_rows_python if _compiled is None else _compiled.encode_rows
 upper_bound = upper_bound_python if _compiled is None else _compiled.upper_bound
 oversized = oversized_python if _compiled is None else _compiled.oversized
