@@ -50,13 +50,18 @@ def state(target: Columns) -> Any:
 
     def of(column: Any) -> Any:
         if isinstance(column, HeadersBuffers):
-            return bytes(column.offsets), of(column.names), of(column.values)
-        if isinstance(column, BinaryBuffers):
-            return column.rows, column.null_count, bytes(column.offsets), bytes(column.data), bytes(column.validity)
-        if isinstance(column, ViewBuffers):
-            sources = [bytes(source) for source in column.sources]
-            return column.rows, column.null_count, bytes(column.views), sources, bytes(column.validity)
-        return None if column is None else bytes(column)
+            return start(column.offsets, 4 * (target.rows + 1)), of(column.names), of(column.values)
+        if isinstance(column, BinaryBuffers | ViewBuffers):
+            validity = start(column.validity, (column.rows + 7) // 8)
+            about = column.rows, column.null_count, validity
+            if isinstance(column, ViewBuffers):
+                return *about, start(column.views, 16 * column.rows), [bytes(source) for source in column.sources]
+            return *about, start(column.offsets, 4 * (column.rows + 1)), start(column.data, column.data_size)
+        return None if column is None else start(column, 8 * target.rows)
+
+    def start(buffer: bytearray, size: int) -> bytes:
+        assert len(buffer) >= size
+        return bytes(buffer[:size])
 
     return (
         target.rows,

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from pykclient.record.columns import Columns
 from pykclient.record.record_batch import Buffer
 
@@ -12,3 +14,14 @@ def decode(
     log_append_time: int | None,
     columns: Columns,
 ) -> tuple[int, int, int]: ...
+def decode_batches(
+    records: memoryview,
+    pos: int,
+    next_offset: int,
+    checksum: Callable[[Buffer], int] | None,
+    takes_transactional: bool,
+    topic: str,
+    partition: int,
+    columns: Columns,
+    max_rows: int,
+) -> tuple[int, int, bool]: ...

@@ -1,45 +1,54 @@
 """Batches into columns. Twin: ``record/columns.py``; for columns into batches there is ``rows.pyx``.
 
-``decode`` stops in front of what is broken or unusual, and the twin goes on from there, so that there is one place in
-which errors are raised.
+Both functions stop in front of what is broken or unusual, and the twin goes on from there, so that there is one place
+in which errors are raised. The interpreter's lock is kept: a batch takes microseconds, and whoever lets go of the lock
+beside a busy thread waits for milliseconds to get it back.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pykclient._speedups.record_layout cimport Fields, add, read_bytes, read_record
 
-# Length, attributes, timestamp, offset, key, value and headers have a byte each at least.
 cdef enum:
+    # Length, attributes, timestamp, offset, key, value and headers have a byte each at least.
     SMALLEST_RECORD = 7
     MAX_INLINE = 12
+    # Of a batch.
+    LOG_OVERHEAD = 12
+    HEADER_SIZE = 61
+    COMPRESSION_MASK = 0x07
+    LOG_APPEND_TIME_FLAG = 0x08
+    TRANSACTIONAL_FLAG = 0x10
+    CONTROL_FLAG = 0x20
 
 
 # --- bytearrays that grow ------------------------------------------------------------------------------------------
 
 cdef struct Out:
-    # A bytearray that is being written at its end; None is NULL. `finish` cuts off what was not used.
+    # A bytearray that is written to behind the first `size` bytes; None is NULL.
     void *object
     uint8_t *start
     Py_ssize_t size
     Py_ssize_t capacity
 
 
-cdef void begin(Out *out, object target) noexcept:
+cdef void begin(Out *out, object target, Py_ssize_t size) noexcept:
     out.object = NULL
     if target is not None:
         out.object = <void *>target
         out.start = <uint8_t *>PyByteArray_AS_STRING(target)
-        out.size = out.capacity = PyByteArray_GET_SIZE(target)
+        out.size = size
+        out.capacity = PyByteArray_GET_SIZE(target)
 
 
 cdef int grow(Out *out, Py_ssize_t more) except -1:
     cdef Py_ssize_t capacity = out.size + more
-    capacity += capacity >> 2
+    capacity += capacity >> 1
     PyByteArray_Resize(<object>out.object, capacity)
     out.start = <uint8_t *>PyByteArray_AS_STRING(<object>out.object)
     out.capacity = capacity
@@ -47,65 +56,62 @@ cdef int grow(Out *out, Py_ssize_t more) except -1:
 
 
 cdef inline int reserve(Out *out, Py_ssize_t more) except -1:
-    if out.size + more > out.capacity:
+    if out.object != NULL and out.size + more > out.capacity:
         grow(out, more)
     return 0
 
 
-cdef int finish(Out *out) except -1:
-    if out.object != NULL and out.capacity != out.size:
-        PyByteArray_Resize(<object>out.object, out.size)
-    return 0
-
-
-cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept:
+cdef inline void put(Out *out, const uint8_t *data, Py_ssize_t size) noexcept nogil:
     memcpy(out.start + out.size, data, size)
     out.size += size
 
 
-cdef inline void put_int32(Out *out, int32_t value) noexcept:
+cdef inline void put_int32(Out *out, int32_t value) noexcept nogil:
     memcpy(out.start + out.size, &value, 4)
     out.size += 4
 
 
-cdef inline void put_int64(Out *out, int64_t value) noexcept:
+cdef inline void put_int64(Out *out, int64_t value) noexcept nogil:
     memcpy(out.start + out.size, &value, 8)
     out.size += 8
 
 
-# --- decoding ------------------------------------------------------------------------------------------------------
-
 cdef struct BytesOut:
-    # BinaryBuffers or ViewBuffers; `places` are offsets or views.
+    # BinaryBuffers or ViewBuffers, of which `places` are the offsets or the views; None is NULL.
     void *column
     bint is_view
+    bint is_referenced  # whether any view points into what is read
     Out places
     Out data
     Out validity
     Py_ssize_t rows
     Py_ssize_t null_count
-    int32_t source
+    int32_t source  # the number that views know what is read by
 
 
 cdef int begin_bytes(BytesOut *out, object column, bint is_view) except -1:
-    out.column = NULL
-    out.places.object = out.data.object = out.validity.object = NULL
+    out.column = out.places.object = out.data.object = out.validity.object = NULL
     if column is None:
         return 0
     out.column = <void *>column
     out.is_view = is_view
-    out.source = -1
+    out.is_referenced = False
     out.rows = column.rows
     out.null_count = column.null_count
-    begin(&out.places, column.views if is_view else column.offsets)
-    begin(&out.data, None if is_view else column.data)
-    begin(&out.validity, column.validity)
+    begin(&out.validity, column.validity, (out.rows + 7) >> 3)
+    if is_view:
+        begin(&out.places, column.views, 16 * out.rows)
+    else:
+        begin(&out.places, column.offsets, 4 * (out.rows + 1))
+        begin(&out.data, column.data, column.data_size)
     return 0
 
 
 cdef int reserve_rows(BytesOut *out, Py_ssize_t rows) except -1:
     """Room for what each of so many more rows needs; their bytes come on top."""
     cdef Py_ssize_t bits
+    if out.column == NULL:
+        return 0
     reserve(&out.places, rows * (16 if out.is_view else 4))
     bits = ((out.rows + rows + 7) >> 3) - out.validity.size
     if bits > 0:
@@ -115,30 +121,30 @@ cdef int reserve_rows(BytesOut *out, Py_ssize_t rows) except -1:
     return 0
 
 
-cdef int finish_bytes(BytesOut *out) except -1:
+cdef int finish_bytes(BytesOut *out, object source) except -1:
     if out.column == NULL:
         return 0
-    out.validity.size = (out.rows + 7) >> 3
     (<object>out.column).rows = out.rows
     (<object>out.column).null_count = out.null_count
-    finish(&out.places)
-    finish(&out.data)
-    finish(&out.validity)
+    if not out.is_view:
+        (<object>out.column).data_size = out.data.size
+    elif out.is_referenced:
+        (<object>out.column).source_index(source)
     return 0
 
 
-cdef inline int put_bytes(
-    BytesOut *out, const uint8_t *data, Py_ssize_t size, const uint8_t *start, object source
-) except -1:
-    """A row; ``size`` is -1 for null. For views ``data`` lies in ``source``, which begins at ``start``."""
+cdef inline bint has_room(BytesOut *out, Py_ssize_t size) noexcept nogil:
+    return out.data.object == NULL or size <= out.data.capacity - out.data.size
+
+
+cdef inline void put_bytes(BytesOut *out, const uint8_t *data, Py_ssize_t size, const uint8_t *start) noexcept nogil:
+    """A row, for which there is room; ``size`` is -1 for null. Views count from ``start``."""
     cdef uint8_t *view
     cdef int32_t number
     if size < 0:
         out.validity.start[out.rows >> 3] &= ~(1 << (out.rows & 7))
         out.null_count += 1
     if out.is_view:
-        if size > MAX_INLINE and out.source < 0:
-            out.source = (<object>out.column).source_index(source)
         view = out.places.start + out.places.size
         out.places.size += 16
         if size <= MAX_INLINE:
@@ -148,6 +154,7 @@ cdef inline int put_bytes(
                 memcpy(view, &number, 4)
                 memcpy(view + 4, data, size)
         else:
+            out.is_referenced = True
             number = <int32_t>size
             memcpy(view, &number, 4)
             memcpy(view + 4, data, 4)
@@ -156,11 +163,157 @@ cdef inline int put_bytes(
             memcpy(view + 12, &number, 4)
     else:
         if size > 0:
-            reserve(&out.data, size)
             put(&out.data, data, size)
         put_int32(&out.places, <int32_t>out.data.size)
     out.rows += 1
+
+
+# --- records into columns ------------------------------------------------------------------------------------------
+
+cdef struct Batch:
+    const uint8_t *source  # where the places in views count from
+    const uint8_t *at  # the next record
+    const uint8_t *end
+    Py_ssize_t remaining
+    int64_t base_offset
+    int64_t base_timestamp
+    bint has_append_time
+    int64_t append_time
+
+
+cdef struct Rows:
+    # What `Columns` has, while it is added to.
+    Out offsets
+    Out timestamps
+    Out lists
+    BytesOut keys
+    BytesOut values
+    BytesOut names
+    BytesOut contents
+    Py_ssize_t count
+    Py_ssize_t left  # how many more are wanted
+    Py_ssize_t size_bytes
+    Py_ssize_t max_bytes
+    int64_t next_offset
+    bint has_missing
+    bint is_full
+
+
+cdef enum Stop:
+    AT_END  # of the batch, or of what is wanted
+    AT_STRANGE  # the twin will say what it is
+    AT_FULL
+    AT_LARGE  # there is no room for this one
+    AT_HEADERS
+
+
+cdef int begin_rows(Rows *rows, object columns, Py_ssize_t left, int64_t next_offset, object source) except -1:
+    cdef object headers = columns.headers
+    cdef bint is_view = columns.views
+    rows.count = columns.rows
+    rows.left = left
+    rows.size_bytes = columns.size_bytes
+    rows.max_bytes = columns.max_bytes
+    rows.next_offset = next_offset
+    rows.has_missing = columns.has_missing_timestamps
+    rows.is_full = columns.is_full
+    begin(&rows.offsets, columns.offsets, 8 * rows.count)
+    begin(&rows.timestamps, columns.timestamps, 8 * rows.count)
+    begin(&rows.lists, None if headers is None else headers.offsets, 4 * (rows.count + 1))
+    begin_bytes(&rows.names, None if headers is None else headers.names, False)
+    begin_bytes(&rows.contents, None if headers is None else headers.values, False)
+    begin_bytes(&rows.keys, columns.keys, is_view)
+    begin_bytes(&rows.values, columns.values, is_view)
+    if is_view and columns.keys is not None:
+        rows.keys.source = columns.keys.next_index(source)
+    if is_view and columns.values is not None:
+        rows.values.source = columns.values.next_index(source)
     return 0
+
+
+cdef int finish_rows(Rows *rows, object columns, object source) except -1:
+    columns.rows = rows.count
+    columns.size_bytes = rows.size_bytes
+    columns.is_full = rows.is_full
+    columns.has_missing_timestamps = rows.has_missing
+    finish_bytes(&rows.keys, source)
+    finish_bytes(&rows.values, source)
+    finish_bytes(&rows.names, source)
+    finish_bytes(&rows.contents, source)
+    return 0
+
+
+cdef inline void put_row(Rows *rows, Batch *batch, Fields *fields, int64_t offset, int64_t time) noexcept nogil:
+    if rows.offsets.object != NULL:
+        put_int64(&rows.offsets, offset)
+    if rows.timestamps.object != NULL:
+        if batch.has_append_time:
+            time = batch.append_time
+        if time == -1:
+            rows.has_missing = True
+        put_int64(&rows.timestamps, time)
+    if rows.keys.column != NULL:
+        put_bytes(&rows.keys, fields.key, fields.key_size, batch.source)
+    if rows.values.column != NULL:
+        put_bytes(&rows.values, fields.value, fields.value_size, batch.source)
+    if rows.lists.object != NULL:
+        put_int32(&rows.lists, <int32_t>rows.names.rows)
+    rows.count += 1
+    rows.left -= 1
+    rows.size_bytes += fields.end - batch.at
+    rows.next_offset = offset + 1
+
+
+cdef inline Stop read_one(Batch *batch, Rows *rows, Fields *fields, bint has_put_headers) noexcept nogil:
+    cdef int64_t offset = 0, time = 0
+    if not read_record(batch.at, batch.end, fields) or (batch.remaining == 1 and fields.end != batch.end):
+        return AT_STRANGE
+    if not add(batch.base_offset, fields.offset_delta, &offset) or offset == INT64_MAX:
+        return AT_STRANGE
+    if not add(batch.base_timestamp, fields.timestamp_delta, &time):
+        return AT_STRANGE
+    if offset >= rows.next_offset:
+        if rows.count and rows.size_bytes + fields.end - batch.at > rows.max_bytes:
+            rows.is_full = True
+            return AT_FULL
+        if not has_room(&rows.keys, fields.key_size) or not has_room(&rows.values, fields.value_size):
+            return AT_LARGE
+        if fields.headers_count and rows.lists.object != NULL and not has_put_headers:
+            return AT_HEADERS
+        put_row(rows, batch, fields, offset, time)
+    batch.at = fields.end
+    batch.remaining -= 1
+    return AT_END
+
+
+cdef Stop read_rows(Batch *batch, Rows *rows) except *:
+    """Read on in the batch: up to its end or as many as are wanted, or to where it stops."""
+    cdef Fields fields
+    cdef Stop stop = AT_END
+    cdef bint has_put_headers = False
+    # What the header says of the number of records is not to be believed, their bytes are.
+    cdef Py_ssize_t count = min(rows.left, min(batch.remaining, (batch.end - batch.at) // SMALLEST_RECORD))
+    if count < 0:
+        count = 0
+    reserve(&rows.offsets, 8 * count)
+    reserve(&rows.timestamps, 8 * count)
+    reserve(&rows.lists, 4 * count)
+    reserve_rows(&rows.keys, count)
+    reserve_rows(&rows.values, count)
+    if count == batch.remaining:
+        reserve(&rows.values.data, batch.end - batch.at)
+    while rows.left > 0 and batch.remaining > 0:
+        stop = read_one(batch, rows, &fields, has_put_headers)
+        has_put_headers = False
+        if stop == AT_LARGE:
+            reserve(&rows.keys.data, max(fields.key_size, 0))
+            reserve(&rows.values.data, max(fields.value_size, 0))
+        elif stop == AT_HEADERS:
+            put_headers(rows, &fields)
+            has_put_headers = True
+        elif stop != AT_END:
+            break
+    return stop
 
 
 cdef inline bint is_ascii(const uint8_t *data, Py_ssize_t size) noexcept:
@@ -171,26 +324,27 @@ cdef inline bint is_ascii(const uint8_t *data, Py_ssize_t size) noexcept:
     return bits < 0x80
 
 
-cdef int put_headers(Out *lists, BytesOut *names, BytesOut *values, Fields *fields) except -1:
-    """A row of headers, which `read_record` has found to be in order."""
+cdef int put_headers(Rows *rows, Fields *fields) except -1:
+    """The headers of the next row, which `read_record` has found to be in order."""
     cdef const uint8_t *pos = fields.headers
-    cdef const uint8_t *data
-    cdef Py_ssize_t size, i
+    cdef const uint8_t *data = NULL
+    cdef Py_ssize_t size = 0, i
     cdef bytes name
-    if fields.headers_count:
-        reserve_rows(names, fields.headers_count)
-        reserve_rows(values, fields.headers_count)
+    reserve_rows(&rows.names, fields.headers_count)
+    reserve_rows(&rows.contents, fields.headers_count)
+    # Three bytes may take the place of one that is not UTF-8.
+    reserve(&rows.names.data, 3 * (fields.end - pos))
+    reserve(&rows.contents.data, fields.end - pos)
     for i in range(fields.headers_count):
         pos = read_bytes(pos, fields.end, &data, &size)
         if is_ascii(data, size):
-            put_bytes(names, data, size, NULL, None)
+            put_bytes(&rows.names, data, size, NULL)
         else:
             # As Java does: a name that is not UTF-8 does not make the record unreadable.
             name = PyUnicode_DecodeUTF8(<const char *>data, size, "replace").encode()
-            put_bytes(names, <const uint8_t *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), NULL, None)
+            put_bytes(&rows.names, <const uint8_t *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), NULL)
         pos = read_bytes(pos, fields.end, &data, &size)
-        put_bytes(values, data, size, NULL, None)
-    put_int32(lists, <int32_t>names.rows)
+        put_bytes(&rows.contents, data, size, NULL)
     return 0
 
 
@@ -210,93 +364,116 @@ def decode(
     Returns where it stopped: ``(pos, remaining, next_offset)``.
     """
     cdef Py_buffer view
-    cdef const uint8_t *start
-    cdef const uint8_t *at
-    cdef const uint8_t *end
-    cdef Fields fields
-    cdef Out offsets, timestamps, lists
-    cdef BytesOut keys, values, names, contents
-    cdef object headers = columns.headers
-    cdef bint is_view = columns.views
-    cdef bint has_missing = columns.has_missing_timestamps
-    cdef bint is_full = columns.is_full
-    cdef Py_ssize_t rows = columns.rows, size_bytes = columns.size_bytes, max_bytes = columns.max_bytes
-    cdef Py_ssize_t capacity, size
-    cdef bint has_log_append_time = log_append_time is not None
-    cdef int64_t append_time = log_append_time if has_log_append_time else 0
-    cdef int64_t offset, time
+    cdef Batch batch
+    cdef Rows rows
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    start = <const uint8_t *>view.buf
-    end = start + view.len
-    at = start + pos
-    begin(&offsets, columns.offsets)
-    begin(&timestamps, columns.timestamps)
-    begin(&lists, None if headers is None else headers.offsets)
-    begin_bytes(&keys, columns.keys, is_view)
-    begin_bytes(&values, columns.values, is_view)
-    begin_bytes(&names, None if headers is None else headers.names, False)
-    begin_bytes(&contents, None if headers is None else headers.values, False)
     try:
-        # What the header says of the number of records is not to be believed, their bytes are.
-        capacity = max(0, min(max_rows, min(remaining, (end - at) // SMALLEST_RECORD)))
-        if offsets.object != NULL:
-            reserve(&offsets, capacity * 8)
-        if timestamps.object != NULL:
-            reserve(&timestamps, capacity * 8)
-        if lists.object != NULL:
-            reserve(&lists, capacity * 4)
-        if keys.column != NULL:
-            reserve_rows(&keys, capacity)
-        if values.column != NULL:
-            reserve_rows(&values, capacity)
-        while max_rows > 0 and remaining > 0:
-            if not read_record(at, end, &fields) or (remaining == 1 and fields.end != end):
-                break
-            if not add(base_offset, fields.offset_delta, &offset) or offset == INT64_MAX:
-                break
-            if not add(base_timestamp, fields.timestamp_delta, &time):
-                break
-            if offset >= next_offset:
-                size = fields.end - at
-                if rows and size_bytes + size > max_bytes:
-                    is_full = True
-                    break
-                # All that may need memory comes before the row counts.
-                if values.column != NULL and not is_view and fields.value_size > 0:
-                    reserve(&values.data, fields.value_size)
-                if keys.column != NULL and not is_view and fields.key_size > 0:
-                    reserve(&keys.data, fields.key_size)
-                if lists.object != NULL:
-                    put_headers(&lists, &names, &contents, &fields)
-                if keys.column != NULL:
-                    put_bytes(&keys, fields.key, fields.key_size, start, data)
-                if values.column != NULL:
-                    put_bytes(&values, fields.value, fields.value_size, start, data)
-                if offsets.object != NULL:
-                    put_int64(&offsets, offset)
-                if timestamps.object != NULL:
-                    if has_log_append_time:
-                        time = append_time
-                    if time == -1:
-                        has_missing = True
-                    put_int64(&timestamps, time)
-                rows += 1
-                size_bytes += size
-                next_offset = offset + 1
-                max_rows -= 1
-            at = fields.end
-            remaining -= 1
-        return at - start, remaining, next_offset
+        batch.source = <const uint8_t *>view.buf
+        batch.at = batch.source + pos
+        batch.end = batch.source + view.len
+        batch.remaining = remaining
+        batch.base_offset = base_offset
+        batch.base_timestamp = base_timestamp
+        batch.has_append_time = log_append_time is not None
+        batch.append_time = log_append_time if batch.has_append_time else 0
+        begin_rows(&rows, columns, max_rows, next_offset, data)
+        try:
+            read_rows(&batch, &rows)
+        finally:
+            finish_rows(&rows, columns, data)
+        return batch.at - batch.source, batch.remaining, rows.next_offset
     finally:
-        columns.rows = rows
-        columns.size_bytes = size_bytes
-        columns.is_full = is_full
-        columns.has_missing_timestamps = has_missing
-        finish(&offsets)
-        finish(&timestamps)
-        finish(&lists)
-        finish_bytes(&keys)
-        finish_bytes(&values)
-        finish_bytes(&names)
-        finish_bytes(&contents)
+        PyBuffer_Release(&view)
+
+
+# --- batches into columns ------------------------------------------------------------------------------------------
+
+cdef inline uint32_t read_uint32(const uint8_t *at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
+    return <int64_t>(<uint64_t>read_uint32(at) << 32 | read_uint32(at + 4))
+
+
+def decode_batches(
+    object records,
+    Py_ssize_t pos,
+    int64_t next_offset,
+    object checksum,
+    bint takes_transactional,
+    object topic,
+    object partition,
+    object columns,
+    Py_ssize_t max_rows,
+):
+    """Add to ``columns`` up to ``max_rows`` records, those from ``next_offset`` on, of the batches from ``pos`` on.
+
+    Only of batches in the present format, uncompressed, of data; and where ``checksum``, which may be None, gives what
+    is in their header. Returns ``(last_pos, next_offset, is_inside)``: where the last batch is that was read to its end,
+    or -1; the offset behind the last record; whether there are records in the columns of the batch behind that.
+    """
+    cdef Py_buffer view
+    cdef Batch batch
+    cdef Rows rows
+    cdef const uint8_t *start
+    cdef Py_ssize_t size, last_pos = -1, count
+    cdef int64_t base_offset
+    cdef int attributes
+    cdef int32_t epoch, run_epoch = 0
+    cdef int timestamp_type, run_type = 0
+    cdef Py_ssize_t run_rows = 0
+    cdef bint is_inside = False
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        batch.source = <const uint8_t *>view.buf
+        begin_rows(&rows, columns, max_rows, next_offset, records)
+        try:
+            while rows.left > 0 and view.len - pos >= HEADER_SIZE:
+                start = batch.source + pos
+                size = read_uint32(start + 8)
+                size += LOG_OVERHEAD
+                attributes = start[22]
+                base_offset = read_int64(start)
+                batch.remaining = <int32_t>read_uint32(start + 57)
+                if size < HEADER_SIZE or size > view.len - pos or start[16] != 2 or batch.remaining <= 0:
+                    break
+                if attributes & (COMPRESSION_MASK | CONTROL_FLAG):
+                    break
+                if attributes & TRANSACTIONAL_FLAG and not takes_transactional:
+                    break
+                if checksum is not None:
+                    if <uint32_t>checksum(records[pos + 21 : pos + size]) != read_uint32(start + 17):
+                        break
+                    if not 0 <= base_offset < INT64_MAX - INT32_MAX or start[23] & 0x80:
+                        break
+                batch.at = start + HEADER_SIZE
+                batch.end = start + size
+                batch.base_offset = base_offset
+                batch.base_timestamp = read_int64(start + 27)
+                batch.has_append_time = attributes & LOG_APPEND_TIME_FLAG
+                batch.append_time = read_int64(start + 35)
+                count = rows.count
+                read_rows(&batch, &rows)
+                count = rows.count - count
+                if count:
+                    epoch = <int32_t>read_uint32(start + 12)
+                    timestamp_type = 1 if batch.has_append_time else 0
+                    if run_rows and (epoch != run_epoch or timestamp_type != run_type):
+                        columns.add_run((topic, partition, run_epoch, run_type), run_rows)
+                        run_rows = 0
+                    run_epoch = epoch
+                    run_type = timestamp_type
+                    run_rows += count
+                if batch.remaining:
+                    is_inside = count > 0
+                    break
+                last_pos = pos
+                pos += size
+        finally:
+            finish_rows(&rows, columns, records)
+            if run_rows:
+                columns.add_run((topic, partition, run_epoch, run_type), run_rows)
+        return last_pos, rows.next_offset, is_inside
+    finally:
         PyBuffer_Release(&view)

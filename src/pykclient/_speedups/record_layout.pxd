@@ -97,8 +97,76 @@ cdef inline const uint8_t *read_headers(const uint8_t *pos, const uint8_t *end, 
     return pos
 
 
+cdef inline const uint8_t *read_short(const uint8_t *pos, uint32_t *zigzag) noexcept nogil:
+    """The same for at most two bytes, which must be there; NULL if it has more."""
+    zigzag[0] = pos[0]
+    if pos[0] <= 0x7F:
+        return pos + 1
+    if pos[1] > 0x7F:
+        return NULL
+    zigzag[0] += (<uint32_t>pos[1] << 7) - 0x80
+    return pos + 2
+
+
+cdef inline bint read_plain_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
+    """What ``read_record`` does, for a record whose numbers have two bytes at most and which has no headers; False for
+    any other. Nearly all records are of this kind, and this takes half the time.
+    """
+    cdef uint32_t zigzag = 0
+    if end - pos < 2:
+        return False
+    pos = read_short(pos, &zigzag)
+    # From here to the size of the key there are 7 bytes at most.
+    if pos == NULL or zigzag & 1 or zigzag < 14 or zigzag >> 1 > end - pos:
+        return False
+    end = pos + (zigzag >> 1)
+    pos = read_short(pos + 1, &zigzag)
+    if pos == NULL:
+        return False
+    fields.timestamp_delta = <int64_t>(zigzag >> 1) ^ -<int64_t>(zigzag & 1)
+    pos = read_short(pos, &zigzag)
+    if pos == NULL:
+        return False
+    fields.offset_delta = <int32_t>(zigzag >> 1) ^ -<int32_t>(zigzag & 1)
+    pos = read_short(pos, &zigzag)
+    if pos == NULL:
+        return False
+    if zigzag & 1:
+        fields.key = NULL
+        fields.key_size = -1
+    else:
+        fields.key = pos
+        fields.key_size = zigzag >> 1
+        if fields.key_size > end - pos:
+            return False
+        pos += fields.key_size
+    if end - pos < 2:
+        return False
+    pos = read_short(pos, &zigzag)
+    if pos == NULL:
+        return False
+    if zigzag & 1:
+        fields.value = NULL
+        fields.value_size = -1
+    else:
+        fields.value = pos
+        fields.value_size = zigzag >> 1
+        if fields.value_size > end - pos:
+            return False
+        pos += fields.value_size
+    if pos + 1 != end or pos[0]:
+        return False
+    fields.headers = fields.end = end
+    fields.headers_count = 0
+    return True
+
+
 cdef inline bint read_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
     """Whether a record starts at ``pos`` and fills its own length, which ends before ``end``."""
+    return read_plain_record(pos, end, fields) or read_any_record(pos, end, fields)
+
+
+cdef inline bint read_any_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
     cdef uint32_t zigzag = 0
     cdef uint64_t long_zigzag = 0
     pos = read_varint(pos, end, &zigzag)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.record import columns as record_columns
+from pykclient.record.checksum import crc32c
 from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import CursorOwner
@@ -42,12 +44,13 @@ class CompletedFetch:
         "_aborted_producer_ids",
         "_aborted_transactions",
         "_batch",
-        "_batches",
         "_bytes_read",
         "_cursor",
         "_failure",
         "_log",
         "_metric_aggregator",
+        "_position",
+        "_records",
         "_records_read",
         "_subscriptions",
         "_upcoming",
@@ -80,8 +83,9 @@ class CompletedFetch:
         self.is_initialized = False
         records = partition_data.records
         self.size_in_bytes = 0 if records is None else len(records)
-        self._batches: Iterator[RecordBatch] = MemoryRecords(records).batches() if records else iter(())
-        self._upcoming: RecordBatch | None = None  # taken from _batches ahead of time
+        self._records = MemoryRecords(records) if records else MemoryRecords.EMPTY
+        self._position = 0  # in _records: where _upcoming begins, or will
+        self._upcoming: RecordBatch | None = None
         self._batch: RecordBatch | None = None
         self._cursor: AnyCursor | None = None  # in _batch, while that has records to return
         self._failure: KafkaError | None = None
@@ -106,7 +110,8 @@ class CompletedFetch:
         self.is_consumed = True
         self._count_cursor()
         self._failure = self._batch = self._upcoming = None
-        self._batches = iter(())
+        self._records = MemoryRecords.EMPTY
+        self._position = 0
         self.partition_data.records = None
         self.record_aggregated_metrics(self._bytes_read, self._records_read)
         if self._bytes_read > 0:
@@ -150,7 +155,13 @@ class CompletedFetch:
             count: int = cursor.read_into(columns, wanted)
             return count
 
-        return self._read_on(config, max_rows, open_cursor, read, is_columnar=True)
+        def read_ahead(wanted: int) -> int:
+            count, is_inside = self._read_ordinary_batches(config, columns, wanted)
+            if is_inside:
+                self._cursor = self._next_cursor(config, open_cursor)
+            return count
+
+        return self._read_on(config, max_rows, open_cursor, read, read_ahead, is_columnar=True)
 
     def _read_on(
         self,
@@ -158,9 +169,14 @@ class CompletedFetch:
         wanted: int,
         open_cursor: Callable[[RecordBatch], AnyCursor],
         read: Callable[[AnyCursor, int], int],
+        read_ahead: Callable[[int], int] | None = None,
+        *,
         is_columnar: bool,
     ) -> int:
-        """Read from batch to batch until ``wanted`` records were read; how many were."""
+        """Read from batch to batch until ``wanted`` records were read; how many were.
+
+        ``read_ahead`` may read whole batches from the next one on, without cursors.
+        """
         count = 0
         try:
             while count < wanted and not self.is_consumed:
@@ -171,6 +187,9 @@ class CompletedFetch:
                     assert self._batch is not None
                     cursor = self._cursor = open_cursor(self._batch)
                 if cursor is None:
+                    if read_ahead is not None and (ahead := read_ahead(wanted - count)):
+                        count += ahead
+                        continue
                     cursor = self._next_cursor(config, open_cursor)
                     if cursor is None:
                         break
@@ -195,6 +214,32 @@ class CompletedFetch:
         if count:
             self.next_fetch_offset = cursor.next_offset
         return count
+
+    def _read_ordinary_batches(self, config: FetchConfig, columns: Columns, wanted: int) -> tuple[int, bool]:
+        """Read as far as nothing has to be decided about a batch: how many records, and if the last batch has more."""
+        if record_columns.decode_batches is None or self._failure is not None:
+            return 0, False
+        rows, size_bytes = columns.rows, columns.size_bytes
+        aborts = config.isolation_level == READ_COMMITTED and (self._aborted_transactions or self._aborted_producer_ids)
+        last_position, self.next_fetch_offset, is_inside = record_columns.decode_batches(
+            self._records.buffer,
+            self._position,
+            self.next_fetch_offset,
+            crc32c if config.check_crcs else None,
+            not aborts,
+            *self.partition,
+            columns,
+            wanted,
+        )
+        self._records_read += columns.rows - rows
+        self._bytes_read += columns.size_bytes - size_bytes
+        if last_position >= 0:
+            self._upcoming = self._records.batch_at(last_position)
+            self._position = last_position
+            self._next_batch()
+            if not is_inside:
+                self._finish_batch()
+        return columns.rows - rows, is_inside
 
     # --- from batch to batch ---------------------------------------------------------------------------------------
 
@@ -226,6 +271,7 @@ class CompletedFetch:
             self.drain()
             return None
         self._batch = batch
+        self._position += len(batch.buffer)
         epoch = batch.partition_leader_epoch
         self.last_epoch = epoch if epoch >= 0 else None
         return batch
@@ -233,7 +279,7 @@ class CompletedFetch:
     def _look_ahead(self) -> None:
         if self._upcoming is None and self._failure is None:
             try:
-                self._upcoming = next(self._batches, None)
+                self._upcoming = self._records.batch_at(self._position)
             except KafkaError as error:
                 self._fail(error)
 

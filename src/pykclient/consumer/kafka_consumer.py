@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from pykclient.clock import Timer
@@ -19,7 +20,7 @@ from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
-from pykclient.record.columns import Columns
+from pykclient.record.columns import ColumnMemory, Columns
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -97,6 +98,7 @@ class KafkaConsumer(Generic[K, V]):
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
         self._consumer_timeout_ms: int = self.config["consumer.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
+        self._column_memory = ColumnMemory()
         self._consumer = ClassicConsumer(components)
 
     def __repr__(self) -> str:
@@ -255,7 +257,7 @@ class KafkaConsumer(Generic[K, V]):
         def take(timer: Timer) -> pa.RecordBatch:
             # A loop may have been left in the middle: what it has not seen comes first.
             self._consumer.give_back()
-            fetch = ColumnsFetch(Columns(wanted, bound_bytes, views))
+            fetch = ColumnsFetch(Columns(wanted, bound_bytes, views, self._column_memory))
             try:
                 self._consumer.poll_columns(timer, fetch, bound)
                 batch = arrow.record_batch(fetch.columns)
@@ -275,22 +277,23 @@ class KafkaConsumer(Generic[K, V]):
         A record counts as consumed once the loop has got it, those that wait behind it do not, also for commits. A
         loop that is left can be gone on with by another one. ``close`` ends the loop that it is called in.
         """
-        return self._iterate()
+        return chain.from_iterable(self._iterators())
 
     def __next__(self) -> ConsumerRecord[K, V]:
         if self._iterator is None:
-            self._iterator = self._iterate()
+            self._iterator = iter(self)
         try:
             return next(self._iterator)
-        except BaseException:  # a generator is spent after whatever it raised, the consumer is not
+        except BaseException:  # an iterator is spent after whatever it raised, the consumer is not
             self._iterator = None
             raise
 
-    def _iterate(self) -> Generator[ConsumerRecord[K, V], None, None]:
+    def _iterators(self) -> Iterator[Iterator[ConsumerRecord[K, V]]]:
+        """What a loop goes over: to step from record to record inside of a list is then no call of Python code."""
         handout = self._components.handout
         while self._refill():
             while (records := handout.next_iterator()) is not None:
-                yield from records
+                yield records
             if self._guard.closed:
                 return
 

@@ -2,10 +2,10 @@
 
 ``Columns`` gathers the rows of many batches, and only the columns that are wanted. ``ColumnCursor`` reads one batch
 into it, in steps, as ``RecordCursor`` reads into ConsumerRecords. What they fill are plain buffers in Arrow's layout:
-``record/arrow.py`` makes arrays of them, and nothing here needs pyarrow.
+``record/arrow.py`` makes arrays of them, and nothing here needs pyarrow. A buffer may have room behind what is in it.
 
-``_speedups/columns.pyx`` is the twin of the loop in ``ColumnCursor``. It stops in front of what is broken or unusual,
-and the loop here goes on.
+``_speedups/columns.pyx`` has the twin of the loop in ``ColumnCursor``, and one of cursor after cursor over ordinary
+batches. Both stop in front of what is broken or unusual, and the cursors here go on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.implementation import compiled
@@ -32,10 +32,8 @@ from pykclient.record.record_batch import (
 )
 from pykclient.record.row_columns import encode_record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
+from pykclient.spare_buffers import SpareBuffers
 from pykclient.types import Headers
-
-if TYPE_CHECKING:
-    pass
 
 _compiled = compiled("columns")
 
@@ -64,6 +62,9 @@ _NULL_VIEW = bytes(16)
 #: Where bytes lie in the data of a batch, as start and end; None for null.
 Span = tuple[int, int] | None
 
+#: Topic, partition, leader epoch, type of timestamps.
+RunKey = tuple[str, int, int, int]
+
 _WRAP = 1 << 64
 
 
@@ -73,9 +74,39 @@ def _wrapped(number: int) -> int:
     return number - _WRAP if number > MAX_INT64 else number
 
 
-def extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[int]) -> None:
+class ColumnMemory:
+    """The memory of columns that were handed over, for the next ones, once nobody looks at it. Thread: owner."""
+
+    __slots__ = ("_spares",)
+
+    #: Of one purpose: what is being filled, and what the application has meanwhile.
+    _MAX_COUNT = 2
+    _MAX_BYTES = 64 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self._spares: dict[str, SpareBuffers] = {}
+
+    def take(self, purpose: str) -> bytearray:
+        """A buffer with anything in it."""
+        spares = self._spares.get(purpose)
+        return (None if spares is None else spares.take()) or bytearray()
+
+    def keep(self, purpose: str, buffer: bytearray) -> None:
+        spares = self._spares.get(purpose)
+        if spares is None:
+            spares = self._spares[purpose] = SpareBuffers(self._MAX_COUNT, self._MAX_BYTES)
+        spares.keep(buffer)
+
+
+def _put(buffer: bytearray, place: int, data: bytes | bytearray) -> None:
+    """Write ``data`` at ``place``, which is not behind the end."""
+    buffer[place : place + len(data)] = data
+
+
+def _extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[int]) -> None:
     """Go from ``rows`` bits to ``more`` more, all set but those at ``nulls``, which count from ``rows``."""
-    validity.extend(b"\xff" * (((rows + more + 7) >> 3) - len(validity)))
+    size = (rows + 7) >> 3
+    _put(validity, size, b"\xff" * (((rows + more + 7) >> 3) - size))
     for null in nulls:
         validity[(rows + null) >> 3] &= ~(1 << (rows + null & 7))
 
@@ -83,29 +114,39 @@ def extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[i
 class BinaryBuffers:
     """A column of bytes, one value after the other in ``data``. Thread: owner."""
 
-    __slots__ = ("data", "null_count", "offsets", "rows", "validity")
+    __slots__ = ("data", "data_size", "null_count", "offsets", "purpose", "rows", "validity")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: ColumnMemory, purpose: str) -> None:
+        self.purpose = purpose
         self.rows = 0
         self.null_count = 0
         #: int32: where each value begins, and where the last one ends.
-        self.offsets = bytearray(4)
-        self.data = bytearray()
+        self.offsets = memory.take(f"{purpose} offsets")
+        _put(self.offsets, 0, bytes(4))
+        self.data = memory.take(f"{purpose} data")
+        self.data_size = 0
         #: A bit for each row, the lowest first; those behind the last row are set.
-        self.validity = bytearray()
+        self.validity = memory.take(f"{purpose} validity")
+
+    def give_back(self, memory: ColumnMemory) -> None:
+        memory.keep(f"{self.purpose} offsets", self.offsets)
+        memory.keep(f"{self.purpose} data", self.data)
+        memory.keep(f"{self.purpose} validity", self.validity)
 
     def extend(self, values: Sequence[Buffer | None]) -> None:
-        data = self.data
         ends = array("i")
         nulls = []
+        end = self.data_size
         for row, value in enumerate(values):
             if value is None:
                 nulls.append(row)
             else:
-                data += value
-            ends.append(len(data))
-        self.offsets += ends.tobytes()
-        extend_validity(self.validity, self.rows, len(values), nulls)
+                end += len(value)
+            ends.append(end)
+        _put(self.data, self.data_size, b"".join([value for value in values if value is not None]))
+        self.data_size = end
+        _put(self.offsets, 4 * (self.rows + 1), ends.tobytes())
+        _extend_validity(self.validity, self.rows, len(values), nulls)
         self.rows += len(values)
         self.null_count += len(nulls)
 
@@ -117,25 +158,35 @@ class BinaryBuffers:
 class ViewBuffers:
     """A column of bytes that stay where they are: views of 16 bytes, which hold the short values. Thread: owner."""
 
-    __slots__ = ("null_count", "rows", "sources", "validity", "views")
+    __slots__ = ("null_count", "purpose", "rows", "sources", "validity", "views")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: ColumnMemory, purpose: str) -> None:
+        self.purpose = purpose
         self.rows = 0
         self.null_count = 0
-        self.views = bytearray()
+        self.views = memory.take(f"{purpose} views")
         #: What the views point into.
         self.sources: list[Buffer] = []
-        self.validity = bytearray()
+        self.validity = memory.take(f"{purpose} validity")
+
+    def give_back(self, memory: ColumnMemory) -> None:
+        memory.keep(f"{self.purpose} views", self.views)
+        memory.keep(f"{self.purpose} validity", self.validity)
+
+    def next_index(self, source: Buffer) -> int:
+        """The number that ``source_index`` will give."""
+        return len(self.sources) - (1 if self.sources and self.sources[-1] is source else 0)
 
     def source_index(self, source: Buffer) -> int:
         """The number that views know ``source`` by."""
-        if not self.sources or self.sources[-1] is not source:
+        index = self.next_index(source)
+        if index == len(self.sources):
             self.sources.append(source)
-        return len(self.sources) - 1
+        return index
 
     def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:
         """As in BinaryBuffers, without a copy."""
-        views = self.views
+        views = bytearray()
         nulls = []
         for row, span in enumerate(spans):
             if span is None:
@@ -147,7 +198,8 @@ class ViewBuffers:
                 views += _INLINE.pack(end - start, data[start:end])
             else:
                 views += _REFERENCE.pack(end - start, data[start : start + 4], self.source_index(source), start)
-        extend_validity(self.validity, self.rows, len(spans), nulls)
+        _put(self.views, 16 * self.rows, views)
+        _extend_validity(self.validity, self.rows, len(spans), nulls)
         self.rows += len(spans)
         self.null_count += len(nulls)
 
@@ -157,13 +209,20 @@ class HeadersBuffers:
 
     __slots__ = ("names", "offsets", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: ColumnMemory) -> None:
         #: int32: where each record's headers begin among all, and where the last one's end.
-        self.offsets = bytearray(4)
-        self.names = BinaryBuffers()
-        self.values = BinaryBuffers()
+        self.offsets = memory.take("headers")
+        _put(self.offsets, 0, bytes(4))
+        self.names = BinaryBuffers(memory, "header names")
+        self.values = BinaryBuffers(memory, "header values")
 
-    def extend(self, rows: Iterable[Headers]) -> None:
+    def give_back(self, memory: ColumnMemory) -> None:
+        memory.keep("headers", self.offsets)
+        self.names.give_back(memory)
+        self.values.give_back(memory)
+
+    def extend(self, first: int, rows: Iterable[Headers]) -> None:
+        """Add rows from number ``first`` on."""
         ends = array("i")
         names: list[bytes] = []
         values: list[bytes | None] = []
@@ -173,7 +232,7 @@ class HeadersBuffers:
                 names.append(name.encode())
                 values.append(value)
             ends.append(before + len(names))
-        self.offsets += ends.tobytes()
+        _put(self.offsets, 4 * (first + 1), ends.tobytes())
         self.names.extend(names)
         self.values.extend(values)
 
@@ -181,18 +240,12 @@ class HeadersBuffers:
 class Run:
     """Neighbouring rows that have in common what belongs to their batch. An epoch of -1 is unknown."""
 
-    __slots__ = ("leader_epoch", "partition", "rows", "timestamp_type", "topic")
+    __slots__ = ("key", "leader_epoch", "partition", "rows", "timestamp_type", "topic")
 
-    def __init__(self, topic: str, partition: int, leader_epoch: int, timestamp_type: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.timestamp_type = timestamp_type
+    def __init__(self, key: RunKey) -> None:
+        self.key = key
+        self.topic, self.partition, self.leader_epoch, self.timestamp_type = key
         self.rows = 0
-
-    @property
-    def key(self) -> tuple[str, int, int, int]:
-        return self.topic, self.partition, self.leader_epoch, self.timestamp_type
 
 
 class Columns:
@@ -210,6 +263,7 @@ class Columns:
         "is_full",
         "keys",
         "max_bytes",
+        "memory",
         "names",
         "offsets",
         "rows",
@@ -221,9 +275,14 @@ class Columns:
     )
 
     def __init__(
-        self, names: Collection[str] | None = None, max_bytes: int = MAX_BYTES_BOUND, views: bool = False
+        self,
+        names: Collection[str] | None = None,
+        max_bytes: int = MAX_BYTES_BOUND,
+        views: bool = False,
+        memory: ColumnMemory | None = None,
     ) -> None:
         """``names`` is some of COLUMN_NAMES, None all. With ``views`` keys and values are not copied out of batches.
+        ``memory`` is what earlier ones have left.
 
         Raises:
             IllegalArgumentError: there is no such column, or none is wanted.
@@ -237,24 +296,36 @@ class Columns:
         self.names = wanted
         self.max_bytes = min(max_bytes, MAX_BYTES_BOUND)
         self.views = views
+        self.memory = memory = ColumnMemory() if memory is None else memory
         self.rows = 0
         self.size_bytes = 0
         self.is_full = False
         self.runs: list[Run] = []
         #: int64, as are the timestamps.
-        self.offsets = bytearray() if "offset" in wanted else None
-        self.timestamps = bytearray() if "timestamp" in wanted else None
+        self.offsets = memory.take("offset") if "offset" in wanted else None
+        self.timestamps = memory.take("timestamp") if "timestamp" in wanted else None
         #: Whether any timestamp is -1, which means that its record has none.
         self.has_missing_timestamps = False
         new_column = ViewBuffers if views else BinaryBuffers
-        self.keys: BinaryBuffers | ViewBuffers | None = new_column() if "key" in wanted else None
-        self.values: BinaryBuffers | ViewBuffers | None = new_column() if "value" in wanted else None
-        self.headers = HeadersBuffers() if "headers" in wanted else None
+        self.keys: BinaryBuffers | ViewBuffers | None = new_column(memory, "key") if "key" in wanted else None
+        self.values: BinaryBuffers | ViewBuffers | None = new_column(memory, "value") if "value" in wanted else None
+        self.headers = HeadersBuffers(memory) if "headers" in wanted else None
 
-    def add_run(self, run: Run, rows: int) -> None:
-        """Note that the last ``rows`` rows are of a batch like ``run``."""
-        if not self.runs or self.runs[-1].key != run.key:
-            self.runs.append(Run(*run.key))
+    def give_back(self) -> None:
+        """Leave the memory to the next columns, which will wait for those who look at it."""
+        memory = self.memory
+        if self.offsets is not None:
+            memory.keep("offset", self.offsets)
+        if self.timestamps is not None:
+            memory.keep("timestamp", self.timestamps)
+        for column in (self.keys, self.values, self.headers):
+            if column is not None:
+                column.give_back(memory)
+
+    def add_run(self, key: RunKey, rows: int) -> None:
+        """Note what the last ``rows`` rows have in common."""
+        if not self.runs or self.runs[-1].key != key:
+            self.runs.append(Run(key))
         self.runs[-1].rows += rows
 
     def extend(
@@ -270,16 +341,16 @@ class Columns:
     ) -> None:
         """Add rows: what is to be said of each of them."""
         if self.offsets is not None:
-            self.offsets += array("q", offsets).tobytes()
+            _put(self.offsets, 8 * self.rows, array("q", offsets).tobytes())
         if self.timestamps is not None:
-            self.timestamps += array("q", timestamps).tobytes()
+            _put(self.timestamps, 8 * self.rows, array("q", timestamps).tobytes())
             self.has_missing_timestamps = self.has_missing_timestamps or NO_TIMESTAMP in timestamps
         if self.keys is not None:
             self.keys.extend_spans(source, data, keys)
         if self.values is not None:
             self.values.extend_spans(source, data, values)
         if self.headers is not None:
-            self.headers.extend(headers)
+            self.headers.extend(self.rows, headers)
         self.rows += len(offsets)
         self.size_bytes += size_bytes
 
@@ -322,7 +393,7 @@ class ColumnCursor:
         max_decompressed_bytes: int,
     ) -> None:
         self._batch = batch
-        self._run = Run(topic, partition, batch.partition_leader_epoch, batch.timestamp_type)
+        self._run: RunKey = (topic, partition, batch.partition_leader_epoch, batch.timestamp_type)
         self._limit = max_decompressed_bytes
         self._data: Buffer | None = None
         self._bytes: bytes | None = None
@@ -507,3 +578,6 @@ def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
 
 
 decode: Any = None if _compiled is None else _compiled.decode
+
+#: Reads batch after batch, as far as they are ordinary, as cursors would. What it takes and gives: see there.
+decode_batches: Any = None if _compiled is None else _compiled.decode_batches

@@ -53,19 +53,22 @@ class MemoryRecords:
         Raises:
             CorruptRecordError: a size below the smallest possible or over ``max_batch_size``, or an unknown format.
         """
-        buffer = self.buffer
         position = 0
-        end = len(buffer)
-        while True:
-            size = self._batch_size_at(position, max_batch_size)
-            if size is None or size > end - position:
-                return
-            batch = buffer[position : position + size]
-            position += size
-            if batch[MAGIC_OFFSET] >= CURRENT_MAGIC_VALUE:
-                yield DefaultRecordBatch(batch)
-            else:
-                yield LegacyRecordBatch(batch)
+        while (batch := self.batch_at(position, max_batch_size)) is not None:
+            position += len(batch.buffer)
+            yield batch
+
+    def batch_at(self, position: int, max_batch_size: int = MAX_INT32) -> AnyRecordBatch | None:
+        """The batch that begins at ``position``; None at the end, or where it is cut off.
+
+        Raises:
+            CorruptRecordError: as ``batches``.
+        """
+        size = self._batch_size_at(position, max_batch_size)
+        if size is None or size > len(self.buffer) - position:
+            return None
+        batch = self.buffer[position : position + size]
+        return (DefaultRecordBatch if batch[MAGIC_OFFSET] >= CURRENT_MAGIC_VALUE else LegacyRecordBatch)(batch)
 
     def _batch_size_at(self, position: int, max_batch_size: int) -> int | None:
         """The size that the batch at ``position`` declares, with its offset and size fields; None when cut off."""
