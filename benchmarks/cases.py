@@ -40,6 +40,10 @@ class Bench(NamedTuple):
         return self.kind in ("consume", "busy-consume")
 
     @property
+    def many_partitions(self) -> bool:
+        return self.partitions > 100
+
+    @property
     def traced(self) -> bool:
         """Whether system calls are counted, once, instead of time being taken in rounds."""
         return self.kind.endswith("handovers")
@@ -64,13 +68,13 @@ class Case(NamedTuple):
 
 #: Records of one run, by kind and size: about as many bytes for each size, about a second for the faster clients.
 _RECORDS = {
-    "produce": {100: 600_000, 1000: 100_000, 10_000: 10_000},
-    "consume": {100: 2_000_000, 1000: 300_000, 10_000: 30_000},
+    "produce": {100: 600_000, 1000: 60_000, 10_000: 6000},
+    "consume": {100: 1_200_000, 1000: 120_000, 10_000: 12_000},
     "busy": {100: 200_000},
     "busy-consume": {100: 400_000},
-    "latency": {100: 3000},
-    "idle-producer": {100: 8},
-    "idle-consumer": {100: 8},
+    "latency": {100: 2500},
+    "idle-producer": {100: 5},
+    "idle-consumer": {100: 5},
     "handovers": {100: 100_000},
     "busy-handovers": {100: 100_000},
 }
@@ -90,6 +94,8 @@ def records_of(bench: Bench, scale: float) -> int:
     """How many records a client of share 1 has to do."""
     counts = _RECORDS[bench.kind]
     records = counts.get(bench.size_bytes) or counts[100] * 100 // bench.size_bytes
+    if bench.kind == "produce" and bench.many_partitions:
+        records //= 3
     return max(1, int(records * scale))
 
 

@@ -7,7 +7,7 @@ is written by hand into benchmarks/notes.md, under the goal's id.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -48,28 +48,36 @@ def pages(results: Results, page: str, notes: str, folder: str = "performance") 
         for name, plot in tables.PLOTS.items()
         if (panels := tables.panels(results, plot))
     }
-    parts: dict[str, Callable[[], str]] = {
-        "run": lambda: _run(results),
-        "goals": lambda: _goals(results),
-        "bounds": lambda: _bounds(results, notes),
-        "java-start": lambda: _java_start(results),
-        **{name: lambda table=table: _markdown(tables.filled(results, table)) for name, table in tables.TABLES.items()},  # type: ignore[misc]
+    parts = {
+        "run": _run(results),
+        "goals": _goals(results),
+        "bounds": _bounds(results, notes),
+        "java-start": _java_start(results),
     }
+    for name, table in tables.TABLES.items():
+        parts[name] = _markdown(tables.filled(results, table))
     for name, plot in tables.PLOTS.items():
-        parts[f"{name}-plot"] = (
-            lambda name=name, title=plot.title: f"![{title}]({folder}/{name}.svg)" if f"{name}.svg" in pictures else ""  # type: ignore[misc]
-        )
-    text = re.sub(r"\{\{([\w-]+)\}\}", lambda found: parts[found[1]](), page)
+        parts[f"{name}-plot"] = f"![{plot.title}]({folder}/{name}.svg)" if f"{name}.svg" in pictures else ""
+    text = re.sub(r"\{\{([\w-]+)\}\}", lambda found: parts[found[1]], page)
     return {"": _WRITTEN + text, "figures.md": _WRITTEN + _figures(results), **pictures}
+
+
+def texts(place: Place) -> dict[Path, str]:
+    """What belongs into every file, as the results are that are kept."""
+    written = pages(
+        Results.read(place.lines),
+        (_HERE / "page.md").read_text(),
+        (_HERE / "notes.md").read_text(),
+        place.folder.name,
+    )
+    return {place.folder / name if name else place.page: text for name, text in written.items()}
 
 
 def render(place: Place) -> None:
     """Write the page and what is beside it."""
-    results = Results.read(place.lines)
-    texts = pages(results, (_HERE / "page.md").read_text(), (_HERE / "notes.md").read_text(), place.folder.name)
     place.folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (place.folder / name if name else place.page).write_text(text)
+    for path, text in texts(place).items():
+        path.write_text(text)
 
 
 def show(place: Place) -> None:
@@ -165,6 +173,7 @@ def _rows(results: Results) -> Iterator[str]:
         "cpu_share": "share of a core",
         "peak_rss_mb": "peak MB",
         "handing_over_per_1000_records": "calls for 1,000 records",
+        "handing_over_per_request": "calls for a request",
     }
     for bench in results.benches:
         figures = tables.figures_of(bench)

@@ -121,14 +121,22 @@ class Runner:
             kind = "busy" if bench.kind.startswith("busy") else "produce"
             calls = system_calls(client, case._replace(kind=kind))
             self._cluster.delete_topic(topic)
-            per_record = sum(calls.get(name, 0) for name in HANDING_OVER) / case.records
-            yield {**case_of(bench), "round": 0, "client": client, "handing_over_per_1000_records": per_record * 1000}
+            handing_over = sum(calls.get(name, 0) for name in HANDING_OVER)
+            yield {
+                **case_of(bench),
+                "round": 0,
+                "client": client,
+                "handing_over_per_1000_records": handing_over / case.records * 1000,
+                "handing_over_per_request": handing_over / sum(calls.get(name, 0) for name in ("sendmsg", "sendto")),
+            }
 
     def _case(self, bench: Bench, client: str, topic: str) -> Case:
         all_of_them = records_of(bench, 1.0 if bench.idles else self._scale)
         share = 1.0 if bench.kind in WHOLE else CLIENTS[client].share
         if bench.reads:
             share = min(share, 1.0)  # there are no more than these
+        elif bench.many_partitions:
+            share *= CLIENTS[client].share_of_many
         return Case(
             bench.kind,
             self._cluster.bootstrap_servers,

@@ -67,7 +67,7 @@ _NAMES = {
     ("pykclient-python-columns", "produce"): "`send_batch`, in Python",
     ("pykclient-python-columns", "consume"): "`poll_arrow`, in Python",
     ("confluent-kafka-reports", "produce"): "confluent-kafka with `on_delivery`",
-    ("java", "produce"): "Java",
+    ("confluent-kafka-polled-rarely", "produce"): "confluent-kafka, polled rarely",
 }
 _METHODS = {"busy": "produce", "busy-consume": "consume", "handovers": "produce", "busy-handovers": "produce"}
 
@@ -156,12 +156,16 @@ TABLES = {
         1000,
     ),
     "handovers": Table(
-        "Calls that give the interpreter's lock away, for 1,000 records produced",
+        "Calls that give the interpreter's lock away",
         "",
         ("pykclient", "pykclient-columns", "pykclient-python", "kafka-python", "aiokafka"),
         [
-            TableRow("alone", Bench("handovers"), "handing_over_per_1000_records"),
-            TableRow("beside a thread that never rests", Bench("busy-handovers"), "handing_over_per_1000_records"),
+            TableRow(f"for {what}{where}", bench, figure)
+            for what, figure in (
+                ("1,000 records", "handing_over_per_1000_records"),
+                ("a request", "handing_over_per_request"),
+            )
+            for where, bench in (("", Bench("handovers")), (", beside the thread", Bench("busy-handovers")))
         ],
     ),
     "scale-produce": Table(
@@ -180,7 +184,14 @@ TABLES = {
 
 _EVERY_PRODUCER = (
     *("pykclient-columns", "pykclient-python-columns", "pykclient", "pykclient-python"),
-    *("confluent-kafka", "confluent-kafka-reports", "aiokafka", "kafka-python", "java"),
+    *(
+        "confluent-kafka",
+        "confluent-kafka-polled-rarely",
+        "confluent-kafka-reports",
+        "aiokafka",
+        "kafka-python",
+        "java",
+    ),
 )
 _EVERY_CONSUMER = (
     *("pykclient-values", "pykclient-views", "pykclient-columns", "pykclient-python-columns"),
@@ -261,7 +272,7 @@ def figures_of(bench: Bench) -> tuple[str, ...]:
     if bench.idles:
         return ("cpu_share", "peak_rss_mb")
     if bench.traced:
-        return ("handing_over_per_1000_records",)
+        return ("handing_over_per_1000_records", "handing_over_per_request")
     if bench.kind.startswith("busy"):  # the CPU time is that of the thread beside the client
         return ("records_per_s", "peak_rss_mb")
     return ("cpu_us_per_record", "records_per_s", "peak_rss_mb")

@@ -5,14 +5,15 @@ An adapter's methods run one case and return a ``Sample``. All produce with idem
 how long fetching took without that).
 
 ``kinds`` are the cases that a client can do; ``share`` says how many records it does of those that confluent-kafka
-does, so that fast and slow clients take about as long; ``only_plain``: not with codecs, keys, sizes and partitions.
+does, so that fast and slow clients take about as long, ``share_of_many`` what is left of it when producing to many
+partitions; ``only_plain``: not with codecs, keys, sizes and partitions.
 """
 
 from __future__ import annotations
 
 from benchmarks.cases import Case
 from benchmarks.clients.aio import Aiokafka
-from benchmarks.clients.confluent import ConfluentKafka, ConfluentKafkaWithReports
+from benchmarks.clients.confluent import ConfluentKafka, ConfluentKafkaPolledRarely, ConfluentKafkaWithReports
 from benchmarks.clients.java import Java
 from benchmarks.clients.kafka_python import (
     KafkaPython,
@@ -44,6 +45,7 @@ CLIENTS: dict[str, type[Client]] = {
         Aiokafka,
         ConfluentKafka,
         ConfluentKafkaWithReports,
+        ConfluentKafkaPolledRarely,
         Java,
     )
 }

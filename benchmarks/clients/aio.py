@@ -30,6 +30,7 @@ class Aiokafka:
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kinds: ClassVar[tuple[str, ...]] = KafkaPython.kinds
     share = 0.2
+    share_of_many = 0.5
     only_plain = False
 
     async def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:

@@ -30,6 +30,7 @@ class ConfluentKafka:
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kinds: ClassVar[tuple[str, ...]] = KafkaPython.kinds
     share = 1.0
+    share_of_many = 1.0
     only_plain = False
 
     def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
@@ -173,6 +174,28 @@ class ConfluentKafkaWithReports(ConfluentKafka):
         sample = produce_all(case, send_values, lambda: producer.flush(60))
         assert not failed
         return sample
+
+
+class ConfluentKafkaPolledRarely(ConfluentKafka):
+    """Serves what librdkafka reports after each thousand records, where its documentation does so after each one."""
+
+    name = "confluent-kafka-polled-rarely"
+    kinds = ("produce",)
+    only_plain = True
+
+    def produce(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        topic, produce = case.topic, producer.produce
+
+        def send_values(values: list[bytes]) -> None:
+            for value in values:
+                try:
+                    produce(topic, value)
+                except BufferError:
+                    send_when_there_is_room(producer, topic, value)
+            producer.poll(0)
+
+        return produce_all(case, send_values, lambda: producer.flush(60))
 
 
 def send_when_there_is_room(

@@ -32,6 +32,7 @@ class Java:
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kinds: ClassVar[tuple[str, ...]] = ("produce", "consume", "latency")
     share = 1.0
+    share_of_many = 1.0
     only_plain = False
 
     def produce(self, case: Case) -> Sample:

@@ -39,6 +39,7 @@ class KafkaPython:
         *("produce", "consume", "busy", "busy-consume", "latency", "idle-producer", "idle-consumer"),
     )
     share = 0.1
+    share_of_many = 0.3
     only_plain = False
     module = "kafka"
     producer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -126,6 +127,7 @@ class Pykclient(KafkaPython):
     name = "pykclient"
     distribution = "pykclient"
     share = 1.0
+    share_of_many = 1.0
     module = "pykclient"
     producer_options = MappingProxyType({"buffer_memory": BUFFER_MEMORY})
 
