@@ -159,12 +159,13 @@ class Runner:
 
     def _check(self, bench: Bench, topic: str, lines: list[Line]) -> None:
         """What was acknowledged is in the log."""
-        from pykclient import KafkaConsumer, TopicPartition
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-        partitions = [TopicPartition(topic, partition) for partition in range(bench.partitions)]
-        consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(bootstrap_servers=self._cluster.bootstrap_servers)
-        with consumer:
-            found = sum(consumer.end_offsets(partitions).values())
+        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = {TopicPartition(topic, partition): latest for partition in range(bench.partitions)}
+        found = sum(future.result(30.0).offset for future in admin.list_offsets(ends).values())
         sent = sum(line["sent"] for line in lines)
         if found != sent:
             print(f"{bench}: {sent} records were sent, the log has {found}", file=sys.stderr, flush=True)
