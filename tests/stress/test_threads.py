@@ -1,0 +1,287 @@
+"""Many threads on one producer, and on one consumer, for a second each: what no lock guards shows here, most of all
+where there is no interpreter's lock (`python3.14t`). So nothing here imports what would switch that on again.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.errors import ConcurrentModificationError, KafkaError
+from pykclient.testing import EmbeddedCluster
+from pykclient.types import RecordMetadata
+
+PARTITIONS = 6
+THREADS = 6
+ROWS = 50
+SECONDS = 1.0
+
+#: By value: partition and offset.
+Places = dict[bytes, tuple[int, int]]
+
+NewProducer = Callable[..., KafkaProducer[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def new_producer(cluster: EmbeddedCluster) -> Iterator[NewProducer]:
+    """Makes producers with small batches and little memory, so that threads meet at every lock."""
+    made: list[KafkaProducer[Any, Any]] = []
+
+    def make(**settings: Any) -> KafkaProducer[Any, Any]:
+        small: dict[str, Any] = {"batch_size": 1000, "buffer_memory": 40_000, "linger_ms": 1}
+        made.append(KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **small, **settings))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close(0)
+
+
+@pytest.fixture(autouse=True)
+def hasty_switches() -> Iterator[None]:
+    """Threads take turns a thousand times as often as usual, where they have to take turns."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def run_all(*works: Callable[[], object]) -> None:
+    """Each in a thread of its own, begun at the same time; the first error is raised."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            start.wait(10)
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below, by the test's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread hangs"
+    if errors:
+        raise errors[0]
+
+
+def read(cluster: EmbeddedCluster, topic: str) -> Places:
+    """All records: by their values, where they are."""
+    found: Places = {}
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        deadline = time.monotonic() + 20
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            assert time.monotonic() < deadline, "records are missing"
+            for records in consumer.poll(200).values():
+                for record in records:
+                    assert record.value is not None
+                    assert record.value not in found, "twice"
+                    found[record.value] = (record.partition, record.offset)
+    return found
+
+
+class Sender:
+    """One thread's records, each with a value of its own, and what its producer said of them. Thread: owner, io."""
+
+    def __init__(self, producer: KafkaProducer[Any, Any], topic: str, name: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._name = name
+        self._random = random.Random(name)
+        self._next = 0
+        self.futures: list[tuple[bytes, Any]] = []
+        self.rows: list[tuple[list[bytes], Any]] = []
+        self.called: list[tuple[bytes, RecordMetadata | None, Exception | None]] = []
+        self.refusal = ""
+
+    def value(self) -> bytes:
+        self._next += 1
+        return b"%d %d" % (self._name, self._next)
+
+    def send(self) -> None:
+        """One record, or some as rows, in one of the ways that there are."""
+        kind = self._random.randrange(20)
+        if kind == 0:
+            values = [self.value() for _ in range(ROWS)]
+            keys = None if self._random.randrange(2) else [b"%d" % (row % 7) for row in range(ROWS)]
+            self.rows.append((values, self._producer.send_batch(self._topic, values, key=keys)))
+            return
+        value = self.value()
+        arguments: dict[str, Any] = {}
+        if kind < 8:
+            arguments["key"] = b"%d" % self._random.randrange(40)
+        elif kind < 10:
+            arguments["partition"] = self._random.randrange(PARTITIONS)
+        if kind % 3 == 0:
+            arguments["headers"] = [("name", b"value"), ("none", None)]
+        if kind % 2:
+
+            def called(error: Exception | None, metadata: RecordMetadata | None) -> None:
+                self.called.append((value, metadata, error))
+
+            arguments["on_delivery"] = called
+        self.futures.append((value, self._producer.send(self._topic, value, **arguments)))
+
+    def send_until_closed(self) -> None:
+        try:
+            while True:
+                self.send()
+        except KafkaError as error:
+            self.refusal = str(error)
+
+    def outcome(self) -> tuple[Places, set[bytes]]:
+        """Where the acknowledged are, and the values of those that failed."""
+        sent: Places = {}
+        failed: set[bytes] = set()
+        for value, future in self.futures:
+            assert future.done()
+            if future.failed():
+                failed.add(value)
+            else:
+                metadata = future.get(0)
+                sent[value] = (metadata.partition, metadata.offset)
+        for values, future in self.rows:
+            assert future.done()
+            for each in future.slices:
+                for index, row in enumerate(each.rows):
+                    if each.error is None:
+                        sent[values[row]] = (each.partition, each.base_offset + index)
+                    else:
+                        failed.add(values[row])
+        assert len(sent) + len(failed) == len(self.futures) + sum(len(values) for values, _ in self.rows)
+        return sent, failed
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer, codec: str) -> None:
+    """Each record is written once, where its future says, and in the order of its thread."""
+    topic = f"many-{codec}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    producer = new_producer(compression_type=codec)
+    senders = [Sender(producer, topic, name) for name in range(THREADS)]
+    deadline = time.monotonic() + SECONDS
+
+    def until_deadline(work: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            while time.monotonic() < deadline:
+                work()
+
+        return run
+
+    run_all(
+        *(until_deadline(sender.send) for sender in senders),
+        until_deadline(lambda: producer.flush(20)),
+        until_deadline(producer.metrics),
+        until_deadline(lambda: producer.partitions_for(topic)),
+    )
+    producer.close()
+    written = read(cluster, topic)
+    said: Places = {}
+    for sender in senders:
+        sent, failed = sender.outcome()
+        assert not failed
+        said |= sent
+        assert len({value for value, _, _ in sender.called}) == len(sender.called)
+        for value, metadata, error in sender.called:
+            assert error is None
+            assert metadata is not None
+            assert said[value] == (metadata.partition, metadata.offset)
+        # One thread's records are in each partition in the order in which it sent them.
+        by_partition: dict[int, list[tuple[int, int]]] = {}
+        for value, future in sender.futures:
+            metadata = future.get(0)
+            by_partition.setdefault(metadata.partition, []).append((metadata.offset, int(value.split()[1])))
+        for placed in by_partition.values():
+            assert placed == sorted(placed)
+    assert written == said
+
+
+def test_a_producer_closed_under_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
+    """Whatever was taken is written, or failed; nobody hangs; and what failed is not there twice."""
+    topic = "closed"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    for round_, timeout_s in enumerate((None, 0, 0.05, None, 0)):
+        producer = new_producer()
+        senders = [Sender(producer, topic, 100 * round_ + name) for name in range(1, THREADS)]
+
+        def close(producer: KafkaProducer[Any, Any] = producer, timeout_s: float | None = timeout_s) -> None:
+            time.sleep(0.15)
+            producer.close(timeout_s)
+
+        run_all(close, *(sender.send_until_closed for sender in senders))
+        written = read(cluster, topic)
+        for sender in senders:
+            assert "closed" in sender.refusal
+            sent, failed = sender.outcome()
+            assert {value: written.get(value) for value in sent} == sent
+            if timeout_s is None:  # rows of a `send_batch` that close() came between
+                assert len(failed) < ROWS
+                assert not failed & written.keys()
+
+
+def test_a_consumer_of_one_thread(cluster: EmbeddedCluster) -> None:
+    """Who comes second gets an error; the one inside goes on as if nothing had been."""
+    topic = "guarded"
+    count = 4000
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=5) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
+    consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        group_id="guarded",
+        max_poll_records=7,
+    )
+    found: list[int] = []
+    seen = threading.Lock()
+    refused: list[int] = []
+    deadline = time.monotonic() + 30
+
+    def is_done() -> bool:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
+        return len(found) >= count
+
+    def poll() -> None:
+        while not is_done():
+            try:
+                records = consumer.poll(20)
+            except ConcurrentModificationError:
+                refused.append(1)
+                continue
+            with seen:
+                found.extend(int(record.value or b"") for each in records.values() for record in each)
+
+    def look() -> None:
+        while not is_done():
+            try:
+                consumer.assignment()
+                consumer.metrics()
+                consumer.commit_async()
+            except ConcurrentModificationError:
+                refused.append(1)
+
+    run_all(poll, poll, poll, look)
+    assert sorted(found) == list(range(count))
+    assert refused
+    consumer.close()
