@@ -26,6 +26,7 @@ MAY_BE_LONG = {"errors.py", "record/record_cursor.py:_decode_python"}
 SOCKET_MODULES = {
     "network/host_resolver.py",
     "network/kafka_channel.py",
+    "network/poller.py",
     "network/selector.py",
     "network/transport_layer.py",
     "testing/server/socket_server.py",

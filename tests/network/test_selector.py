@@ -17,16 +17,25 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator
+from pykclient.network.frame_stream import plaintext_frame_stream
 from pykclient.network.kafka_channel import KafkaChannel, PlaintextChannelBuilder
-from pykclient.network.memory_pool import UNLIMITED, MemoryPool, SimpleMemoryPool
-from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, FrameReader
+from pykclient.network.memory_pool import MemoryPool, SimpleMemoryPool
+from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.network.transport_layer import PlaintextTransportLayer
+from tests.network.implementations import IMPLEMENTATIONS, choose
 from tests.support.mock_clock import MockClock
 
 DEFAULT = USE_DEFAULT_BUFFER_SIZE
+
+
+@pytest.fixture(autouse=True, params=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    choose(monkeypatch, name)
+    return name
 
 
 def frame(payload: bytes) -> bytes:
@@ -236,9 +245,10 @@ def test_a_frame_of_more_buffers_than_one_call_takes(selector: Selector, server:
     assert recv_exactly(sock, 3004)[4:] == b"x" * 3000
 
 
-def test_a_send_without_an_answer_ends_the_wait(selector: Selector, server: Server) -> None:
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_send_without_an_answer_ends_the_wait(selector: Selector, server: Server, size: int) -> None:
     connect(selector, server)
-    selector.send(NetworkSend("0", [frame(b"x")], expect_response=False))
+    selector.send(NetworkSend("0", [frame(b"x" * size)], expect_response=False))
     started_ms = SYSTEM_CLOCK.now_ms()
     selector.poll(60_000)
     assert SYSTEM_CLOCK.now_ms() - started_ms < 10_000
@@ -268,7 +278,8 @@ def test_the_end_of_the_stream(selector: Selector, server: Server) -> None:
         selector.send(NetworkSend("0", [b"x"]))
 
 
-def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: Server) -> None:
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: Server, size: int) -> None:
     sock = connect(selector, server)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()  # a reset
@@ -278,11 +289,40 @@ def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: 
         channel = selector.channel("0")
         assert channel is not None
         if channel.send is None:
-            selector.send(NetworkSend("0", [frame(b"x")]))
-    assert not selector.is_channel_ready("0")
+            selector.send(NetworkSend("0", [frame(b"x" * size)]))
     selector.poll(60_000)
+    assert not selector.is_channel_ready("0")
     assert isinstance(selector.disconnected["0"].cause, OSError)
     assert not selector.connected
+
+
+def test_what_an_interrupted_poll_did_not_handle_is_told_again(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    channel = selector.channel("0")
+    sock.sendall(frame(b"a"))
+    selector.send(NetworkSend("0", [frame(b"x" * 100_000)]))
+    for _ in range(3):
+        assert {told for told, _ in selector._poller.select(60_000)} == {channel}
+    recv_exactly(sock, 100_004)
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"a"]
+    assert [send.size for send in selector.completed_sends] == [100_004]
+    selector.poll(20)
+    assert not selector.completed_receives
+    assert not selector.completed_sends
+
+
+def test_a_frame_that_is_still_to_be_written_when_the_connection_is_closed(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    buffer = bytearray(100_000)
+    selector.send(NetworkSend("0", [buffer]))
+    selector.close_channel("0")
+    buffer.clear()  # nothing points into it any more
+    selector.poll(0)
+    assert not selector.disconnected
+    while sock.recv(1 << 16):
+        pass
+    connect(selector, server)
+    selector.poll(0)
 
 
 def test_closing_here_is_not_told(selector: Selector, server: Server) -> None:
@@ -538,8 +578,8 @@ class ExchangeBuilder(PlaintextChannelBuilder):
     def build_channel(
         self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
     ) -> KafkaChannel:
-        reader = FrameReader(UNLIMITED_SIZE, UNLIMITED)
-        return KafkaChannel(id, PlaintextTransportLayer(sock), self._authenticator, reader)
+        transport = PlaintextTransportLayer(sock)
+        return KafkaChannel(id, transport, self._authenticator, plaintext_frame_stream(transport))
 
 
 def test_an_exchange_of_several_frames_before_the_channel_is_ready(server: Server) -> None:
@@ -632,15 +672,17 @@ def test_an_idle_poll_waits_all_its_time_in_few_system_calls(selector: Selector,
     connect(selector, server)
     selector.poll(0)
     calls = 0
-    select = selector._selector.select
+    poller = selector._poller
 
-    def counted(timeout: float | None = None) -> list[tuple[object, int]]:
-        nonlocal calls
-        calls += 1
-        return select(timeout)  # type: ignore[return-value]
+    class Counting:
+        def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
+            nonlocal calls
+            calls += 1
+            return poller.select(timeout_ms)
 
-    selector._selector.select = counted  # type: ignore[method-assign,assignment]
+    selector._poller = Counting()  # type: ignore[assignment]
     started_ms = SYSTEM_CLOCK.now_ms()
     selector.poll(1_500)
     assert SYSTEM_CLOCK.now_ms() - started_ms >= 1_490
     assert calls <= 2
+    selector._poller = poller

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import selectors
 import socket
-from typing import Final, Protocol
+from typing import Protocol
 
 from pykclient.errors import AuthenticationError, IllegalStateError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.memory_pool import MemoryPool
-from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, Frame, FrameReader
+from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector_metrics import Traffic
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
-
-#: Bytes that one channel may read in one poll before the others get their turn.
-_READ_LIMIT: Final = 8 * 1024 * 1024
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
 
@@ -28,7 +26,6 @@ class KafkaChannel:
     __slots__ = (
         "_auth_send",
         "_authenticator",
-        "_reader",
         "_remote_address",
         "_transport",
         "id",
@@ -37,21 +34,22 @@ class KafkaChannel:
         "registered",
         "send",
         "state",
+        "stream",
         "traffic",
     )
 
     traffic: Traffic  # the selector's counters for this connection
 
-    def __init__(self, id: str, transport: TransportLayer, authenticator: Authenticator, reader: FrameReader) -> None:
+    def __init__(self, id: str, transport: TransportLayer, authenticator: Authenticator, stream: FrameStream) -> None:
         self.id = id
         self.state = _NOT_CONNECTED
         self.ready = False  # connected and authenticated; kept here because it is asked for each request
         self.muted = False
         self.registered = 0  # the events that the selector watches for; its own note
         self.send: NetworkSend | None = None
+        self.stream = stream
         self._transport = transport
         self._authenticator = authenticator
-        self._reader = reader
         self._remote_address: str | None = None
         self._auth_send: NetworkSend | None = None
 
@@ -68,7 +66,7 @@ class KafkaChannel:
     @property
     def has_bytes_buffered(self) -> bool:
         """Whether a read can make progress although the socket is not readable."""
-        return self._transport.has_bytes_buffered or self._reader.has_frame
+        return self._transport.has_bytes_buffered or self.stream.has_frame
 
     @property
     def wants_write(self) -> bool:
@@ -77,7 +75,7 @@ class KafkaChannel:
 
     @property
     def waits_for_memory(self) -> bool:
-        return self._reader.waits_for_memory
+        return self.stream.waits_for_memory
 
     def interest(self) -> int:
         """The events that this channel waits for, as a mask of ``selectors``."""
@@ -128,7 +126,7 @@ class KafkaChannel:
 
     def _maybe_ready(self) -> None:
         if self._transport.ready and self._authenticator.complete and self._auth_send is None:
-            self.ready = True
+            self.ready = self.stream.ready = True
             self.state = self.state.move_to(channel_state.READY)
 
     def _authenticate(self, now_ms: int) -> None:
@@ -150,10 +148,7 @@ class KafkaChannel:
                 if buffers is None:
                     return True
                 self._auth_send = NetworkSend(self.id, buffers)
-            sent = self._transport.write(self._auth_send.pending())
-            if sent is None:
-                return False
-            self._auth_send.advance(sent)
+            self.stream.write(self._auth_send)
             if not self._auth_send.completed:
                 return False
             self._auth_send = None
@@ -168,21 +163,7 @@ class KafkaChannel:
 
     def write(self) -> int:
         """Write what the socket takes of the frame; the number of bytes that it took."""
-        send = self.send
-        if send is None:
-            return 0
-        written = 0
-        while not send.completed:
-            buffers = send.pending()
-            sent = self._transport.write(buffers)
-            if sent is None:
-                break
-            written += sent
-            wanted = send.remaining
-            send.advance(sent)
-            if sent < wanted and sent < sum(map(len, buffers)):
-                break
-        return written
+        return 0 if self.send is None else self.stream.write(self.send)
 
     def maybe_complete_send(self) -> NetworkSend | None:
         """The frame, if it is out."""
@@ -193,45 +174,12 @@ class KafkaChannel:
         return send
 
     def read(self, frames: list[Frame], one: bool) -> int:
-        """Append the frames that came, only the next if ``one``; the number of bytes that were read.
-
-        Frames that came before an error are in ``frames`` when it is raised: ConnectionResetError at the end of the
-        stream, InvalidReceiveError for a size that cannot be, another OSError for what the socket said.
-        """
-        reader = self._reader
-        if reader.waits_for_memory and not reader.retry_allocation():
-            return 0
-        if reader.buffered:
-            # Left over from a read for one frame only.
-            while (frame := reader.next_frame()) is not None:
-                frames.append(frame)
-                if one:
-                    return 0
-        received = 0
-        read_into = self._transport.read_into
-        while received < _READ_LIMIT:
-            target = reader.writable()
-            room = len(target)
-            count = read_into(target)
-            if count is None:
-                break
-            if not count:
-                where = " in the middle of a frame" if reader.mid_frame else ""
-                raise ConnectionResetError(f"the connection was closed by the other side{where}")
-            received += count
-            reader.advance(count)
-            while (frame := reader.next_frame()) is not None:
-                frames.append(frame)
-                if one:
-                    return received
-            # The socket is empty now, so save the call that would say so; but the rest of a large frame is on its way.
-            if (count < room and not reader.mid_large_frame) or reader.waits_for_memory:
-                break
-        return received
+        """Append the frames that came, as ``FrameStream.read`` does."""
+        return self.stream.read(frames, one)
 
     def close(self) -> None:
-        self.ready = False
-        self._reader.close()
+        self.ready = self.stream.ready = False
+        self.stream.close()
         self._authenticator.close()
         self._transport.close()
 
@@ -259,9 +207,10 @@ class PlaintextChannelBuilder:
         self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
     ) -> KafkaChannel:
         is_server = host is None
-        reader = FrameReader(max_receive_size, memory_pool, first_limit=None if is_server else FIRST_RESPONSE_LIMIT)
         transport = PlaintextTransportLayer(sock, is_connected=is_server)
-        return KafkaChannel(id, transport, PlaintextAuthenticator(), reader)
+        first_limit = None if is_server else FIRST_RESPONSE_LIMIT
+        stream = plaintext_frame_stream(transport, max_receive_size, memory_pool, first_limit)
+        return KafkaChannel(id, transport, PlaintextAuthenticator(), stream)
 
     def close(self) -> None:
         """Holds nothing."""

@@ -23,7 +23,8 @@ _SIZE = struct.Struct(">i")
 #: Who has sent as much before is believed, as growing costs more than receiving.
 _FIRST_BYTES = 1024 * 1024
 
-Frame = bytes | bytearray
+#: A frame without its size prefix. Whoever has one, or a view of it, keeps its memory.
+Frame = bytes | bytearray | memoryview
 
 
 class InvalidReceiveError(RemoteProtocolError):
@@ -40,6 +41,33 @@ class NetworkReceive(NamedTuple):
     def size(self) -> int:
         """Bytes on the wire."""
         return len(self.payload) + 4
+
+
+def check_frame_size(start: bytes, size: int, max_size: int, first_limit: int | None) -> None:
+    """Raise InvalidReceiveError for a frame whose size cannot be, that begins with the four bytes ``start``.
+
+    ``first_limit`` None: it is not the first frame of a client's connection.
+    """
+    problem = None
+    if first_limit is not None:
+        if start == b"HTTP" or start[:1] == b"<":  # a web page without headers answers what is no request
+            problem = "the answer looks like HTTP: the address is that of a web server, not of Kafka"
+        elif start[0] in (0x15, 0x16) and start[1] == 3:
+            problem = "the answer looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
+        elif size > first_limit:
+            problem = (
+                f"the first answer claims to have {size} bytes: the address is probably not that of a Kafka broker"
+            )
+    if size < 0:
+        problem = f"a frame has the size {size}"
+    elif 0 <= max_size < size:
+        problem = problem or f"a frame of {size} bytes exceeds the limit of {max_size} bytes"
+    if problem is not None:
+        raise InvalidReceiveError(problem)
+
+
+def no_memory_for_frame(size: int) -> InvalidReceiveError:
+    return InvalidReceiveError(f"there is no memory for a frame of {size} bytes")
 
 
 class FrameReader:
@@ -126,7 +154,7 @@ class FrameReader:
                 try:
                     large += bytes(min(len(large), self._large_size - len(large)))
                 except MemoryError:
-                    raise InvalidReceiveError(f"there is no memory for a frame of {self._large_size} bytes") from None
+                    raise no_memory_for_frame(self._large_size) from None
             self._given = memoryview(large)[self._large_end :]
             return self._given
         if self.waits_for_memory:
@@ -216,23 +244,9 @@ class FrameReader:
 
     def _check_size(self, size: int) -> None:
         start = bytes(self._buffer[self._start : self._start + 4])
-        problem = None
-        if self._first is not None:
-            if start == b"HTTP" or start[:1] == b"<":  # a web page without headers answers what is no request
-                problem = "the answer looks like HTTP: the address is that of a web server, not of Kafka"
-            elif start[0] in (0x15, 0x16) and start[1] == 3:
-                problem = (
-                    "the answer looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
-                )
-            elif size > self._first:
-                problem = (
-                    f"the first answer claims to have {size} bytes: the address is probably not that of a Kafka broker"
-                )
-            self._first = None
-        if size < 0:
-            problem = f"a frame has the size {size}"
-        elif 0 <= self._max_size < size:
-            problem = problem or f"a frame of {size} bytes exceeds the limit of {self._max_size} bytes"
-        if problem is not None:
+        first_limit, self._first = self._first, None
+        try:
+            check_frame_size(start, size, self._max_size, first_limit)
+        except InvalidReceiveError:
             self._start = self._end = 0  # nothing that follows can be understood
-            raise InvalidReceiveError(problem)
+            raise

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
-import selectors
 import socket
 import struct
 from collections.abc import Mapping
@@ -23,11 +21,13 @@ from pykclient.network.kafka_channel import ChannelBuilder, KafkaChannel, Plaint
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
 from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import FLUSH_INTERVAL_MS, SelectorMetrics
 
-_READ: Final = selectors.EVENT_READ
-_WRITE: Final = selectors.EVENT_WRITE
+#: Larger frames are written by the poll that follows, if its poller does that, instead of at once: a large write takes
+#: long enough to let others have the interpreter's lock for it, and the poll lets go of it anyway.
+_WRITE_LATER_ABOVE: Final = 16 * 1024
 
 #: The longest single wait; polls without a bound begin anew after it.
 _MAX_WAIT_MS: Final = 3_600_000
@@ -119,13 +119,7 @@ class Selector:
         self.disconnected: dict[str, ChannelState] = {}
         max_idle_ms = config.connections_max_idle_ms
         self._idle_expiry = None if max_idle_ms < 0 else IdleExpiryManager(max_idle_ms, clock.now_ms())
-        self._selector = selectors.DefaultSelector()
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
-        self._selector.register(self._wake_reader, _READ, None)
-        self._woken = False
-        self._waiting = False  # whether it takes a byte to wake the io thread
+        self._poller = new_poller()
         self._closed = False
         self.metrics = SelectorMetrics(
             metrics,
@@ -200,11 +194,11 @@ class Selector:
         if wanted == registered:
             return
         if not registered:
-            self._selector.register(channel.sock, wanted, channel)
+            self._poller.register(channel, wanted)
         elif not wanted:
-            self._selector.unregister(channel.sock)
+            self._poller.unregister(channel)
         else:
-            self._selector.modify(channel.sock, wanted, channel)
+            self._poller.modify(channel, wanted)
         channel.registered = wanted
 
     def is_channel_ready(self, id: str) -> bool:
@@ -266,6 +260,9 @@ class Selector:
         channel.set_send(send)
         if not channel.ready:
             return
+        if send.size > _WRITE_LATER_ABOVE and self._poller.write_later(channel, not send.expect_response):
+            self._note_use(id)
+            return
         try:
             self._write(channel, self._early_sends)
         except OSError as error:
@@ -275,14 +272,17 @@ class Selector:
             self._close(channel, notify=False)
             self._failed_sends[id] = state
         else:
-            if self._idle_expiry is not None:
-                # No event tells of this write: without it a connection that gets no responses (acks=0) would count as
-                # idle, and one that was idle until now would be closed before its response is here.
-                self._idle_expiry.update(id, self._clock.now_ms())
+            self._note_use(id)
             if channel.send is not None:
                 self._sync_interest(channel)
             elif not send.expect_response:
                 self._silent_send = True
+
+    def _note_use(self, id: str) -> None:
+        # No event tells of a write: without this a connection that gets no responses (acks=0) would count as idle, and
+        # one that was idle until now would be closed before its response is here.
+        if self._idle_expiry is not None:
+            self._idle_expiry.update(id, self._clock.now_ms())
 
     def _write(self, channel: KafkaChannel, completed: list[NetworkSend]) -> None:
         written = channel.write()
@@ -301,14 +301,8 @@ class Selector:
     # --- polling ---------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        if self._woken or self._closed:
-            return
-        self._woken = True
-        if not self._waiting:
-            return  # it looks at the flag before it waits
-        # If the pipe is full there is more than enough to wake up by; if it is closed nobody is left to wake.
-        with contextlib.suppress(OSError):
-            self._wake_writer.send(b"\0")
+        if not self._closed:
+            self._poller.wakeup()
 
     def poll(self, timeout_ms: int) -> None:
         if timeout_ms < 0:
@@ -324,8 +318,6 @@ class Selector:
 
         start_ms = self._clock.now_ms()
         events = self._select(timeout_ms, start_ms)
-        # Whoever sets it after this finds what it wants noticed by this poll's caller, or keeps the next from waiting.
-        self._woken = False
         now_ms = self._clock.now_ms()
         if events or self._immediately_connected or self._buffered:
             self._handle(events, now_ms)
@@ -339,27 +331,16 @@ class Selector:
         if self._idle_expiry is not None:
             self._maybe_close_oldest(self._idle_expiry, now_ms)
 
-    def _select(self, timeout_ms: int, start_ms: int) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout_ms <= 0:
-            return self._selector.select(0)
-        # In this order, and in the other one in ``wakeup``: one of the two threads sees what the other has set. A byte
-        # may be written when it is not needed any more; then the next poll returns at once, for nothing.
-        self._waiting = True
-        try:
-            return self._selector.select(0) if self._woken else self._wait(timeout_ms, start_ms)
-        finally:
-            self._waiting = False
-
-    def _wait(self, timeout_ms: int, start_ms: int) -> list[tuple[selectors.SelectorKey, int]]:
+    def _select(self, timeout_ms: int, start_ms: int) -> list[tuple[KafkaChannel | None, int]]:
         timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
         if timeout_ms > FLUSH_INTERVAL_MS and self.metrics.dirty:
             # Before a long wait, so that the metrics of what went before do not stay stale during it.
-            events = self._selector.select(FLUSH_INTERVAL_MS / 1000)
+            events = self._poller.select(FLUSH_INTERVAL_MS)
             if events:
                 return events
             self.metrics.flush(start_ms + FLUSH_INTERVAL_MS)
             timeout_ms -= FLUSH_INTERVAL_MS
-        return self._selector.select(timeout_ms / 1000)
+        return self._poller.select(timeout_ms)
 
     def _clear(self) -> None:
         """Forget what the last poll found; tell of what happened since."""
@@ -373,32 +354,25 @@ class Selector:
             self._failed_sends.clear()
         self._made_read_progress = False
 
-    def _handle(self, events: list[tuple[selectors.SelectorKey, int]], now_ms: int) -> None:
+    def _handle(self, events: list[tuple[KafkaChannel | None, int]], now_ms: int) -> None:
         buffered = self._buffered
         if buffered:
             self._buffered = set()
-            ready = {key.data.id for key, _ in events if key.data is not None}
+            ready = {channel.id for channel, _ in events if channel is not None}
             for id in buffered - ready:
                 if id in self._channels:
                     self._handle_channel(self._channels[id], 0, now_ms)
         if self._memory_pool.available_memory < self._low_memory_bytes:
             # With memory for a few only, the first in the list would get it each time.
             self._rng.shuffle(events)
-        for key, mask in events:
-            channel = key.data
-            if channel is None:
-                self._drain_wakeups()
-            elif channel.id in self._channels:
+        for channel, mask in events:
+            if channel is not None and channel.id in self._channels:
                 self._handle_channel(channel, mask, now_ms)
         if self._immediately_connected:
             connected, self._immediately_connected = self._immediately_connected, set()
             for id in connected:
                 if id in self._channels:
-                    self._handle_channel(self._channels[id], _WRITE, now_ms)
-
-    def _drain_wakeups(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_reader.recv(4096)
+                    self._handle_channel(self._channels[id], WRITE, now_ms)
 
     def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """One channel's turn."""
@@ -408,9 +382,9 @@ class Selector:
         try:
             if not channel.ready and not self._make_ready(channel, now_ms):
                 return
-            if not channel.muted and (mask & _READ or channel.has_bytes_buffered):
+            if not channel.muted and (mask & READ or channel.has_bytes_buffered):
                 self._read(channel)
-            if channel.send is not None and mask & _WRITE:
+            if channel.send is not None and mask & WRITE:
                 self._write(channel, self.completed_sends)
         except AuthenticationError as error:
             self.metrics.authentication_failed.record(1.0, now_ms)
@@ -422,7 +396,7 @@ class Selector:
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
             self._close(channel, notify=True)
         else:
-            if mask & _WRITE or channel.muted or channel.wants_write:
+            if mask & WRITE or channel.muted or channel.wants_write:
                 self._sync_interest(channel)
 
     def _make_ready(self, channel: KafkaChannel, now_ms: int) -> bool:
@@ -494,7 +468,7 @@ class Selector:
         """
         id = channel.id
         if channel.registered:
-            self._selector.unregister(channel.sock)
+            self._poller.unregister(channel)
             channel.registered = 0
         if id in self.connected:
             self.connected.remove(id)  # it failed in the same poll that connected it
@@ -517,7 +491,7 @@ class Selector:
             return
         self._delayed_closes[channel.id] = now_ms + delay_ms
         if channel.registered:
-            self._selector.unregister(channel.sock)
+            self._poller.unregister(channel)
             channel.registered = 0
 
     def _finish_failed_authentication(self, channel: KafkaChannel, now_ms: int) -> None:
@@ -553,9 +527,7 @@ class Selector:
         self._closed = True
         for channel in list(self._channels.values()):
             channel.sock.close()
-        self._selector.close()
-        self._wake_reader.close()
-        self._wake_writer.close()
+        self._poller.close()
 
     def close(self) -> None:
         if self._closed:
@@ -563,8 +535,6 @@ class Selector:
         self._closed = True
         for id in list(self._channels):
             self.close_channel(id)
-        self._selector.close()
-        self._wake_reader.close()
-        self._wake_writer.close()
+        self._poller.close()
         self.metrics.close()
         self._channel_builder.close()

@@ -1,0 +1,830 @@
+"""The network's cycle without the interpreter's lock. Twins: ``network/frame_stream.py``, ``network/network_receive.py``
+(``FrameReader``) and ``network/poller.py``.
+
+One call of ``EpollPoller.select`` writes the frames that were left to it, waits, and reads from all sockets that have
+something into buffers that lie ready, in one section without the lock: beside a busy application it costs one hand-over
+where the twins need one for each system call. What it has read and written lies in the streams. The selector goes on as
+it would with the twins, and calls ``read`` and ``write`` of a stream for each event; they find the work done.
+
+What takes a few microseconds is done with the lock held, as getting it back can take five milliseconds: to look for events
+and read small frames before any wait, to write a small frame, to wake a waiting thread. So the lock is given away where
+there is nothing else to do, or for what is large.
+
+A size that cannot be is left to the functions in Python that check it.
+
+Thread: io. ``EpollPoller.wakeup`` alone is for any; what it shares with ``select`` are two atomic numbers.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.object cimport PyObject
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <stdint.h>
+    static void set_errno(int number) { errno = number; }
+    #if defined(__linux__)
+    #include <sys/epoll.h>
+    #include <sys/eventfd.h>
+    #include <sys/socket.h>
+    #include <sys/uio.h>
+    #include <unistd.h>
+    #include <time.h>
+    #define WITH_EPOLL 1
+
+    static ssize_t socket_receive(int fd, void *data, size_t size) { return recv(fd, data, size, 0); }
+    static ssize_t socket_send(int fd, struct iovec *pieces, size_t count) {
+        struct msghdr message = {0};
+        if (count == 1) return send(fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL);
+        message.msg_iov = pieces;
+        message.msg_iovlen = count;
+        return sendmsg(fd, &message, MSG_NOSIGNAL);
+    }
+    static int open_epoll(void) { return epoll_create1(EPOLL_CLOEXEC); }
+    static int open_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+    static void ring(int fd) { ssize_t done = eventfd_write(fd, 1); (void)done; }
+    static void hush(int fd) { eventfd_t count; ssize_t done = eventfd_read(fd, &count); (void)done; }
+    static int64_t even_ms(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
+    static int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) {
+        struct epoll_event event;
+        event.events = events;
+        event.data.ptr = pointer;
+        return epoll_ctl(epoll, operation, fd, &event);
+    }
+    #define load_number(number) __atomic_load_n(number, __ATOMIC_SEQ_CST)
+    #define swap_number(number, value) __atomic_exchange_n(number, value, __ATOMIC_SEQ_CST)
+    #define pointer_of(event) ((event)->data.ptr)
+    #else
+    /* Nothing below is ever called: HAS_EPOLL says so. */
+    #define WITH_EPOLL 0
+    #define EPOLLIN 1
+    #define EPOLLOUT 4
+    #define EPOLL_CTL_ADD 1
+    #define EPOLL_CTL_DEL 2
+    #define EPOLL_CTL_MOD 3
+    struct iovec { void *iov_base; size_t iov_len; };
+    struct epoll_event { uint32_t events; void *pointer; };
+    static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return -1; }
+    static Py_ssize_t socket_send(int fd, struct iovec *pieces, size_t count) { return -1; }
+    static int open_epoll(void) { return -1; }
+    static int open_event(void) { return -1; }
+    static void ring(int fd) {}
+    static void hush(int fd) {}
+    static int64_t even_ms(void) { return 0; }
+    static int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) { return -1; }
+    static int epoll_wait(int epoll, struct epoll_event *events, int count, int timeout_ms) { return -1; }
+    static int close(int fd) { return -1; }
+    #define load_number(number) (*(number))
+    #define swap_number(number, value) (*(number) = (value))
+    #define pointer_of(event) ((event)->pointer)
+    #endif
+    """
+    const bint WITH_EPOLL
+    void set_errno(int number)
+    const uint32_t EPOLLIN
+    const uint32_t EPOLLOUT
+    const int EPOLL_CTL_ADD
+    const int EPOLL_CTL_DEL
+    const int EPOLL_CTL_MOD
+    cdef struct iovec:
+        void *iov_base
+        size_t iov_len
+    cdef struct epoll_event:
+        uint32_t events
+    Py_ssize_t socket_receive(int fd, void *data, size_t size) nogil
+    Py_ssize_t socket_send(int fd, iovec *pieces, size_t count) nogil
+    int open_epoll()
+    int open_event()
+    void ring(int fd) nogil
+    void hush(int fd) nogil
+    int64_t even_ms() nogil
+    int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) nogil
+    int epoll_wait(int epoll, epoll_event *events, int count, int timeout_ms) nogil
+    int close(int fd)
+    int load_number(int *number) nogil
+    int swap_number(int *number, int value) nogil
+    void *pointer_of(epoll_event *event) nogil
+
+#: Without it nothing here may be used.
+HAS_EPOLL = bool(WITH_EPOLL)
+
+cdef tuple WAKEUP = (None, READ)
+
+cdef enum:
+    READ = 1  # the masks of ``selectors``
+    WRITE = 2
+    READ_LIMIT = 8 * 1024 * 1024  # as in frame_stream.py
+    FIRST_BYTES = 1024 * 1024  # as in network_receive.py
+    WRITE_WITH_LOCK_UP_TO = 16 * 1024
+    MOST_EVENTS = 256
+
+cdef enum:  # how reading ended
+    EMPTY  # the socket has nothing more, as far as is known
+    TAKE_FRAMES  # there is something for who holds the lock: a frame, a size to check
+    LARGE_FRAME  # one is whole, and the socket is not looked at again for what may follow it
+    LARGE_BEGUN  # one is not whole, and the rest is to be read without the lock
+    END  # of the stream
+    FAILED
+
+
+# --- buffers -----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class FrameBuffer:
+    """The memory of one large frame; freed with the last view of it. Thread: any."""
+
+    cdef char *data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, self.size, 1, flags)
+
+
+cdef object view_of(char *data, Py_ssize_t size):
+    """A read-only view that owns ``data``."""
+    cdef FrameBuffer buffer = FrameBuffer.__new__(FrameBuffer)
+    buffer.data = data
+    buffer.size = size
+    return memoryview(buffer)
+
+
+# --- frames out of a socket --------------------------------------------------------------------------------------------
+
+cdef struct Connection
+
+cdef struct Watched:  # what epoll gives back
+    PyObject *channel
+    PyObject *stream
+    Connection *connection  # NULL: of a stream that is not ours
+    uint32_t interest  # of epoll
+    int events  # that came in this round
+
+cdef struct Connection:
+    int fd  # -1: closed
+    bint ready
+    # what comes
+    char *buffer
+    Py_ssize_t capacity, start, end  # bytes from start to end are not taken
+    char *large  # a frame with a buffer of its own, filled up to large_end
+    Py_ssize_t large_capacity, large_end, large_size
+    Py_ssize_t largest  # what one has had in the end
+    int64_t max_size  # negative: none
+    bint checks_first
+    Py_ssize_t received  # since the last read()
+    int ended, error  # how and why reading stopped
+    bint is_read  # ahead of read(), which is to tell
+    # what goes
+    iovec *pieces  # of which those before next_piece are out
+    size_t piece_count, next_piece
+    Py_ssize_t unwritten, written  # bytes of them
+    int write_error
+    bint is_written  # ahead of write(), which is to tell
+    # the poller's
+    Watched *watched  # NULL: it is not registered
+    int events  # to be told of
+    bint is_blocked  # the cycle waits for room in the socket
+
+
+cdef inline int64_t size_at(const char *data) noexcept nogil:
+    cdef const uint8_t *bytes_ = <const uint8_t *>data
+    return <int32_t>(
+        (<uint32_t>bytes_[0] << 24) | (<uint32_t>bytes_[1] << 16) | (<uint32_t>bytes_[2] << 8) | <uint32_t>bytes_[3]
+    )
+
+
+cdef inline bint is_to_check(Connection *connection, int64_t size) noexcept nogil:
+    return connection.checks_first or size <= 0 or size > connection.max_size >= 0
+
+
+cdef bint has_frame(Connection *connection) noexcept nogil:
+    cdef Py_ssize_t available = connection.end - connection.start - 4
+    cdef int64_t size
+    if connection.large != NULL:
+        return connection.large_end == connection.large_size
+    if available < 0:
+        return False
+    size = size_at(connection.buffer + connection.start)
+    return 0 <= size <= available
+
+
+cdef void compact(Connection *connection) noexcept nogil:
+    """Move what is left to the front."""
+    memmove(connection.buffer, connection.buffer + connection.start, connection.end - connection.start)
+    connection.end -= connection.start
+    connection.start = 0
+
+
+cdef bint start_large(Connection *connection, int64_t size) noexcept nogil:
+    """Give the frame at the start its own buffer, with what came of it already; False without memory.
+
+    Who only claims to send much takes no memory, hence the rest follows as it comes.
+    """
+    cdef Py_ssize_t have = connection.end - connection.start - 4
+    cdef Py_ssize_t capacity = <Py_ssize_t>min(size, <int64_t>connection.largest)
+    connection.large = <char *>malloc(capacity)
+    if connection.large == NULL:
+        return False
+    memcpy(connection.large, connection.buffer + connection.start + 4, have)
+    connection.large_capacity = capacity
+    connection.large_end = have
+    connection.large_size = <Py_ssize_t>size
+    connection.start = connection.end = 0
+    return True
+
+
+cdef bint make_room(Connection *connection) noexcept nogil:
+    """Make room for the rest of the frame at the start. False where that takes the interpreter's lock: it is whole, its
+    size is to be checked, or there is no memory."""
+    cdef Py_ssize_t available = connection.end - connection.start
+    cdef int64_t size
+    if available < 4:
+        if not available:
+            connection.start = connection.end = 0
+        elif connection.capacity - connection.end < 4:
+            compact(connection)
+        return True
+    size = size_at(connection.buffer + connection.start)
+    if is_to_check(connection, size) or size + 4 <= available:
+        return False
+    if size + 4 > connection.capacity:
+        return start_large(connection, size)
+    if connection.start + 4 + size > connection.capacity:
+        compact(connection)
+    return True
+
+
+cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
+    """Read until the socket is empty or there is something for who holds the interpreter's lock."""
+    cdef Py_ssize_t room, count, capacity
+    cdef char *target
+    cdef char *grown
+    while connection.received < READ_LIMIT:
+        if connection.large != NULL:
+            if stops_at_large:
+                connection.ended = LARGE_BEGUN
+                return
+            if connection.large_end == connection.large_capacity:
+                capacity = min(2 * connection.large_capacity, connection.large_size)
+                grown = <char *>realloc(connection.large, capacity)
+                if grown == NULL:
+                    connection.ended = TAKE_FRAMES
+                    return
+                connection.large = grown
+                connection.large_capacity = capacity
+            target = connection.large + connection.large_end
+            room = connection.large_capacity - connection.large_end
+        else:
+            target = connection.buffer + connection.end
+            room = connection.capacity - connection.end
+        count = socket_receive(connection.fd, target, room)
+        if count <= 0:
+            if not count:
+                connection.ended = END
+            elif errno == EAGAIN or errno == EINTR:
+                connection.ended = EMPTY
+            else:
+                connection.ended = FAILED
+                connection.error = errno
+            return
+        connection.received += count
+        if connection.large != NULL:
+            connection.large_end += count
+            if connection.large_end == connection.large_size:
+                connection.ended = LARGE_FRAME
+                return
+            continue  # the rest of it is on its way
+        connection.end += count
+        if not make_room(connection):
+            connection.ended = TAKE_FRAMES if count == room else EMPTY
+            return
+        if count < room and connection.large == NULL:
+            break  # the socket is empty now, most likely, so save the call that would say so
+    connection.ended = EMPTY
+
+
+cdef void write_ahead(Connection *connection) noexcept nogil:
+    """Write what the socket takes of the pieces."""
+    cdef Py_ssize_t count = socket_send(
+        connection.fd, connection.pieces + connection.next_piece, connection.piece_count - connection.next_piece
+    )
+    cdef iovec *piece
+    connection.is_written = True
+    if count < 0:
+        if not (errno == EAGAIN or errno == EINTR):
+            connection.write_error = errno
+        return
+    connection.written += count
+    connection.unwritten -= count
+    while connection.next_piece < connection.piece_count:
+        piece = connection.pieces + connection.next_piece
+        if <size_t>count < piece.iov_len:
+            piece.iov_base = <char *>piece.iov_base + count
+            piece.iov_len -= count
+            break
+        count -= piece.iov_len
+        connection.next_piece += 1
+
+
+@cython.final
+cdef class FrameStream:
+    """Twin of ``TransportFrameStream`` over a ``PlaintextTransportLayer``, with an unbounded pool. Thread: io."""
+
+    cdef Connection connection
+    cdef object check_frame_size, no_memory_for_frame, first_limit
+    cdef object sending  # the NetworkSend whose pieces are prepared
+    cdef Py_buffer *exports  # of its pieces
+    cdef size_t export_capacity
+
+    def __cinit__(
+        self,
+        int fd,
+        int64_t max_size,
+        first_limit: int | None,
+        Py_ssize_t buffer_size,
+        check_frame_size,
+        no_memory_for_frame,
+    ):
+        self.connection.fd = fd
+        self.connection.buffer = <char *>malloc(buffer_size)
+        if self.connection.buffer == NULL:
+            raise MemoryError
+        self.connection.capacity = buffer_size
+        self.connection.largest = FIRST_BYTES
+        self.connection.max_size = max_size
+        self.connection.checks_first = first_limit is not None
+        self.first_limit = first_limit
+        self.check_frame_size = check_frame_size
+        self.no_memory_for_frame = no_memory_for_frame
+
+    def __dealloc__(self):
+        self.forget_pieces()
+        free(self.exports)
+        free(self.connection.pieces)
+        free(self.connection.large)
+        free(self.connection.buffer)
+
+    @property
+    def ready(self) -> bool:
+        return self.connection.ready
+
+    @ready.setter
+    def ready(self, bint value):
+        self.connection.ready = value
+
+    @property
+    def has_frame(self) -> bool:
+        return has_frame(&self.connection)
+
+    @property
+    def waits_for_memory(self) -> bool:
+        return False
+
+    def close(self):
+        cdef Connection *connection = &self.connection
+        connection.fd = -1
+        connection.is_read = connection.is_written = connection.ready = False
+        self.forget_pieces()
+        free(connection.large)
+        connection.large = NULL
+        connection.start = connection.end = 0
+
+    # --- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, list frames, bint one) -> int:
+        cdef Connection *connection = &self.connection
+        cdef Py_ssize_t received, taken
+        cdef bint mid_frame
+        if not connection.is_read:
+            if connection.end > connection.start and self.take(frames, one) and one:
+                return 0  # left over from a read for one frame only
+            connection.received = 0
+            with nogil:
+                fill(connection, False)
+        connection.is_read = False
+        while True:
+            taken = self.take(frames, one)
+            received = connection.received
+            if taken and one:
+                return received
+            if connection.ended == END:
+                mid_frame = connection.large != NULL or connection.end > connection.start
+                raise ConnectionResetError(
+                    "the connection was closed by the other side" + (" in the middle of a frame" if mid_frame else "")
+                )
+            if connection.ended == FAILED:
+                connection.received = 0
+                set_errno(connection.error)
+                PyErr_SetFromErrno(OSError)
+            # After the other frames a large one may have begun, whose rest is on its way.
+            if received >= READ_LIMIT or connection.ended == LARGE_FRAME:
+                return received
+            if connection.ended == EMPTY and (connection.large == NULL or not taken):
+                return received
+            with nogil:
+                fill(connection, False)
+
+    cdef Py_ssize_t take(self, list frames, bint one) except -1:
+        """Append the frames that are whole, the next alone if ``one``; how many."""
+        cdef Connection *connection = &self.connection
+        cdef Py_ssize_t taken = 0
+        cdef int64_t size
+        cdef char *data
+        if connection.large != NULL:
+            if connection.large_end < connection.large_size:
+                if connection.large_end == connection.large_capacity and connection.ended == TAKE_FRAMES:
+                    raise self.no_memory_for_frame(connection.large_size)
+                return 0
+            data, connection.large = connection.large, NULL
+            connection.largest = max(connection.largest, connection.large_size)
+            frames.append(view_of(data, connection.large_size))
+            taken = 1
+            if one:
+                return taken
+        while not make_room(connection):
+            size = size_at(connection.buffer + connection.start)
+            if is_to_check(connection, size):
+                self.check(size)
+            data = connection.buffer + connection.start + 4
+            if size + 4 <= connection.end - connection.start:
+                frames.append(PyBytes_FromStringAndSize(data, <Py_ssize_t>size))
+                connection.start += <Py_ssize_t>size + 4
+                if connection.start == connection.end:
+                    connection.start = connection.end = 0
+                taken += 1
+                if one:
+                    break
+            elif size + 4 > connection.capacity and not start_large(connection, size):
+                raise MemoryError
+        return taken
+
+    cdef int check(self, int64_t size) except -1:
+        cdef Connection *connection = &self.connection
+        start = PyBytes_FromStringAndSize(connection.buffer + connection.start, 4)
+        first_limit = self.first_limit if connection.checks_first else None
+        connection.checks_first = False
+        try:
+            self.check_frame_size(start, size, connection.max_size, first_limit)
+        except BaseException:
+            connection.start = connection.end = 0  # nothing that follows can be understood
+            raise
+        return 0
+
+    # --- writing -------------------------------------------------------------------------------------------------------
+
+    def write(self, send) -> int:
+        cdef Connection *connection = &self.connection
+        cdef Py_ssize_t written = 0
+        while not send.completed:
+            if not connection.is_written or self.sending is not send:
+                self.prepare(send)
+                if connection.unwritten <= WRITE_WITH_LOCK_UP_TO:
+                    write_ahead(connection)
+                else:
+                    with nogil:
+                        write_ahead(connection)
+            connection.is_written = False
+            self.forget_pieces()
+            if connection.write_error:
+                set_errno(connection.write_error)
+                PyErr_SetFromErrno(OSError)
+            if connection.written:
+                send.advance(connection.written)
+                written += connection.written
+            if connection.unwritten:
+                self.prepare(send)  # for the poller, once the socket takes more
+                break
+        return written
+
+    cdef int prepare(self, send) except -1:
+        """Find where the pieces of the frame lie."""
+        cdef Connection *connection = &self.connection
+        cdef list buffers = send.pending()
+        cdef size_t count = len(buffers)
+        cdef size_t index
+        cdef void *grown
+        self.forget_pieces()
+        connection.written = connection.unwritten = 0
+        connection.next_piece = 0
+        connection.write_error = 0
+        connection.is_written = False
+        if count > self.export_capacity:
+            grown = realloc(self.exports, count * sizeof(Py_buffer))
+            if grown == NULL:
+                raise MemoryError
+            self.exports = <Py_buffer *>grown
+            grown = realloc(connection.pieces, count * sizeof(iovec))
+            if grown == NULL:
+                raise MemoryError
+            connection.pieces = <iovec *>grown
+            self.export_capacity = count
+        for index in range(count):
+            PyObject_GetBuffer(buffers[index], &self.exports[index], PyBUF_SIMPLE)
+            connection.pieces[index].iov_base = self.exports[index].buf
+            connection.pieces[index].iov_len = self.exports[index].len
+            connection.unwritten += self.exports[index].len
+            connection.piece_count = index + 1  # what there is to release if the next one fails
+        self.sending = send
+        return 0
+
+    cdef void forget_pieces(self) noexcept:
+        cdef size_t index
+        for index in range(self.connection.piece_count):
+            PyBuffer_Release(&self.exports[index])
+        self.connection.piece_count = 0
+        self.sending = None
+
+
+# --- the wait ----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Watch:
+    """A channel that epoll watches; what epoll gives back points to ``watched``. Thread: io."""
+
+    cdef Watched watched
+    cdef object channel, stream
+
+
+@cython.final
+cdef class EpollPoller:
+    """Twin of ``SelectorsPoller``, which reads and writes besides. Thread: io, but for ``wakeup``."""
+
+    cdef int epoll, event
+    cdef int woken, waiting  # atomic
+    cdef epoll_event[MOST_EVENTS] found
+    cdef dict watches  # by file descriptor
+    cdef list later  # (stream, channel) whose frames the next select writes
+    cdef Connection **outgoing  # of those
+    cdef Py_ssize_t outgoing_capacity
+    cdef bint ends_wait
+    cdef list ahead  # (stream, channel) that the last select has read or written
+
+    def __cinit__(self):
+        self.event = -1
+        self.epoll = open_epoll()
+        if self.epoll < 0:
+            PyErr_SetFromErrno(OSError)
+        self.event = open_event()
+        if self.event < 0 or watch(self.epoll, EPOLL_CTL_ADD, self.event, EPOLLIN, NULL):
+            PyErr_SetFromErrno(OSError)
+        self.watches = {}
+        self.later = []
+        self.ahead = []
+
+    def __dealloc__(self):
+        if self.epoll >= 0:
+            close(self.epoll)
+        if self.event >= 0:
+            close(self.event)
+        free(self.outgoing)
+
+    def close(self):
+        # The event outlives this, as another thread may be about to write it.
+        if self.epoll >= 0:
+            close(self.epoll)
+            self.epoll = -1
+
+    # --- what is watched for -------------------------------------------------------------------------------------------
+
+    def register(self, channel, int events):
+        cdef int fd = channel.sock.fileno()
+        cdef Watch one = Watch()
+        one.channel, one.stream = channel, channel.stream
+        one.watched.channel = <PyObject *>one.channel
+        one.watched.stream = <PyObject *>one.stream
+        self.control(EPOLL_CTL_ADD, fd, one, events)
+        if isinstance(one.stream, FrameStream):
+            one.watched.connection = &(<FrameStream>one.stream).connection
+            one.watched.connection.watched = &one.watched
+        self.watches[fd] = one
+
+    def modify(self, channel, int events):
+        cdef int fd = channel.sock.fileno()
+        cdef Watch one = self.watches[fd]
+        self.control(EPOLL_CTL_MOD, fd, one, events)
+
+    def unregister(self, channel):
+        cdef int fd = channel.sock.fileno()
+        cdef Watch one = self.watches.pop(fd)
+        if one.watched.connection != NULL:
+            one.watched.connection.watched = NULL
+        watch(self.epoll, EPOLL_CTL_DEL, fd, 0, NULL)
+
+    cdef int control(self, int operation, int fd, Watch one, int events) except -1:
+        one.watched.interest = (EPOLLIN if events & READ else 0) | (EPOLLOUT if events & WRITE else 0)
+        if watch(self.epoll, operation, fd, one.watched.interest, &one.watched):
+            PyErr_SetFromErrno(OSError)
+        return 0
+
+    def write_later(self, channel, bint ends_wait) -> bool:
+        cdef Py_ssize_t count = len(self.later) + 1
+        cdef void *grown
+        stream = channel.stream
+        if not isinstance(stream, FrameStream):
+            return False
+        if count > self.outgoing_capacity:
+            grown = realloc(self.outgoing, 2 * count * sizeof(Connection *))
+            if grown == NULL:
+                raise MemoryError
+            self.outgoing = <Connection **>grown
+            self.outgoing_capacity = 2 * count
+        (<FrameStream>stream).prepare(channel.send)
+        self.outgoing[count - 1] = &(<FrameStream>stream).connection
+        self.later.append((stream, channel))
+        self.ends_wait |= ends_wait
+        return True
+
+    def wakeup(self):
+        # In this order, and in the other one in ``cycle``: one of the two threads sees what the other has set. The event
+        # may be set when it is not needed any more; then the next wait ends at once, for nothing.
+        if not swap_number(&self.woken, 1) and load_number(&self.waiting):
+            ring(self.event)
+
+    # --- the cycle -----------------------------------------------------------------------------------------------------
+
+    def select(self, int64_t timeout_ms) -> list:
+        cdef list ahead = self.unclaimed()
+        cdef Py_ssize_t writes = len(self.later)
+        cdef int64_t until_ms = even_ms() + timeout_ms
+        cdef bint waits = timeout_ms > 0 and not self.ends_wait
+        cdef int count
+        ahead += self.later
+        # Noted before anything is done, for the case that a signal's handler raises an error now or before all events
+        # are handled: what was read and written ahead has to be told of then by the next call.
+        self.ahead = ahead
+        self.later = []
+        self.ends_wait = False
+        if not writes:
+            count = self.probe()
+            if count > 0 or not waits or load_number(&self.woken):
+                return self.events(count)
+        while True:
+            with nogil:
+                count = self.cycle(writes, until_ms, waits)
+            if count >= 0:
+                return self.events(count)
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+            waits = waits and not writes  # what they did has to be told of, or the socket watched for the rest
+            writes = 0
+
+    cdef int probe(self) except -1:
+        """Look for events without waiting, and without letting go of the interpreter's lock but for large frames."""
+        cdef Connection *connection
+        cdef Watched *watched
+        cdef int index, begun = 0
+        cdef int count = epoll_wait(self.epoll, self.found, MOST_EVENTS, 0)
+        if count < 0:
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            return 0
+        for index in range(count):
+            self.handle(&self.found[index], True)
+            watched = <Watched *>pointer_of(&self.found[index])
+            if watched != NULL and watched.connection != NULL:
+                connection = watched.connection
+                begun += connection.is_read and connection.ended == LARGE_BEGUN
+        if begun:
+            with nogil:
+                for index in range(count):
+                    watched = <Watched *>pointer_of(&self.found[index])
+                    if watched != NULL and watched.connection != NULL:
+                        connection = watched.connection
+                        if connection.is_read and connection.ended == LARGE_BEGUN:
+                            fill(connection, False)
+        return count
+
+    cdef list unclaimed(self):
+        """What the last call has read or written, and nobody has asked for. Does not wait for it if it is muted."""
+        cdef list found = []
+        cdef Connection *connection
+        for stream, channel in self.ahead:
+            connection = &(<FrameStream>stream).connection
+            if connection.is_read or connection.is_written:
+                found.append((stream, channel))
+                self.ends_wait |= connection.is_written or not channel.muted
+        return found
+
+    cdef int cycle(self, Py_ssize_t writes, int64_t until_ms, bint waits) noexcept nogil:
+        """Write, wait, read. How many events there are in ``found``; -1: ``errno`` says what went wrong."""
+        cdef int64_t timeout_ms
+        cdef Py_ssize_t index
+        cdef bint is_over
+        cdef int count
+        for index in range(writes):
+            if not self.write(self.outgoing[index]):
+                waits = False  # that has to be told of
+        swap_number(&self.waiting, 1)
+        while True:
+            waits = waits and not load_number(&self.woken)
+            timeout_ms = min(max(0, until_ms - even_ms()), <int64_t>INT32_MAX) if waits else 0
+            count = epoll_wait(self.epoll, self.found, MOST_EVENTS, <int>timeout_ms)
+            is_over = not waits or count <= 0
+            for index in range(count):
+                if self.handle(&self.found[index], False):
+                    is_over = True
+            if is_over:
+                break
+        swap_number(&self.waiting, 0)
+        for index in range(writes):
+            self.outgoing[index].is_blocked = False  # from now on it is for the selector to watch for
+        return count
+
+    cdef bint write(self, Connection *connection) noexcept nogil:
+        """Write a frame that was left to the cycle. False where the selector has to know of it before any wait."""
+        if connection.fd < 0 or not connection.piece_count:
+            return True  # closed since
+        write_ahead(connection)
+        if connection.write_error:
+            return False
+        if not connection.unwritten:
+            return True
+        if connection.watched == NULL:
+            return False
+        connection.is_blocked = True
+        return not watch(
+            self.epoll,
+            EPOLL_CTL_MOD,
+            connection.fd,
+            connection.watched.interest | EPOLLOUT,
+            connection.watched,
+        )
+
+    cdef bint handle(self, epoll_event *event, bint probes) noexcept nogil:
+        """Do what an event says. False where nobody needs to know: a socket took more of a frame, but not the rest."""
+        cdef Watched *watched = <Watched *>pointer_of(event)
+        cdef Connection *connection
+        if watched == NULL:
+            hush(self.event)
+            return True
+        # As the standard library has it: an error is told of as both.
+        watched.events = 0
+        if event.events & ~EPOLLOUT and watched.interest & EPOLLIN:
+            watched.events |= READ
+        if event.events & ~EPOLLIN and watched.interest & EPOLLOUT:
+            watched.events |= WRITE
+        connection = watched.connection
+        if connection == NULL or not connection.ready:
+            return True
+        if watched.events & READ and not connection.is_read and not has_frame(connection):
+            connection.received = 0
+            fill(connection, probes)
+            connection.is_read = True
+        if connection.is_blocked:
+            if not event.events & ~EPOLLIN:
+                return watched.events != 0
+            write_ahead(connection)
+            if not connection.unwritten:
+                connection.is_blocked = False
+                watch(self.epoll, EPOLL_CTL_MOD, connection.fd, watched.interest, watched)
+                return True
+            return watched.events != 0 or connection.write_error != 0
+        if watched.events & WRITE and connection.piece_count and not connection.is_written and not probes:
+            write_ahead(connection)
+        return True
+
+    cdef list events(self, int count):
+        """What the cycle found, with the channels that have something from it; each of them once."""
+        cdef list result = []
+        cdef list ahead = []
+        cdef Connection *connection
+        cdef Watched *watched
+        cdef int index
+        for stream, channel in self.ahead:
+            connection = &(<FrameStream>stream).connection
+            connection.events |= (READ if connection.is_read else 0) | (WRITE if connection.is_written else 0)
+            if connection.events:
+                ahead.append((stream, channel))
+        for index in range(count):
+            watched = <Watched *>pointer_of(&self.found[index])
+            if watched == NULL:
+                continue
+            if watched.connection == NULL:
+                result.append((<object>watched.channel, watched.events))
+                continue
+            if not watched.connection.events:
+                ahead.append((<object>watched.stream, <object>watched.channel))
+            watched.connection.events |= watched.events
+        for stream, channel in ahead:
+            connection = &(<FrameStream>stream).connection
+            if connection.events:
+                result.append((channel, connection.events))
+                connection.events = 0
+        self.ahead = ahead
+        if swap_number(&self.woken, 0):
+            result.append(WAKEUP)
+        return result

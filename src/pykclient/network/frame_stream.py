@@ -1,0 +1,142 @@
+"""Frames into a transport and out of it, as far as that goes without waiting."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from pykclient import implementation
+from pykclient.network.memory_pool import UNLIMITED, MemoryPool
+from pykclient.network.network_receive import (
+    BUFFER_SIZE,
+    UNLIMITED_SIZE,
+    Frame,
+    FrameReader,
+    check_frame_size,
+    no_memory_for_frame,
+)
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+
+_compiled = implementation.compiled("network")
+_CompiledFrameStream = None if _compiled is None or not _compiled.HAS_EPOLL else _compiled.FrameStream
+
+#: Bytes that one channel may read in one poll before the others get their turn.
+READ_LIMIT: Final = 8 * 1024 * 1024
+
+CLOSED_BY_PEER: Final = "the connection was closed by the other side"
+MID_FRAME: Final = " in the middle of a frame"
+
+
+class FrameStream(Protocol):
+    """What a channel needs of the bytes that go over it. Thread: io."""
+
+    ready: bool
+    """Whether all that comes is frames for the application, so that a ``Poller`` may read and write ahead."""
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a read gives a frame although nothing more came."""
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether a frame waits for memory of a pool."""
+
+    def read(self, frames: list[Frame], one: bool) -> int:
+        """Append the frames that came, only the next if ``one``; the number of bytes that were read.
+
+        Frames that came before an error are in ``frames`` when it is raised: ConnectionResetError at the end of the
+        stream, InvalidReceiveError for a size that cannot be, another OSError for what the socket said.
+        """
+
+    def write(self, send: NetworkSend) -> int:
+        """Write what the socket takes of the frame; the number of bytes that it took."""
+
+    def close(self) -> None:
+        """Let go of what is unfinished; before the transport is closed."""
+
+
+class TransportFrameStream:
+    """A ``FrameStream`` over any transport. Thread: io."""
+
+    __slots__ = ("_reader", "_transport", "ready")
+
+    def __init__(self, transport: TransportLayer, reader: FrameReader) -> None:
+        self._transport = transport
+        self._reader = reader
+        self.ready = False
+
+    @property
+    def has_frame(self) -> bool:
+        return self._reader.has_frame
+
+    @property
+    def waits_for_memory(self) -> bool:
+        return self._reader.waits_for_memory
+
+    def read(self, frames: list[Frame], one: bool) -> int:
+        reader = self._reader
+        if reader.waits_for_memory and not reader.retry_allocation():
+            return 0
+        if reader.buffered:
+            # Left over from a read for one frame only.
+            while (frame := reader.next_frame()) is not None:
+                frames.append(frame)
+                if one:
+                    return 0
+        received = 0
+        read_into = self._transport.read_into
+        while received < READ_LIMIT:
+            target = reader.writable()
+            room = len(target)
+            was_large = reader.mid_large_frame
+            count = read_into(target)
+            if count is None:
+                break
+            if not count:
+                raise ConnectionResetError(CLOSED_BY_PEER + MID_FRAME * reader.mid_frame)
+            received += count
+            reader.advance(count)
+            while (frame := reader.next_frame()) is not None:
+                frames.append(frame)
+                if one:
+                    return received
+            # The socket is empty now, most likely, so save the call that would say so; but the rest of a large frame is
+            # on its way.
+            if reader.waits_for_memory or (not reader.mid_large_frame and (was_large or count < room)):
+                break
+        return received
+
+    def write(self, send: NetworkSend) -> int:
+        written = 0
+        while not send.completed:
+            buffers = send.pending()
+            sent = self._transport.write(buffers)
+            if sent is None:
+                break
+            written += sent
+            wanted = send.remaining
+            send.advance(sent)
+            if sent < wanted and sent < sum(map(len, buffers)):
+                break
+        return written
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def plaintext_frame_stream(
+    transport: PlaintextTransportLayer,
+    max_receive_size: int = UNLIMITED_SIZE,
+    memory_pool: MemoryPool = UNLIMITED,
+    first_limit: int | None = None,
+) -> FrameStream:
+    """The frames of a connection without encryption; the parameters are those of ``FrameReader``.
+
+    With a bounded pool it is always the implementation in Python: what a pool has may be any Python code's decision.
+    """
+    if _CompiledFrameStream is None or memory_pool.size is not None:
+        return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
+    stream: FrameStream = _CompiledFrameStream(
+        transport.sock.fileno(), max_receive_size, first_limit, BUFFER_SIZE, check_frame_size, no_memory_for_frame
+    )
+    return stream

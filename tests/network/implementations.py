@@ -1,0 +1,18 @@
+"""Both implementations of what the selector is made of, in one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.network import frame_stream, poller
+
+IMPLEMENTATIONS = ("python", "c", "c with other streams")
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, implementation: str) -> None:
+    """Let selectors made from now on be the one in Python, or the compiled one: with its own streams, or with those in
+    Python, as over TLS."""
+    compiled = pytest.importorskip("pykclient._speedups.network")
+    streams = compiled.FrameStream if implementation == "c" else None
+    monkeypatch.setattr(frame_stream, "_CompiledFrameStream", streams)
+    monkeypatch.setattr(poller, "_compiled", None if implementation == "python" else compiled)
