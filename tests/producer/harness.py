@@ -161,6 +161,7 @@ class SenderHarness:
             random.Random(1),
         )
         self.metrics = Metrics(clock=self.clock)
+        self.sender_metrics = sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, self.clock)
         self.sender = Sender(
             SenderConfig(
                 acks, retries, max_request_size, REQUEST_TIMEOUT_MS, RETRY_BACKOFF_MS, guarantee_message_order
@@ -168,7 +169,7 @@ class SenderHarness:
             self.client,
             self.metadata,
             self.accumulator,
-            SenderMetrics(self.metrics, self.metadata, self.client, self.clock),
+            sender_metrics,
             self.clock,
             log_context,
             self.manager,

@@ -326,7 +326,6 @@ def test_batches_expire_in_order_and_tell_when_the_next_will() -> None:
     h.clock.advance(100)
     h.append(partition=1)
     h.clock.advance(DELIVERY_TIMEOUT_MS - 100)
-    h.accumulator.reset_next_batch_expiry_time()
     expired = h.accumulator.expired_batches(h.clock.now_ms())
     assert [batch.topic_partition for batch in expired] == [TP0, TP0]
     assert h.accumulator.next_expiry_time_ms == h.clock.now_ms() + 100
@@ -378,9 +377,11 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     assert h.accumulator.has_incomplete
     done = threading.Event()
     accumulator = h.accumulator
+    accumulator._clock = SYSTEM_CLOCK
+    for batch in accumulator._incomplete:
+        batch.produce_future._clock = SYSTEM_CLOCK  # or the wait below would end by itself
 
     def wait() -> None:
-        accumulator._clock = SYSTEM_CLOCK
         assert accumulator.await_flush_completion(10_000)
         done.set()
 

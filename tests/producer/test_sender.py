@@ -18,6 +18,7 @@ from pykclient.errors import (
 )
 from pykclient.producer import transaction_state as state
 from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.record import Compression, CompressionRatioEstimator, CompressionType
@@ -823,7 +824,28 @@ def test_metrics_count_what_was_sent(h: SenderHarness) -> None:
     h.run_once()
     h.respond(NOT_LEADER, -1)
     h.run_once()
+    h.sender_metrics.publish(h.clock.now_ms())
     values = h.metrics.by_group()
     assert values["producer-metrics"]["record-send-total"] == 2
     assert values["producer-metrics"]["record-retry-total"] == 1
     assert values["producer-topic-metrics.orders"]["record-retry-total"] == 1
+
+
+def test_metrics_are_published_ten_times_a_second(h: SenderHarness) -> None:
+    def figures() -> tuple[float, float, float, float]:
+        values = h.metrics.by_group()
+        own, topic = values["producer-metrics"], values["producer-topic-metrics.orders"]
+        return own["record-send-total"], own["batch-size-avg"], own["batch-size-max"], topic["record-send-total"]
+
+    h.sender_metrics.publish(h.clock.now_ms())
+    (sent, size, largest, _) = before = figures()
+    h.append(value=b"a longer value")
+    h.append(value=b"a longer value")
+    h.run_once()
+    assert figures() == before
+    h.clock.advance(PUBLISH_INTERVAL_MS)
+    h.run_once()
+    after = figures()
+    assert (after[0], after[3]) == (sent + 2, sent + 2)
+    assert after[1] == (size + after[2]) / 2
+    assert after[2] > largest

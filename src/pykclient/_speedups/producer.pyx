@@ -221,29 +221,55 @@ def make_futures_of(future_type):
 
 @cython.final
 cdef class Mutex:
-    """A lock that C takes without a call. Not reentrant; waiting for it cannot be interrupted."""
+    """A lock that C takes without a call. Not reentrant; waiting for it cannot be interrupted.
+
+    Where there is the interpreter's lock, it guards whether this one is held. Then ``lock`` is only what those wait for
+    who found it held: it is free for a moment, for one of them, whenever somebody has released it.
+    """
 
     cdef PyThread_type_lock lock
+    cdef bint is_held
+    cdef Py_ssize_t waiting
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
+        if not IS_FREE_THREADED:
+            PyThread_acquire_lock(self.lock, 0)
 
     def __dealloc__(self):
         if self.lock != NULL:
+            if not IS_FREE_THREADED:
+                PyThread_release_lock(self.lock)
             PyThread_free_lock(self.lock)
 
     cdef inline bint acquire(self) noexcept:
         """Whether the lock was free, so that no other thread had a turn."""
-        if PyThread_acquire_lock(self.lock, 0):
+        if IS_FREE_THREADED:
+            if PyThread_acquire_lock(self.lock, 0):
+                return True
+            with nogil:
+                PyThread_acquire_lock(self.lock, 1)
+            return False
+        if not self.is_held:
+            self.is_held = True
             return True
-        with nogil:
-            PyThread_acquire_lock(self.lock, 1)
+        self.waiting += 1
+        while self.is_held:  # somebody else may have been faster
+            with nogil:
+                PyThread_acquire_lock(self.lock, 1)
+        self.waiting -= 1
+        self.is_held = True
         return False
 
     cdef inline void release(self) noexcept:
-        PyThread_release_lock(self.lock)
+        if IS_FREE_THREADED:
+            PyThread_release_lock(self.lock)
+            return
+        self.is_held = False
+        if self.waiting:
+            PyThread_release_lock(self.lock)
 
     def __enter__(self):
         self.acquire()

@@ -14,6 +14,9 @@ from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
 
+if TYPE_CHECKING:
+    from pykclient.producer.waiting_queues import NodeQueues
+
 _compiled = compiled("producer")
 
 #: The future; whether the sender has something new to see to; whether the record was not appended, because it would
@@ -80,23 +83,29 @@ else:
 class PartitionQueue(QueueState):
     """The batches of one partition, oldest first; only the last may be open."""
 
-    __slots__ = ()
+    __slots__ = ("due_ms", "node", "topic_info")
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
+        self.topic_info = topic_info
+        # Notes of the sender, see WaitingQueues: where it was filed last, and when its first batch is due.
+        self.node: NodeQueues | None = None
+        self.due_ms = FOREVER_MS
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full
 
 
 class TopicInfo:
-    """A topic's partitioner and queues. ``queues`` is replaced whole when a partition joins: readers need no lock."""
+    """A topic's partitioner and queues. ``queues`` only grows, so that readers who look one up need no lock."""
 
-    __slots__ = ("partitioner", "queues")
+    __slots__ = ("changes", "partitioner", "queues")
 
     def __init__(self, partitioner: BuiltInPartitioner) -> None:
         self.partitioner = partitioner
         self.queues: dict[int, PartitionQueue] = {}
+        #: How often a queue has changed since the partitioner was told of their lengths. Thread: io.
+        self.changes = 0
 
 
 class NodeLatencyStats:

@@ -10,6 +10,8 @@ from pykclient.clock import Clock
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykclient.producer.producer_metrics import BufferPoolMetrics
 
 
@@ -19,6 +21,8 @@ class BufferPool:
     Buffers of ``poolable_size`` (``batch.size``) are kept for the next batch, as most batches have that size. A waiter
     gathers what is given back bit by bit until it has its size, and only the first in line takes anything, so a large
     request cannot starve behind small ones.
+
+    ``on_wait`` is called by each thread that is in line, before it waits: the memory may be with somebody who sleeps.
 
     Thread: any.
     """
@@ -30,16 +34,25 @@ class BufferPool:
         "_free",
         "_lock",
         "_metrics",
+        "_on_wait",
         "_waiters",
         "poolable_size",
         "total_memory",
     )
 
-    def __init__(self, memory: int, poolable_size: int, clock: Clock, metrics: BufferPoolMetrics | None = None) -> None:
+    def __init__(
+        self,
+        memory: int,
+        poolable_size: int,
+        clock: Clock,
+        metrics: BufferPoolMetrics | None = None,
+        on_wait: Callable[[], object] | None = None,
+    ) -> None:
         self.total_memory = memory
         self.poolable_size = poolable_size
         self._clock = clock
         self._metrics = metrics
+        self._on_wait = on_wait
         self._lock = threading.Lock()  # guards: _available, _closed, _free, _waiters
         self._available = memory  # without the buffers in _free
         self._free: deque[bytearray] = deque()
@@ -56,13 +69,14 @@ class BufferPool:
             raise IllegalArgumentError(f"cannot lend {size} bytes: buffer.memory allows {self.total_memory} in all")
         with self._lock:
             self._raise_if_closed()
-            if self._waiters or not self._can_lend(size):
-                buffer = self._wait_for_memory(size, max_block_ms)
-            else:
+            must_wait = bool(self._waiters) or not self._can_lend(size)
+            if not must_wait:
                 buffer = self._take_free(size)
                 if buffer is None:
                     self._free_up(size)
                     self._available -= size
+        if must_wait:
+            buffer = self._wait_for_memory(size, max_block_ms)
         if buffer is not None:
             return buffer
         try:
@@ -105,38 +119,44 @@ class BufferPool:
                 waiter.notify()
 
     def _wait_for_memory(self, size: int, max_block_ms: int) -> bytearray | None:
-        """Wait in line; a free buffer, or None when ``size`` bytes are reserved. Needs the lock."""
+        """Wait in line; a free buffer, or None when ``size`` bytes are reserved."""
         accumulated = 0
         clock = self._clock
         condition = clock.new_condition(self._lock)
         start_ms = clock.now_ms()
         deadline_ms = start_ms + max_block_ms
-        self._waiters.append(condition)
         try:
-            while True:
-                if self._waiters[0] is condition:
-                    buffer = self._take_free(size)
-                    if buffer is not None:
-                        return buffer  # what was gathered is not needed: to make one costs more
-                    self._free_up(size - accumulated)
-                    got = min(size - accumulated, self._available)
-                    self._available -= got
-                    accumulated += got
-                    if accumulated == size:
-                        accumulated = 0  # it is the caller's now
-                        return None
-                remaining_ms = deadline_ms - clock.now_ms()
-                if remaining_ms <= 0:
-                    raise self._exhausted(size, accumulated, max_block_ms)
-                clock.wait(condition, remaining_ms)
-                self._raise_if_closed()
+            with self._lock:
+                self._waiters.append(condition)
+            if self._on_wait is not None:
+                self._on_wait()
+            with self._lock:
+                while True:
+                    self._raise_if_closed()
+                    if self._waiters[0] is condition:
+                        buffer = self._take_free(size)
+                        if buffer is not None:
+                            return buffer  # what was gathered is not needed: to make one costs more
+                        self._free_up(size - accumulated)
+                        got = min(size - accumulated, self._available)
+                        self._available -= got
+                        accumulated += got
+                        if accumulated == size:
+                            accumulated = 0  # it is the caller's now
+                            return None
+                    remaining_ms = deadline_ms - clock.now_ms()
+                    if remaining_ms <= 0:
+                        raise self._exhausted(size, accumulated, max_block_ms)
+                    clock.wait(condition, remaining_ms)
         finally:
             # Reached by KeyboardInterrupt as well: what was gathered must not get lost, nor the turn.
-            self._available += accumulated
-            self._waiters.remove(condition)
-            self._wake_first_waiter()
-            if self._metrics is not None:
-                self._metrics.record_wait(clock.now_ms() - start_ms)
+            with self._lock:
+                self._available += accumulated
+                if condition in self._waiters:
+                    self._waiters.remove(condition)
+                self._wake_first_waiter()
+                if self._metrics is not None:
+                    self._metrics.record_wait(clock.now_ms() - start_ms)
 
     def _exhausted(self, size: int, accumulated: int, max_block_ms: int) -> BufferExhaustedError:
         if self._metrics is not None:
@@ -152,12 +172,13 @@ class BufferPool:
         return self._available + len(self._free) * self.poolable_size >= size
 
     def _take_free(self, size: int) -> bytearray | None:
-        return self._free.popleft() if size == self.poolable_size and self._free else None
+        # The one that came back last is the likeliest to be in the processor's cache.
+        return self._free.pop() if size == self.poolable_size and self._free else None
 
     def _free_up(self, size: int) -> None:
         """Turn free buffers into unallocated memory until there are ``size`` bytes of it, or none are left."""
         while self._free and self._available < size:
-            self._available += len(self._free.pop())
+            self._available += len(self._free.popleft())
 
     def _give_back(self, size: int) -> None:
         with self._lock:

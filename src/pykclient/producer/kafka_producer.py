@@ -274,9 +274,10 @@ class KafkaProducer(Generic[K, V]):
             if aborted:
                 self._on_new_batch(topic, cluster, number)
                 number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
-                future, wake, _ = self._accumulator.append(topic, number, *record)
+                future, wake_for_new, _ = self._accumulator.append(topic, number, *record)
+                wake = wake or wake_for_new
             if wake:
-                self._wake_sender(topic)
+                self._wake_sender()
         except KafkaError as error:
             return self._failed(error, topic, number, headers or (), on_delivery)
         except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
@@ -360,16 +361,14 @@ class KafkaProducer(Generic[K, V]):
             None if self._partitioner is None else choose,
             None if self._on_new_batch is None else on_new_batch,
             ensure_usable,
-            lambda: self._wake_sender(topic),
-            lambda: self._accumulator.is_memory_short,
+            self._wake_sender,
             self._max_record_size,
             self._config["buffer.memory"] // 4,
             self._ignore_keys,
         )
 
-    def _wake_sender(self, topic: str) -> None:
-        """There is a new batch, or one is full."""
-        self._metadata.add(topic, self._clock.now_ms())  # it is in use: once a batch is often enough to say so
+    def _wake_sender(self) -> None:
+        """There is a batch that the sender does not know of, and would not look for in time."""
         self._sender.wakeup()
         # Give the interpreter's lock away: a busy thread would keep it for 5 ms at a time, and the sender, which needs
         # it for a moment only, would wait as long for each of its system calls.
@@ -558,6 +557,7 @@ class KafkaProducer(Generic[K, V]):
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Values as ``{group: {name: value}}``; with ``raw`` the metric objects by their MetricName."""
         self._ensure_usable()
+        self._parts.sender_metrics.publish(self._clock.now_ms())
         return self._parts.metrics.metrics if raw else self._parts.metrics.by_group()
 
     def close(self, timeout: float | None = None) -> None:

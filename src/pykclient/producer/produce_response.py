@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.clock import Clock
+from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import (
     ClusterAuthorizationError,
     DuplicateSequenceError,
@@ -84,14 +84,16 @@ class PartitionResponse:
 class InFlightBatches:
     """The batches that are with the network client, per partition in the order of their sending. Thread: io."""
 
-    __slots__ = ("_batches",)
+    __slots__ = ("_batches", "_oldest_ms")
 
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._oldest_ms = FOREVER_MS  # none was made before
 
     def add(self, batches: Iterable[ProducerBatch]) -> None:
         for batch in batches:
             self._batches.setdefault(batch.topic_partition, []).append(batch)
+            self._oldest_ms = min(self._oldest_ms, batch.created_ms)
 
     def remove(self, batch: ProducerBatch) -> None:
         of_partition = self._batches.get(batch.topic_partition)
@@ -100,20 +102,30 @@ class InFlightBatches:
         of_partition.remove(batch)
         if not of_partition:
             del self._batches[batch.topic_partition]
+            if not self._batches:
+                self._oldest_ms = FOREVER_MS
 
     def of(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
         return list(self._batches.get(topic_partition, ()))
 
     def clear(self) -> None:
         self._batches.clear()
+        self._oldest_ms = FOREVER_MS
 
-    def take_expired(self, accumulator: RecordAccumulator, now_ms: int) -> list[ProducerBatch]:
-        """Take out those whose delivery.timeout.ms has passed; tells the accumulator when the next will."""
+    def next_expiry_time_ms(self, delivery_timeout_ms: int) -> int:
+        """None of them expires before."""
+        return self._oldest_ms + delivery_timeout_ms
+
+    def take_expired(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
+        """Take out those whose delivery.timeout.ms has passed."""
         expired: list[ProducerBatch] = []
+        if now_ms < self.next_expiry_time_ms(delivery_timeout_ms):
+            return expired
+        self._oldest_ms = FOREVER_MS
         for of_partition in self._batches.values():
             for batch in of_partition:
-                if not batch.has_reached_delivery_timeout(accumulator.delivery_timeout_ms, now_ms):
-                    accumulator.maybe_update_next_batch_expiry_time(batch)
+                if not batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
+                    self._oldest_ms = min(self._oldest_ms, batch.created_ms)
                     continue  # one behind it may be older: a retry is behind what was sent meanwhile
                 if batch.is_done:
                     raise IllegalStateError(f"{batch} is in flight, but has {batch.final_state}")

@@ -1,17 +1,19 @@
 """The producer's metrics under Java's names (Java: SenderMetricsRegistry, Sender.SenderMetrics, KafkaProducerMetrics).
 
-Recorded per batch or request, never per record.
+Never recorded per record. What is sent is noted per batch, and published ten times a second.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pykclient.clock import Clock
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate
+from pykclient.clock import FOREVER_MS, Clock
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, WindowedSum
 
 if TYPE_CHECKING:
+    from pykclient.metrics.metric_config import MetricConfig
     from pykclient.metrics.metrics import Metrics
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.kafka_client import KafkaClient
@@ -24,6 +26,51 @@ TOPIC_GROUP = "producer-topic-metrics"
 
 _NS_PER_MS = 1_000_000
 
+#: How long it may take until metrics show what was sent.
+PUBLISH_INTERVAL_MS = 100
+
+_NAN = float("nan")
+
+
+class _Values:
+    """Values of the same kind, to be recorded together. Thread: owner."""
+
+    __slots__ = ("count", "largest", "total")
+
+    total: float
+    largest: float
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+        if value > self.largest:  # noqa: PLR1730 - max() is a call
+            self.largest = value
+
+    def clear(self) -> None:
+        self.total = self.count = self.largest = 0
+
+
+class _AvgOf:
+    """The mean of values that are recorded many at a time. Thread: owner."""
+
+    __slots__ = ("_count", "_total", "_values")
+
+    def __init__(self, values: _Values) -> None:
+        self._values = values
+        self._total = WindowedSum()
+        self._count = WindowedSum()
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002 - _values has the sums
+        self._total.record(config, self._values.total, now_ms)
+        self._count.record(config, self._values.count, now_ms)
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        count = self._count.measure(config, now_ms)
+        return self._total.measure(config, now_ms) / count if count else _NAN
+
 
 class _Registry:
     """Short ways to make sensors of one group."""
@@ -31,9 +78,10 @@ class _Registry:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def avg_max(self, sensor_name: str, name: str, what: str) -> Sensor:
+    def avg_max(self, sensor_name: str, name: str, what: str, values: _Values | None = None) -> Sensor:
         sensor = self._metrics.sensor(sensor_name)
-        sensor.add(self._metrics.metric_name(f"{name}-avg", GROUP, f"The average {what}"), Avg())
+        average = Avg() if values is None else _AvgOf(values)
+        sensor.add(self._metrics.metric_name(f"{name}-avg", GROUP, f"The average {what}"), average)
         sensor.add(self._metrics.metric_name(f"{name}-max", GROUP, f"The largest {what}"), Max())
         return sensor
 
@@ -56,11 +104,14 @@ class _Registry:
 
 
 class TopicMetrics:
-    """One topic's sensors."""
+    """One topic's sensors, and what waits to be published there."""
 
-    __slots__ = ("bytes", "compression_rate", "errors", "records", "retries")
+    __slots__ = ("bytes", "bytes_sent", "compression_rate", "errors", "ratios", "records", "records_sent", "retries")
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
+        self.records_sent = 0
+        self.bytes_sent = 0
+        self.ratios = _Values()
         registry = _Registry(metrics)
         self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")
         self.bytes = registry.topic_meter(topic, "bytes", "byte", "Bytes sent")
@@ -74,31 +125,54 @@ class TopicMetrics:
                 "The average of compressed by uncompressed size of this topic's batches",
                 {"topic": topic},
             ),
-            Avg(),
+            _AvgOf(self.ratios),
         )
+
+    def publish(self, now_ms: int) -> None:
+        self.records.record(self.records_sent, now_ms)
+        self.bytes.record(self.bytes_sent, now_ms)
+        self.compression_rate.record(self.ratios.largest, now_ms)
+        self.records_sent = self.bytes_sent = 0
+        self.ratios.clear()
 
 
 class SenderMetrics:
-    """What the sender records. Thread: io."""
+    """What the sender records. Thread: io, but for ``publish``, which any thread may call."""
 
     def __init__(self, metrics: Metrics, metadata: Metadata, client: KafkaClient, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
         self._topics: dict[str, TopicMetrics] = {}
+        # guards: what waits to be published, here and in the topics; taken before the locks of registry and sensors
+        self._lock = threading.Lock()
+        self._unpublished: dict[str, TopicMetrics] = {}
+        self._next_publication_ms = 0
+        self._sizes = _Values()
+        self._queue_times = _Values()
+        self._largest_records = _Values()
+        self._ratios = _Values()
+        self._records_by_request = _Values()
         registry = _Registry(metrics)
-        self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
-        self._queue_time = registry.avg_max("queue-time", "record-queue-time", "time in ms that batches waited")
+        self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent", self._sizes)
+        self._queue_time = registry.avg_max(
+            "queue-time", "record-queue-time", "time in ms that batches waited", self._queue_times
+        )
         self._request_time = registry.avg_max("request-time", "request-latency", "request latency in ms")
-        self._record_size = registry.avg_max("record-size", "record-size", "record of a batch, in bytes")
+        self._record_size = registry.avg_max(
+            "record-size", "record-size", "record of a batch, in bytes", self._largest_records
+        )
         self._retries = registry.meter("record-retries", "record-retry", "Records sent again")
         self._errors = registry.meter("errors", "record-error", "Records failed")
         self._batch_splits = registry.meter("batch-split-rate", "batch-split", "Batches split")
         self._records_per_request = registry.meter("records-per-request", "record-send", "Records sent")
         name = metrics.metric_name
-        self._records_per_request.add(name("records-per-request-avg", GROUP, "The average number of records"), Avg())
+        self._records_per_request.add(
+            name("records-per-request-avg", GROUP, "The average number of records"), _AvgOf(self._records_by_request)
+        )
         self._compression_rate = metrics.sensor("compression-rate")
         self._compression_rate.add(
-            name("compression-rate-avg", GROUP, "The average of compressed by uncompressed size of batches"), Avg()
+            name("compression-rate-avg", GROUP, "The average of compressed by uncompressed size of batches"),
+            _AvgOf(self._ratios),
         )
         metrics.add_metric(
             name("requests-in-flight", GROUP, "Requests that are not answered yet"),
@@ -115,24 +189,57 @@ class SenderMetrics:
             metrics = self._topics[topic] = TopicMetrics(self._metrics, topic)
         return metrics
 
-    def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]]) -> None:
-        now_ms = self._clock.now_ms()
-        for batches in collated:
-            if not batches:
-                continue
-            records = 0
-            for batch in batches:
-                topic = self._topic(batch.topic_partition.topic)
-                size = batch.estimated_size_in_bytes
-                topic.records.record(batch.record_count, now_ms)
-                topic.bytes.record(size, now_ms)
-                topic.compression_rate.record(batch.compression_ratio, now_ms)
-                self._batch_size.record(size, now_ms)
-                self._queue_time.record(batch.queue_time_ms, now_ms)
-                self._compression_rate.record(batch.compression_ratio, now_ms)
-                self._record_size.record(batch.max_record_size, now_ms)
-                records += batch.record_count
-            self._records_per_request.record(records, now_ms)
+    def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]], now_ms: int) -> None:
+        """Note what requests carry; ``publish`` tells of it."""
+        with self._lock:
+            for batches in collated:
+                records = 0
+                for batch in batches:
+                    name = batch.topic_partition.topic
+                    topic = self._unpublished.get(name)
+                    if topic is None:
+                        topic = self._unpublished[name] = self._topic(name)
+                    size = batch.estimated_size_in_bytes
+                    topic.records_sent += batch.record_count
+                    topic.bytes_sent += size
+                    topic.ratios.add(batch.compression_ratio)
+                    self._ratios.add(batch.compression_ratio)
+                    self._sizes.add(size)
+                    self._queue_times.add(batch.queue_time_ms)
+                    self._largest_records.add(batch.max_record_size)
+                    records += batch.record_count
+                if batches:
+                    self._records_by_request.add(records)
+        self.maybe_publish(now_ms)
+
+    def publication_delay_ms(self, now_ms: int) -> int:
+        """When ``maybe_publish`` wants to be called at the latest."""
+        return max(self._next_publication_ms - now_ms, 0) if self._unpublished else FOREVER_MS
+
+    def maybe_publish(self, now_ms: int) -> None:
+        """Publish if something waits and the last time is long enough ago."""
+        if self._unpublished and now_ms >= self._next_publication_ms:
+            self.publish(now_ms)
+
+    def publish(self, now_ms: int) -> None:
+        """Let metrics show all that was sent until now."""
+        with self._lock:
+            self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
+            if not self._unpublished:
+                return
+            for topic in self._unpublished.values():
+                topic.publish(now_ms)
+            self._unpublished.clear()
+            for sensor, values in (
+                (self._batch_size, self._sizes),
+                (self._queue_time, self._queue_times),
+                (self._record_size, self._largest_records),
+                (self._compression_rate, self._ratios),
+            ):
+                sensor.record(values.largest, now_ms)
+                values.clear()
+            self._records_per_request.record(self._records_by_request.total, now_ms)
+            self._records_by_request.clear()
 
     def record_retries(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()

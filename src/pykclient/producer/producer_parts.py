@@ -66,6 +66,7 @@ class ProducerParts:
         "partitioner",
         "producer_metrics",
         "sender",
+        "sender_metrics",
         "transaction_manager",
         "value_serializer",
     )
@@ -107,7 +108,6 @@ class ProducerParts:
         self.transaction_manager: TransactionManager | None = None
         if config["enable.idempotence"]:
             self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
-        self.accumulator = self._accumulator(config, rng)
         self.metadata = metadata or self._metadata(config, addresses, rng)
         self.client = client or create_network_client(
             config,
@@ -122,6 +122,8 @@ class ProducerParts:
             environment=environment,
             rng=rng,
         )
+        self.accumulator = self._accumulator(config, rng)
+        self.sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, clock)
         self.sender = Sender(
             SenderConfig(
                 acks=int(config["acks"]),
@@ -135,7 +137,7 @@ class ProducerParts:
             self.client,
             self.metadata,
             self.accumulator,
-            SenderMetrics(self.metrics, self.metadata, self.client, clock),
+            self.sender_metrics,
             clock,
             self.log_context,
             self.transaction_manager,
@@ -144,7 +146,9 @@ class ProducerParts:
     def _accumulator(self, config: ProducerConfig, rng: Random) -> RecordAccumulator:
         # A batch.size of 0 means no batching: every batch is full with its first record.
         batch_size = max(1, config["batch.size"])
-        pool = BufferPool(config["buffer.memory"], batch_size, self.clock, BufferPoolMetrics(self.metrics, self.clock))
+        metrics = BufferPoolMetrics(self.metrics, self.clock)
+        # Who waits for memory wakes the sender: it may be asleep until batches that hold all of it have lingered.
+        pool = BufferPool(config["buffer.memory"], batch_size, self.clock, metrics, self.client.wakeup)
         register_buffer_pool_gauges(self.metrics, pool)
         return RecordAccumulator(
             AccumulatorConfig(

@@ -27,6 +27,7 @@ from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.txn_partition_map import NO_LAST_ACKED_SEQUENCE_NUMBER
+from pykclient.producer.waiting_queues import WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
@@ -46,6 +47,10 @@ T = TypeVar("T")
 
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
+
+#: A topic's partitioner is told of the lengths of its queues when one in so many has changed: with few partitions each
+#: time, with thousands not for each batch.
+_CHANGES_THAT_MATTER = 64
 
 
 class RecordAccumulator:
@@ -79,15 +84,14 @@ class RecordAccumulator:
         )
         self._lock = (
             threading.Lock()
-        )  # guards: _appends_in_progress, _flushes_in_progress, _incomplete, replacing _topics
+        )  # guards: _appends_in_progress, _flushes_in_progress, _incomplete, additions to _topics and queues
         self._closed = False
         self._flushes_in_progress = 0
         self._appends_in_progress = 0
         self._incomplete: dict[ProducerBatch, None] = {}
-        self._topics: dict[str, TopicInfo] = {}  # replaced whole, like TopicInfo.queues
+        self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a close by force replaces it
+        self._waiting = WaitingQueues(config.linger_ms, config.delivery_timeout_ms)
         # The sender's own.
-        self._muted: set[TopicPartition] = set()
-        self._drain_indexes: dict[int, int] = {}
         self._node_stats: dict[int, NodeLatencyStats] = {}
         self.delivery_timeout_ms = config.delivery_timeout_ms
         self.linger_ms = config.linger_ms
@@ -95,7 +99,6 @@ class RecordAccumulator:
         self.has_due_rest = False
         #: What the last drains took out and could not close, and why; the sender fails it.
         self.unsendable: list[tuple[ProducerBatch, Exception]] = []
-        self.next_expiry_time_ms = FOREVER_MS
 
     # --- appending ---------------------------------------------------------------------------------------------
 
@@ -118,16 +121,16 @@ class RecordAccumulator:
         batch is not appended (KIP-480).
         """
         record = (timestamp_ms, key, value, headers, on_delivery)
-        info, future = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append, record)
+        info, future, wake = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append, record)
         if future is not None:
             return future, False, False
         if abort_on_new_batch:
-            return None, False, True
+            return None, wake, True
         size = estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._config.compression, key, value, headers)
-        future, is_new = self._append_with_new_batch(
+        future, wake_for_new = self._append_with_new_batch(
             topic, info, partition, cluster, ProducerBatch.try_append, record, size, max_block_ms
         )
-        return future, is_new, False
+        return future, wake or wake_for_new, False
 
     def append_rows(
         self,
@@ -141,21 +144,17 @@ class RecordAccumulator:
         """``append`` for many: as many of the rows as one batch takes."""
         # A sticky partition is left at the latest after twice a batch's size, see update_partition_info.
         appended = (run, MAX_INT32 if partition is not None else 2 * self._batch_size)
-        info, taken = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append_rows, appended)
+        try_append = ProducerBatch.try_append_rows
+        info, taken, wake = self._append_to_open_batch(topic, partition, cluster, try_append, appended)
         if taken is not None:
             return taken, False, False
         if abort_on_new_batch:
-            return None, False, True
+            return None, wake, True
         size = run.size_of_next(self._batch_size)
-        taken, is_new = self._append_with_new_batch(
-            topic, info, partition, cluster, ProducerBatch.try_append_rows, appended, size, max_block_ms
+        taken, wake_for_new = self._append_with_new_batch(
+            topic, info, partition, cluster, try_append, appended, size, max_block_ms
         )
-        return taken, is_new, False
-
-    @property
-    def is_memory_short(self) -> bool:
-        """Whether the next batch may have to wait for memory, going by the usual size of one."""
-        return self._pool.available_memory < self._batch_size
+        return taken, wake or wake_for_new, False
 
     def _append_to_open_batch(
         self,
@@ -164,8 +163,11 @@ class RecordAccumulator:
         cluster: Cluster,
         try_append: Callable[..., T | None],
         appended: tuple[Any, ...],
-    ) -> tuple[TopicInfo, T | None]:
-        """What ``try_append(batch, *appended)`` says of the open batch; None where there is none, or no room in it."""
+    ) -> tuple[TopicInfo, T | None, bool]:
+        """What ``try_append(batch, *appended)`` says of the open batch; None where there is none, or no room in it.
+
+        Then, whether to wake the sender, for a batch that turned out to be full.
+        """
         info = self._topics.get(topic)
         if info is None:
             info = self._add_topic(topic)
@@ -182,8 +184,9 @@ class RecordAccumulator:
         with queue.lock:
             # Another thread may have switched partitions while this one waited for the lock.
             if queue.batches and (sticky is None or info.partitioner.sticky is sticky):
-                return info, self._try_append(queue, info, sticky, cluster, try_append, appended)
-        return info, None
+                result = self._try_append(queue, info, sticky, cluster, try_append, appended)
+                return info, result, result is None and self._waiting.changed(queue)
+        return info, None, False
 
     def _try_append(
         self,
@@ -217,7 +220,7 @@ class RecordAccumulator:
         size: int,
         max_block_ms: int,
     ) -> tuple[T, bool]:
-        """Append with a new batch, unless another thread makes one first; and whether this one did.
+        """Append with a new batch, unless another thread makes one first; and whether to wake the sender for it.
 
         ``size`` is what the first record takes alone in a batch, at most.
         """
@@ -280,7 +283,8 @@ class RecordAccumulator:
                     info.partitioner.update_partition_info(
                         sticky, batch.estimated_size_in_bytes, cluster, batch.is_full
                     )
-                    return result, True
+                    is_due = len(queue.batches) > 1 or batch.is_full
+                    return result, self._waiting.changed(queue, 0 if is_due else now_ms + self.linger_ms)
         finally:
             if buffer is not None:
                 self._pool.deallocate(buffer, size)
@@ -306,19 +310,29 @@ class RecordAccumulator:
         with self._lock:
             info = self._topics.get(topic)
             if info is None:
-                info = TopicInfo(BuiltInPartitioner(topic, self._batch_size, self._rng))
-                self._topics = {**self._topics, topic: info}
+                info = self._topics[topic] = TopicInfo(BuiltInPartitioner(topic, self._batch_size, self._rng))
             return info
 
     def _add_queue(self, topic: str, info: TopicInfo, partition: int) -> PartitionQueue:
         with self._lock:
             queue = info.queues.get(partition)
             if queue is None:
-                queue = PartitionQueue(TopicPartition(topic, partition))
-                info.queues = {**info.queues, partition: queue}
+                queue = info.queues[partition] = PartitionQueue(TopicPartition(topic, partition), info)
             return queue
 
+    def _all_queues(self) -> list[PartitionQueue]:
+        with self._lock:
+            return [queue for info in self._topics.values() for queue in info.queues.values()]
+
     # --- which nodes are due -----------------------------------------------------------------------------------
+
+    def begin_look(self) -> None:
+        """The sender begins a round: from now on it does not see by itself what is appended."""
+        self._waiting.begin_look()
+
+    def end_look(self, next_look_ms: int) -> None:
+        """The sender looks again at ``next_look_ms`` at the latest: no need to wake it for what is due later."""
+        self._waiting.next_look_ms = next_look_ms
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyCheckResult:
         """The nodes that lead a partition with a batch to send.
@@ -326,74 +340,79 @@ class RecordAccumulator:
         A batch is due when it is full or has others behind it, has lingered, memory is short, a flush or the close is
         under way; and when its partition is not muted and its retry backoff has passed.
         """
+        waiting = self._waiting
+        is_new_snapshot = waiting.file(snapshot)
+        if self._config.enable_adaptive_partitioning:
+            # A node becomes slow without anything happening to a queue.
+            self._update_load_stats(snapshot, is_new_snapshot or self._config.partition_availability_timeout_ms > 0)
         result = ReadyCheckResult()
-        for topic, info in self._topics.items():
-            self._partitions_ready(snapshot, now_ms, topic, info, result)
-        return result
-
-    def _partitions_ready(
-        self, snapshot: MetadataSnapshot, now_ms: int, topic: str, info: TopicInfo, result: ReadyCheckResult
-    ) -> None:
-        cluster = snapshot.cluster
-        queues = info.queues
-        partition_count = len(cluster.partitions_for_topic(topic))
-        # Loads count once every partition has had a batch: until then one without a queue would never be chosen.
-        queue_sizes: list[int] | None = None
-        partition_ids: list[int] = []
-        if self._config.enable_adaptive_partitioning and len(queues) >= partition_count:
-            queue_sizes = []
-        unavailable_after_ms = self._config.partition_availability_timeout_ms
+        result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
         send_all = (
             self._closed
             or self._flushes_in_progress > 0
             or self._pool.queued > 0
             or (self._transaction_manager is not None and self._transaction_manager.is_completing)
         )
-        for partition, queue in queues.items():
-            batches = queue.batches
-            if not batches and queue_sizes is None:
-                continue
-            topic_partition = queue.topic_partition
-            leader = cluster.leader_for(topic_partition)
-            if leader is not None and queue_sizes is not None:
-                stats = self._node_stats.get(leader.id) if unavailable_after_ms else None
-                if stats is None or stats.ready_time_ms - stats.drain_time_ms <= unavailable_after_ms:
-                    queue_sizes.append(len(batches))
-                    partition_ids.append(partition)
-            if not batches:
-                continue
-            with queue.lock:
-                if not batches:
-                    continue
-                batch = batches[0]
-                batch.maybe_update_leader_epoch(snapshot.leader_epoch_for(topic_partition))
-                full = len(batches) > 1 or batch.is_full
+        for node_id, of_node in waiting.nodes.items():
+            delay_ms = of_node.delay_ms(now_ms, send_all)
+            if delay_ms <= 0:
+                result.ready_nodes[node_id] = of_node.node
+            elif delay_ms < result.next_ready_check_delay_ms:
+                result.next_ready_check_delay_ms = delay_ms
+        return result
+
+    def _update_load_stats(self, snapshot: MetadataSnapshot, all_topics: bool) -> None:
+        """Tell partitioners how long queues are, where enough of the queues have changed to make a difference."""
+        topics = self._waiting.topics_changed
+        if all_topics:
+            with self._lock:
+                topics.update(dict.fromkeys(self._topics.values()))
+        for info in list(topics):
+            if all_topics or info.changes * _CHANGES_THAT_MATTER >= len(info.queues):
+                info.changes = 0
+                del topics[info]
+                self._tell_queue_sizes(snapshot, info)
+
+    def _tell_queue_sizes(self, snapshot: MetadataSnapshot, info: TopicInfo) -> None:
+        cluster = snapshot.cluster
+        with self._lock:
+            queues = list(info.queues.values())
+        if len(queues) < len(cluster.partitions_for_topic(info.partitioner.topic)):
+            # Until every partition has had a batch, one without a queue would never be chosen.
+            info.partitioner.update_partition_load_stats(None, [], len(queues))
+            return
+        queue_sizes: list[int] = []
+        partition_ids: list[int] = []
+        unavailable_after_ms = self._config.partition_availability_timeout_ms
+        for queue in queues:
+            leader = cluster.leader_for(queue.topic_partition)
             if leader is None:
-                result.unknown_leader_topics.add(topic)
-            elif leader.id not in result.ready_nodes and topic_partition not in self._muted:
-                waited_ms = batch.waited_time_ms(now_ms)
-                backoff_ms = self._backoff_ms(batch, waited_ms)
-                if backoff_ms == 0 and (full or send_all or waited_ms >= self.linger_ms):
-                    result.ready_nodes[leader.id] = leader
-                else:
-                    time_left_ms = max((backoff_ms or self.linger_ms) - waited_ms, 0)
-                    result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, time_left_ms)
+                continue
+            stats = self._node_stats.get(leader.id) if unavailable_after_ms else None
+            if stats is None or stats.ready_time_ms - stats.drain_time_ms <= unavailable_after_ms:
+                queue_sizes.append(len(queue.batches))
+                partition_ids.append(queue.topic_partition.partition)
         info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(queues))
 
-    @staticmethod
-    def _backoff_ms(batch: ProducerBatch, waited_ms: int) -> int:
-        """How long a retried batch must wait in all, while it still has to; else 0."""
-        if batch.retry_backoff_ms <= waited_ms or batch.has_leader_changed_for_the_ongoing_retry:
+    def delay_of_rest_ms(self, snapshot: MetadataSnapshot, nodes: Iterable[int], now_ms: int) -> int:
+        """How long until something is due for ``nodes`` that the last drain has left behind."""
+        if self.has_due_rest:
             return 0
-        return batch.retry_backoff_ms
+        waiting = self._waiting
+        waiting.file(snapshot)
+        of_nodes = [waiting.nodes[node_id] for node_id in nodes if node_id in waiting.nodes]
+        return min((of_node.delay_ms(now_ms, False) for of_node in of_nodes), default=FOREVER_MS)
 
     @property
     def has_undrained(self) -> bool:
         """Whether any batch waits."""
-        return any(queue.batches for info in self._topics.values() for queue in info.queues.values())
+        return any(queue.batches for queue in self._all_queues())
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
         """Note that ``node_id`` had data to send, and whether it could take it."""
+        of_node = self._waiting.nodes.get(node_id)
+        if of_node is not None:
+            of_node.is_blocked = not can_drain
         if self._config.partition_availability_timeout_ms <= 0:
             return
         stats = self._node_stats.get(node_id)
@@ -416,26 +435,22 @@ class RecordAccumulator:
         self, snapshot: MetadataSnapshot, node: Node, max_size: int, now_ms: int
     ) -> list[ProducerBatch]:
         ready: list[ProducerBatch] = []
-        partitions = snapshot.cluster.partitions_for_node(node.id)
-        if not partitions:
+        waiting = self._waiting
+        waiting.file(snapshot)
+        of_node = waiting.nodes.get(node.id)
+        if of_node is None:
             return ready
         size = 0
-        # Start where the last request ended, or the first partitions would starve the others.
-        start = self._drain_indexes.get(node.id, 0) % len(partitions)
-        for step in range(len(partitions)):
-            index = (start + step) % len(partitions)
-            info = partitions[index]
-            self._drain_indexes[node.id] = index
-            queue = self.get_queue(info.topic, info.partition)
-            if queue is None or not queue.batches or queue.topic_partition in self._muted:
-                continue
+        drained_queues: list[PartitionQueue] = []
+        for queue in of_node.waiting:
             topic_partition = queue.topic_partition
+            if topic_partition in waiting.muted:
+                continue
             with queue.lock:
                 if not queue.batches:
                     continue
                 first = queue.batches[0]
-                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(topic_partition))
-                if self._backoff_ms(first, first.waited_time_ms(now_ms)):
+                if first.backoff_end_ms > now_ms:
                     continue
                 if ready and size + first.estimated_size_in_bytes > max_size:
                     self.has_due_rest = True
@@ -445,6 +460,8 @@ class RecordAccumulator:
                 queue.batches.popleft()
                 if queue.batches and (len(queue.batches) > 1 or queue.batches[0].is_full):
                     self.has_due_rest = True
+            drained_queues.append(queue)
+            waiting.changed(queue)
             # Out of the queue no other thread touches it, so compressing it needs no lock.
             self._assign_producer_state(first)
             try:
@@ -454,10 +471,14 @@ class RecordAccumulator:
                 self.unsendable.append((first, error))
                 continue
             if self._compression_type is not CompressionType.NONE:
-                CompressionRatioEstimator.update_estimation(info.topic, self._compression_type, first.compression_ratio)
+                CompressionRatioEstimator.update_estimation(
+                    topic_partition.topic, self._compression_type, first.compression_ratio
+                )
             size += first.estimated_size_in_bytes
             first.drained(now_ms)
             ready.append(first)
+        for queue in drained_queues:
+            of_node.remove(queue)  # to the back, if it has more
         return ready
 
     def _should_stop_drain(self, first: ProducerBatch, topic_partition: TopicPartition) -> bool:
@@ -498,10 +519,12 @@ class RecordAccumulator:
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
         """Send nothing to it until it is unmuted (one request in flight, order guaranteed)."""
-        self._muted.add(topic_partition)
+        self._waiting.muted.add(topic_partition)
+        self._waiting.changed(self._queue_of(topic_partition))
 
     def unmute_partition(self, topic_partition: TopicPartition) -> None:
-        self._muted.discard(topic_partition)
+        self._waiting.muted.discard(topic_partition)
+        self._waiting.changed(self._queue_of(topic_partition))
 
     # --- taking back -------------------------------------------------------------------------------------------
 
@@ -512,6 +535,7 @@ class RecordAccumulator:
         queue = self._queue_of(batch.topic_partition)
         with queue.lock:
             self._insert_first(queue.batches, batch)
+        self._waiting.changed(queue)
 
     def split_and_reenqueue(self, big: ProducerBatch) -> int:
         """Put a batch that the broker found too large back as smaller ones; returns how many (KIP-126)."""
@@ -530,6 +554,7 @@ class RecordAccumulator:
                 if self._transaction_manager is not None:
                     self._transaction_manager.add_in_flight_batch(part)
                 self._insert_first(queue.batches, part)
+        self._waiting.changed(queue)
         return len(parts)
 
     def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
@@ -564,28 +589,29 @@ class RecordAccumulator:
 
     # --- expiring ----------------------------------------------------------------------------------------------
 
-    def reset_next_batch_expiry_time(self) -> None:
-        self.next_expiry_time_ms = FOREVER_MS
-
-    def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
-        self.next_expiry_time_ms = min(self.next_expiry_time_ms, batch.created_ms + self.delivery_timeout_ms)
+    @property
+    def next_expiry_time_ms(self) -> int:
+        """No batch that waits expires before."""
+        return self._waiting.next_expiry_ms
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
         """Take out the waiting batches whose delivery.timeout.ms has passed, in the order of sending."""
+        waiting = self._waiting
+        waiting.take_in()
         expired: list[ProducerBatch] = []
-        for info in self._topics.values():
-            for queue in info.queues.values():
-                if not queue.batches:
-                    continue
-                with queue.lock:
-                    while queue.batches:
-                        batch = queue.batches[0]
-                        if not batch.has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms):
-                            self.maybe_update_next_batch_expiry_time(batch)
-                            break
-                        queue.batches.popleft()
-                        batch.abort_record_appends()
-                        expired.append(batch)
+        if now_ms < waiting.next_expiry_ms:
+            return expired
+        waiting.next_expiry_ms = FOREVER_MS
+        for queue in self._all_queues():
+            if not queue.batches:
+                continue
+            with queue.lock:
+                while queue.batches and queue.batches[0].has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms):
+                    batch = queue.batches.popleft()
+                    batch.abort_record_appends()
+                    expired.append(batch)
+            waiting.changed(queue)
+        waiting.take_in()  # which finds out when the next one will expire
         return expired
 
     # --- completing --------------------------------------------------------------------------------------------
@@ -678,6 +704,7 @@ class RecordAccumulator:
                 batch.abort_record_appends()
                 if batch in queue.batches:
                     queue.batches.remove(batch)
+                    self._waiting.changed(queue)
             batch.abort(error)
             if self._transaction_manager is not None and batch.has_sequence:
                 # Or its partition would wait for ever for its answer before it begins a new id or epoch.

@@ -142,6 +142,7 @@ class Sender:
     def run_once(self) -> None:
         """One round: get a producer id if need be, send what is due, read answers."""
         manager = self._transaction_manager
+        self._accumulator.begin_look()
         if manager is not None:
             manager.maybe_resolve_sequences()
             if manager.has_fatal_error:
@@ -195,16 +196,27 @@ class Sender:
             if batches:
                 self._send_produce_request(node_id, batches, snapshot, now_ms)
         if collated:
-            self._metrics.update_produce_request_metrics(collated.values())
+            self._metrics.update_produce_request_metrics(collated.values(), now_ms)
+        else:
+            self._metrics.maybe_publish(now_ms)
         timeout_ms = min(
             result.next_ready_check_delay_ms,
             not_ready_timeout_ms,
             accumulator.next_expiry_time_ms - now_ms,
-            self._delay_of_rest_ms(result, collated),
+            self._responses.in_flight.next_expiry_time_ms(accumulator.delivery_timeout_ms) - now_ms,
+            self._delay_of_rest_ms(result, collated, snapshot, now_ms),
+            self._metrics.publication_delay_ms(now_ms),
         )
+        accumulator.end_look(now_ms + timeout_ms)
         return max(timeout_ms, 0)
 
-    def _delay_of_rest_ms(self, result: ReadyCheckResult, collated: dict[int, list[ProducerBatch]]) -> int:
+    def _delay_of_rest_ms(
+        self,
+        result: ReadyCheckResult,
+        collated: dict[int, list[ProducerBatch]],
+        snapshot: MetadataSnapshot,
+        now_ms: int,
+    ) -> int:
         """When to look again at the nodes that were ready: they may have more than went into their requests.
 
         Java looks again at once, and so goes round for nothing after each request.
@@ -214,7 +226,7 @@ class Sender:
         if not any(collated.values()):
             # Due, but held back by sequence numbers until an answer comes, which ends the wait.
             return self._config.retry_backoff_ms
-        return 0 if self._accumulator.has_due_rest else self._accumulator.linger_ms
+        return self._accumulator.delay_of_rest_ms(snapshot, result.ready_nodes, now_ms)
 
     def _request_leaders(self, topics: set[str], now_ms: int) -> None:
         """Of topics whose election is pending, or that were idle for so long that they left the metadata."""
@@ -236,8 +248,7 @@ class Sender:
 
     def _fail_expired_batches(self, now_ms: int) -> None:
         accumulator = self._accumulator
-        accumulator.reset_next_batch_expiry_time()
-        in_flight = self._responses.in_flight.take_expired(accumulator, now_ms)
+        in_flight = self._responses.in_flight.take_expired(accumulator.delivery_timeout_ms, now_ms)
         for batch in accumulator.expired_batches(now_ms):
             self._fail_expired(batch, now_ms)
         for batch in in_flight:
@@ -271,7 +282,7 @@ class Sender:
         for batch in batches:
             by_partition[batch.topic_partition] = batch
             batch.in_flight = True
-        builder, topic_names = self._produce_request(batches, snapshot)
+        builder, topic_names = self._produce_request(batches, snapshot, now_ms)
         request = self._client.new_client_request(
             str(node_id),
             builder,
@@ -288,7 +299,7 @@ class Sender:
         self._responses.handle(response, batches, topic_names)
 
     def _produce_request(
-        self, batches: list[ProducerBatch], snapshot: MetadataSnapshot
+        self, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> tuple[RequestBuilder, dict[UUID, str]]:
         """The request for ``batches``, and the names of the topics that it calls by id.
 
@@ -303,6 +314,7 @@ class Sender:
             name, partition = batch.topic_partition
             topic = topics.get(name)
             if topic is None:
+                self._metadata.add(name, now_ms)  # it is in use
                 topic_id = snapshot.topic_ids.get(name, ZERO_UUID)
                 if topic_id == ZERO_UUID:
                     max_version = _LAST_VERSION_WITH_TOPIC_NAMES

@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "drained before its backoff",
         "producer/record_accumulator",
-        "                if self._backoff_ms(first, first.waited_time_ms(now_ms)):\n                    continue\n",
+        "                if first.backoff_end_ms > now_ms:\n                    continue\n",
         "",
     ),
     Mutant(

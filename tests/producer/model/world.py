@@ -411,7 +411,7 @@ class World:
         available = self.pool.available_memory
         self._ensure(available == self.pool.total_memory, f"{self.pool.total_memory - available} bytes are lost")
         self._ensure(not accumulator._incomplete, "incomplete batches are left")
-        self._ensure(not accumulator._muted, "partitions are still muted")
+        self._ensure(not accumulator._waiting.muted, "partitions are still muted")
         self._ensure(not accumulator.has_undrained, "batches are left in queues")
         self._ensure(not accumulator.flush_in_progress, "a flush is left")
         self._ensure(not sender._responses.in_flight._batches, "batches are left in flight")

@@ -1,0 +1,186 @@
+"""Which partitions have batches that wait, by the node that they go to, and when these are due.
+
+Java looks at all partitions for each request. With thousands of them that takes longer than the request itself, so here
+a queue is looked at when something has happened to it: there is a new batch, one is full, one was taken out or put
+back, or the metadata is new.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from pykclient.clock import FOREVER_MS
+
+if TYPE_CHECKING:
+    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.producer.accumulator_state import PartitionQueue, TopicInfo
+    from pykclient.types import Node, TopicPartition
+
+#: So many notes of when queues are due may be outdated before they are cleared away.
+_MOST_OUTDATED = 100
+
+
+class NodeQueues:
+    """The queues with batches for one node. Thread: io, but for ``is_blocked``, which any thread may read."""
+
+    __slots__ = ("_due", "_muted", "_numbers", "is_blocked", "node", "waiting")
+
+    def __init__(self, node: Node, muted: set[TopicPartition]) -> None:
+        self.node = node
+        #: In the order in which they are served: who was served goes to the back.
+        self.waiting: dict[PartitionQueue, None] = {}
+        #: Whether it could take no request when it was last asked; what changes that ends the sender's wait.
+        self.is_blocked = False
+        self._muted = muted
+        # A heap of (when it is due, a number of its own, queue); outdated where the queue itself says otherwise.
+        self._due: list[tuple[int, int, PartitionQueue]] = []
+        self._numbers = count()
+
+    def file(self, queue: PartitionQueue, due_ms: int) -> None:
+        """``queue`` has batches, of which the first is due at ``due_ms``."""
+        self.waiting.setdefault(queue)
+        if queue.node is self and queue.due_ms == due_ms:
+            return
+        queue.node = self
+        queue.due_ms = due_ms
+        if due_ms < FOREVER_MS:
+            heappush(self._due, (due_ms, next(self._numbers), queue))
+        if len(self._due) > 2 * len(self.waiting) + _MOST_OUTDATED:
+            filed = (queue for queue in self.waiting if queue.due_ms < FOREVER_MS)
+            self._due = [(queue.due_ms, next(self._numbers), queue) for queue in filed]
+            heapify(self._due)
+
+    def remove(self, queue: PartitionQueue) -> None:
+        del self.waiting[queue]
+        queue.due_ms = FOREVER_MS
+
+    def delay_ms(self, now_ms: int, send_all: bool) -> int:
+        """How long until a batch is due; with ``send_all`` none needs to linger."""
+        if send_all and any(self._may_go(queue, now_ms) for queue in self.waiting):
+            return 0
+        due = self._due
+        while due:
+            due_ms, _, queue = due[0]
+            if queue.node is self and queue.due_ms == due_ms:
+                return max(due_ms - now_ms, 0)
+            heappop(due)
+        return FOREVER_MS
+
+    def _may_go(self, queue: PartitionQueue, now_ms: int) -> bool:
+        batches = queue.batches
+        return bool(batches) and queue.topic_partition not in self._muted and batches[0].backoff_end_ms <= now_ms
+
+
+class WaitingQueues:
+    """All queues with batches, filed by the leader of their partition.
+
+    Thread: io, but for ``changed``, which any thread may call.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_delivery_timeout_ms",
+        "_linger_ms",
+        "_snapshot",
+        "_unfiled",
+        "leaderless",
+        "muted",
+        "next_expiry_ms",
+        "next_look_ms",
+        "nodes",
+        "topics_changed",
+    )
+
+    def __init__(self, linger_ms: int, delivery_timeout_ms: int) -> None:
+        self._linger_ms = linger_ms
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._snapshot: MetadataSnapshot | None = None
+        self._changed: deque[PartitionQueue] = deque()
+        self._unfiled: dict[PartitionQueue, None] = {}
+        self.nodes: dict[int, NodeQueues] = {}
+        #: Queues with batches whose partition has no leader.
+        self.leaderless: dict[PartitionQueue, None] = {}
+        #: Partitions that nothing is sent to until they are unmuted.
+        self.muted: set[TopicPartition] = set()
+        #: No batch that waits expires before.
+        self.next_expiry_ms = FOREVER_MS
+        #: When the sender looks for what is due at the latest; FOREVER_MS while it is about to, or does.
+        self.next_look_ms = FOREVER_MS
+        #: Topics whose queues have changed; their ``changes`` say how many times.
+        self.topics_changed: dict[TopicInfo, None] = {}
+
+    def changed(self, queue: PartitionQueue, due_ms: int = 0) -> bool:
+        """Look at ``queue`` before the next request: its first batch is due at ``due_ms``. Whether to wake the sender.
+
+        It needs no waking for what it will find by itself: before it looks at what has changed, it takes back its word
+        on when it looks next and on which nodes are blocked. So whoever still reads them has been noticed.
+        """
+        self._changed.append(queue)
+        node = queue.node
+        return due_ms < self.next_look_ms and (node is None or not node.is_blocked)
+
+    def begin_look(self) -> None:
+        """From now on whoever changes a queue wakes the sender."""
+        self.next_look_ms = FOREVER_MS
+        for of_node in self.nodes.values():
+            of_node.is_blocked = False
+
+    def take_in(self) -> None:
+        """Note which queues have changed, which needs no metadata."""
+        changed = self._changed
+        while changed:
+            queue = changed.popleft()
+            self._unfiled[queue] = None
+            with queue.lock:
+                if queue.batches:
+                    expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
+                    self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+
+    def file(self, snapshot: MetadataSnapshot) -> bool:
+        """See to the queues that have changed and, where the metadata is new, to all; returns whether it is."""
+        self.take_in()
+        is_new = snapshot is not self._snapshot
+        if is_new:
+            self._snapshot = snapshot
+            for of_node in self.nodes.values():
+                self._unfiled.update(of_node.waiting)
+            self._unfiled.update(self.leaderless)
+            self.leaderless = {}
+            self.nodes = {}
+        if self._unfiled:
+            unfiled, self._unfiled = self._unfiled, {}
+            for queue in unfiled:
+                self._file(queue, snapshot)
+        return is_new
+
+    def _file(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None:
+        topic_partition = queue.topic_partition
+        queue.topic_info.changes += 1
+        self.topics_changed[queue.topic_info] = None
+        leader = snapshot.cluster.leader_for(topic_partition)
+        with queue.lock:
+            if not queue.batches:
+                self._remove(queue)
+                return
+            first = queue.batches[0]
+            first.maybe_update_leader_epoch(snapshot.leader_epoch_for(topic_partition))
+            due_ms = first.backoff_end_ms
+            if len(queue.batches) == 1 and not first.is_full:
+                due_ms = max(due_ms, first.last_attempt_ms + self._linger_ms)
+        if leader is None:
+            self._remove(queue)
+            self.leaderless[queue] = None
+            return
+        of_node = self.nodes.get(leader.id)
+        if of_node is None:
+            of_node = self.nodes[leader.id] = NodeQueues(leader, self.muted)
+        of_node.file(queue, FOREVER_MS if topic_partition in self.muted else due_ms)
+
+    def _remove(self, queue: PartitionQueue) -> None:
+        self.leaderless.pop(queue, None)
+        of_node = queue.node
+        if of_node is not None and queue in of_node.waiting:
+            of_node.remove(queue)

@@ -1,0 +1,116 @@
+"""When queues are due, and when the sender has to be told."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykclient.clock import FOREVER_MS
+from pykclient.producer.producer_batch import ProducerBatch
+from tests.producer.harness import TOPIC, TP0, snapshot
+from tests.producer.test_record_accumulator import LINGER_MS, Harness
+
+
+def test_the_sender_is_woken_only_for_what_it_would_find_too_late() -> None:
+    h = Harness()
+    accumulator = h.accumulator
+    now_ms = h.clock.now_ms()
+    assert h.append()[1]  # nothing is known of when it looks next
+    accumulator.end_look(now_ms + LINGER_MS)
+    assert not h.append(partition=1)[1]  # due when it looks anyway
+    accumulator.end_look(now_ms + LINGER_MS + 1)
+    assert h.append(partition=2)[1]
+    accumulator.end_look(now_ms)
+    accumulator.begin_look()
+    h.drain(0)
+    assert h.append()[1]  # from the beginning of a round on its word counts no more
+
+
+def test_a_batch_that_turns_out_to_be_full_is_due_at_once() -> None:
+    h = Harness(linger_ms=10_000)
+    h.append()
+    assert h.ready() == set()
+    h.accumulator.end_look(h.clock.now_ms() + 1)
+    assert not h.append()[1]
+    assert h.append(value=bytes(1000))[1]
+    assert h.ready() == {0}
+
+
+def test_a_custom_partitioner_leaves_no_full_batch_unnoticed() -> None:
+    h = Harness(linger_ms=10_000)
+    h.append()
+    h.accumulator.end_look(h.clock.now_ms() + 1)
+    assert h.append(value=bytes(1000), abort_on_new_batch=True) == (None, True, True)
+    assert h.ready() == {0}
+
+
+def test_nobody_wakes_the_sender_for_a_node_that_can_take_nothing() -> None:
+    h = Harness(linger_ms=0)
+    h.append()
+    assert h.ready() == {0}
+    h.accumulator.update_node_latency_stats(0, h.clock.now_ms(), False)
+    assert not h.append(value=bytes(1000))[1]
+    h.accumulator.begin_look()
+    assert h.append(value=bytes(1000))[1]
+
+
+def test_new_metadata_moves_all_queues() -> None:
+    h = Harness(linger_ms=0)
+    h.append()
+    h.append(partition=2)
+    assert h.ready() == {0, 1}
+    assert h.ready(snapshot({TP0: None})) == set()
+    result = h.accumulator.ready(snapshot({TP0: None}), h.clock.now_ms())
+    assert result.unknown_leader_topics == {TOPIC}
+    assert h.ready(snapshot({TP0: 1})) == {1}
+    assert h.ready() == {0, 1}
+    assert len(h.drain(0)) == len(h.drain(1)) == 1
+    assert h.ready() == set()
+    result = h.accumulator.ready(snapshot({TP0: None}), h.clock.now_ms())
+    assert not result.unknown_leader_topics
+
+
+def _walk(h: Harness) -> tuple[set[int], int]:
+    """Which nodes are due, and when to look at the others again, by a look at all queues, as in Java."""
+    now_ms = h.clock.now_ms()
+    waits_ms: dict[int, list[int]] = {0: [], 1: []}
+    for partition in range(3):
+        batches = h.queue(partition)
+        if batches and batches[0].topic_partition not in h.accumulator._waiting.muted:
+            first = batches[0]
+            linger_ms = 0 if len(batches) > 1 or first.is_full else LINGER_MS
+            wait_ms = max(linger_ms, first.retry_backoff_ms) - first.waited_time_ms(now_ms)
+            waits_ms[partition // 2].append(max(wait_ms, 0))
+    shortest = {node: min(waits) for node, waits in waits_ms.items() if waits}
+    due = {node for node, wait_ms in shortest.items() if not wait_ms}
+    return due, min((wait_ms for wait_ms in shortest.values() if wait_ms), default=FOREVER_MS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_says_what_a_look_at_all_queues_says(seed: int) -> None:
+    rng = random.Random(seed)
+    h = Harness(memory=1024 * 1024)
+    accumulator = h.accumulator
+    sent: list[ProducerBatch] = []
+    for _ in range(300):
+        step = rng.randrange(7)
+        queue = accumulator.get_queue(TOPIC, rng.randrange(3))
+        if step <= 1:
+            h.append(rng.randrange(3), bytes(rng.choice((10, 300, 900))))
+        elif step == 2:
+            h.clock.advance(rng.randrange(1, LINGER_MS))
+        elif step == 3:
+            sent += h.drain(rng.randrange(2), rng.choice((1000, FOREVER_MS)))
+        elif step == 4 and sent:
+            accumulator.reenqueue(sent.pop(rng.randrange(len(sent))), h.clock.now_ms())
+        elif step == 5 and queue is not None:
+            rng.choice((accumulator.mute_partition, accumulator.unmute_partition))(queue.topic_partition)
+        elif step == 6 and queue is not None and rng.random() < 0.1:
+            h.clock.advance(3000)
+            for batch in accumulator.expired_batches(h.clock.now_ms()):
+                assert batch.has_reached_delivery_timeout(accumulator.delivery_timeout_ms, h.clock.now_ms())
+        result = accumulator.ready(h.snapshot, h.clock.now_ms())
+        assert (set(result.ready_nodes), result.next_ready_check_delay_ms) == _walk(h)
+        made = [batch.created_ms for partition in range(3) for batch in h.queue(partition)[:1]]
+        assert accumulator.next_expiry_time_ms <= min(made, default=FOREVER_MS) + accumulator.delivery_timeout_ms
