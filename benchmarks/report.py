@@ -119,7 +119,7 @@ def _run(results: Results) -> str:
     about = results.about
     names = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "pykclient")
     return (
-        f"Measured on {about['date']}: {about['rounds']} rounds, one broker of Kafka {about['kafka']} on the same "
+        f"Measured on {about['date']}: {about['rounds']} round{'s' if about['rounds'] > 1 else ''}, one broker of Kafka {about['kafka']} on the same "
         f"{about['cores']} cores as the client, {about['system']} {about['machine']}, Python {about['python']}, "
         f"Java {about['java']}; {names}."
     )

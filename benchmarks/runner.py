@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.cases import WHOLE, Bench, Case, records_of
-from benchmarks.clients import CLIENTS
+from benchmarks.clients import CLIENTS, Client
 from benchmarks.handovers import HANDING_OVER, system_calls
 from benchmarks.results import Line, case_of
 
@@ -132,11 +133,7 @@ class Runner:
 
     def _case(self, bench: Bench, client: str, topic: str) -> Case:
         all_of_them = records_of(bench, 1.0 if bench.idles else self._scale)
-        share = 1.0 if bench.kind in WHOLE else CLIENTS[client].share
-        if bench.reads:
-            share = min(share, 1.0)  # there are no more than these
-        elif bench.many_partitions:
-            share *= CLIENTS[client].share_of_many
+        share = _share(CLIENTS[client], bench)
         return Case(
             bench.kind,
             self._cluster.bootstrap_servers,
@@ -162,13 +159,23 @@ class Runner:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends = {TopicPartition(topic, partition): latest for partition in range(bench.partitions)}
         found = sum(future.result(30.0).offset for future in admin.list_offsets(ends).values())
         sent = sum(line["sent"] for line in lines)
         if found != sent:
             print(f"{bench}: {sent} records were sent, the log has {found}", file=sys.stderr, flush=True)
+
+
+def _share(client: type[Client], bench: Bench) -> float:
+    """How many times as many records as confluent-kafka does. With size all clients become alike."""
+    if bench.kind in WHOLE:
+        return 1.0
+    share: float = client.share ** (1 - math.log10(bench.size_bytes / 100) / 2)
+    if bench.reads:
+        return min(share, 1.0)  # there are no more than these
+    return share * client.share_of_many if bench.many_partitions else share
 
 
 def _takes_part(client: str, bench: Bench) -> bool:

@@ -4,9 +4,9 @@ An adapter's methods run one case and return a ``Sample``. All produce with idem
 ``assign`` from the beginning, so that the group protocol is no part of the figures (Java's tool subscribes, and tells
 how long fetching took without that).
 
-``kinds`` are the cases that a client can do; ``share`` says how many records it does of those that confluent-kafka
-does, so that fast and slow clients take about as long, ``share_of_many`` what is left of it when producing to many
-partitions; ``only_plain``: not with codecs, keys, sizes and partitions.
+``kinds`` are the cases that a client can do; ``share`` says how many records of 100 bytes it does of those that
+confluent-kafka does, so that fast and slow clients take about as long, and ``share_of_many`` what is left of it when
+producing to many partitions; ``only_plain``: not with codecs, keys, sizes and partitions.
 """
 
 from __future__ import annotations

@@ -122,10 +122,14 @@ class ConfluentKafka:
     def consume(self, case: Case) -> Sample:
         consumer = self._consumer(case)
 
+        left = case.records
+
         def poll() -> int:
-            messages = consumer.consume(1000, 1.0)
+            nonlocal left
+            messages = consumer.consume(min(1000, left), 1.0)  # it waits until it has as many
             for message in messages:
                 message.value()
+            left -= len(messages)
             return len(messages)
 
         sample = consume_all(case, poll)
