@@ -30,7 +30,7 @@ cdef extern from *:
     #include <errno.h>
     #include <stdint.h>
     static void set_errno(int number) { errno = number; }
-    #if defined(__linux__)
+    #if defined(__linux__) && !defined(PYKCLIENT_NO_EPOLL)
     #include <sys/epoll.h>
     #include <sys/eventfd.h>
     #include <sys/socket.h>
@@ -49,6 +49,10 @@ cdef extern from *:
     }
     static int open_epoll(void) { return epoll_create1(EPOLL_CLOEXEC); }
     static int open_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+    static void close_descriptor(int fd) { close(fd); }
+    static int wait_for_events(int epoll, struct epoll_event *events, int count, int timeout_ms) {
+        return epoll_wait(epoll, events, count, timeout_ms);
+    }
     static void ring(int fd) { ssize_t done = eventfd_write(fd, 1); (void)done; }
     static void hush(int fd) { eventfd_t count; ssize_t done = eventfd_read(fd, &count); (void)done; }
     static int64_t even_ms(void) {
@@ -73,18 +77,20 @@ cdef extern from *:
     #define EPOLL_CTL_ADD 1
     #define EPOLL_CTL_DEL 2
     #define EPOLL_CTL_MOD 3
-    struct iovec { void *iov_base; size_t iov_len; };
-    struct epoll_event { uint32_t events; void *pointer; };
+    struct no_iovec { void *iov_base; size_t iov_len; };
+    struct no_epoll_event { uint32_t events; void *pointer; };
+    #define iovec no_iovec
+    #define epoll_event no_epoll_event
     static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return -1; }
     static Py_ssize_t socket_send(int fd, struct iovec *pieces, size_t count) { return -1; }
     static int open_epoll(void) { return -1; }
     static int open_event(void) { return -1; }
+    static void close_descriptor(int fd) {}
     static void ring(int fd) {}
     static void hush(int fd) {}
     static int64_t even_ms(void) { return 0; }
     static int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) { return -1; }
-    static int epoll_wait(int epoll, struct epoll_event *events, int count, int timeout_ms) { return -1; }
-    static int close(int fd) { return -1; }
+    static int wait_for_events(int epoll, struct epoll_event *events, int count, int timeout_ms) { return -1; }
     #define load_number(number) (*(number))
     #define swap_number(number, value) (*(number) = (value))
     #define pointer_of(event) ((event)->pointer)
@@ -110,8 +116,8 @@ cdef extern from *:
     void hush(int fd) nogil
     int64_t even_ms() nogil
     int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) nogil
-    int epoll_wait(int epoll, epoll_event *events, int count, int timeout_ms) nogil
-    int close(int fd)
+    int wait_for_events(int epoll, epoll_event *events, int count, int timeout_ms) nogil
+    void close_descriptor(int fd)
     int load_number(int *number) nogil
     int swap_number(int *number, int value) nogil
     void *pointer_of(epoll_event *event) nogil
@@ -586,15 +592,15 @@ cdef class EpollPoller:
 
     def __dealloc__(self):
         if self.epoll >= 0:
-            close(self.epoll)
+            close_descriptor(self.epoll)
         if self.event >= 0:
-            close(self.event)
+            close_descriptor(self.event)
         free(self.outgoing)
 
     def close(self):
         # The event outlives this, as another thread may be about to write it.
         if self.epoll >= 0:
-            close(self.epoll)
+            close_descriptor(self.epoll)
             self.epoll = -1
 
     # --- what is watched for -------------------------------------------------------------------------------------------
@@ -687,7 +693,7 @@ cdef class EpollPoller:
         cdef Connection *connection
         cdef Watched *watched
         cdef int index, begun = 0
-        cdef int count = epoll_wait(self.epoll, self.found, MOST_EVENTS, 0)
+        cdef int count = wait_for_events(self.epoll, self.found, MOST_EVENTS, 0)
         if count < 0:
             if errno != EINTR:
                 PyErr_SetFromErrno(OSError)
@@ -732,7 +738,7 @@ cdef class EpollPoller:
         while True:
             waits = waits and not load_number(&self.woken)
             timeout_ms = min(max(0, until_ms - even_ms()), <int64_t>INT32_MAX) if waits else 0
-            count = epoll_wait(self.epoll, self.found, MOST_EVENTS, <int>timeout_ms)
+            count = wait_for_events(self.epoll, self.found, MOST_EVENTS, <int>timeout_ms)
             is_over = not waits or count <= 0
             for index in range(count):
                 if self.handle(&self.found[index], False):
