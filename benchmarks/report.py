@@ -66,8 +66,8 @@ def texts(place: Place) -> dict[Path, str]:
     """What belongs into every file, as the results are that are kept."""
     written = pages(
         Results.read(place.lines),
-        (_HERE / "page.md").read_text(),
-        (_HERE / "notes.md").read_text(),
+        (_HERE / "page.md").read_text(encoding="utf-8"),
+        (_HERE / "notes.md").read_text(encoding="utf-8"),
         place.folder.name,
     )
     return {place.folder / name if name else place.page: text for name, text in written.items()}
@@ -77,7 +77,7 @@ def render(place: Place) -> None:
     """Write the page and what is beside it."""
     place.folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts(place).items():
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
 
 
 def show(place: Place) -> None:
@@ -118,9 +118,10 @@ def _markdown(table: tables.Filled) -> str:
 def _run(results: Results) -> str:
     about = results.about
     names = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "pykclient")
+    rounds = f"{about['rounds']} round{'s' if about['rounds'] > 1 else ''}"
     return (
-        f"Measured on {about['date']}: {about['rounds']} round{'s' if about['rounds'] > 1 else ''}, one broker of Kafka {about['kafka']} on the same "
-        f"{about['cores']} cores as the client, {about['system']} {about['machine']}, Python {about['python']}, "
+        f"Measured on {about['date']}: {rounds}, one broker of Kafka {about['kafka']} on the same {about['cores']} "
+        f"cores as the client, {about['system']} {about['machine']}, Python {about['python']}, "
         f"Java {about['java']}; {names}."
     )
 

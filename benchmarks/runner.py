@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.cases import WHOLE, Bench, Case, records_of
 from benchmarks.clients import CLIENTS, Client
-from benchmarks.handovers import HANDING_OVER, system_calls
 from benchmarks.results import Line, case_of
 
 #: No run may take longer; the slowest takes a few seconds.
@@ -79,7 +78,7 @@ class Runner:
 
     def measure(self, bench: Bench) -> Iterator[Line]:
         """All rounds of a case. Who begins changes with every round."""
-        clients = [name for name in self._clients if _takes_part(name, bench)]
+        clients = [name for name in self._clients if takes_part(name, bench)]
         if not clients:
             return
         if bench.traced:
@@ -112,6 +111,8 @@ class Runner:
 
     def _traced(self, bench: Bench, clients: Sequence[str]) -> Iterator[Line]:
         """What gives the interpreter's lock away while records are produced; nothing without strace."""
+        from benchmarks.handovers import HANDING_OVER, system_calls
+
         if shutil.which("strace") is None:
             print(f"{bench} needs strace", file=sys.stderr)
             return
@@ -133,13 +134,12 @@ class Runner:
 
     def _case(self, bench: Bench, client: str, topic: str) -> Case:
         all_of_them = records_of(bench, 1.0 if bench.idles else self._scale)
-        share = _share(CLIENTS[client], bench)
         return Case(
             bench.kind,
             self._cluster.bootstrap_servers,
             topic,
             bench.partitions,
-            max(1, int(all_of_them * share)),
+            max(1, int(all_of_them * share(CLIENTS[client], bench))),
             bench.size_bytes,
             bench.codec,
             bench.keyed,
@@ -168,17 +168,18 @@ class Runner:
             print(f"{bench}: {sent} records were sent, the log has {found}", file=sys.stderr, flush=True)
 
 
-def _share(client: type[Client], bench: Bench) -> float:
+def share(client: type[Client], bench: Bench) -> float:
     """How many times as many records as confluent-kafka does. With size all clients become alike."""
     if bench.kind in WHOLE:
         return 1.0
-    share: float = client.share ** (1 - math.log10(bench.size_bytes / 100) / 2)
+    times: float = client.share ** (1 - math.log10(bench.size_bytes / 100) / 2)
     if bench.reads:
-        return min(share, 1.0)  # there are no more than these
-    return share * client.share_of_many if bench.many_partitions else share
+        return min(times, 1.0)  # there are no more than these
+    return times * client.share_of_many if bench.many_partitions else times
 
 
-def _takes_part(client: str, bench: Bench) -> bool:
+def takes_part(client: str, bench: Bench) -> bool:
+    """Whether a client can do that, and is asked to."""
     kind = CLIENTS[client]
     if client == "java" and bench.keyed:  # its tools have no keys
         return bench.kind != "produce"

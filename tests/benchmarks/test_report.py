@@ -168,7 +168,7 @@ def test_the_page_that_is_kept_says_what_the_results_say() -> None:
     """Else ``python -m benchmarks.report`` has to write it again."""
     place = report.Place.of_repository()
     for path, text in report.texts(place).items():
-        assert path.read_text() == text, path
+        assert path.read_text(encoding="utf-8") == text, path
 
 
 def test_a_name_that_nobody_knows_is_an_error(canned: Results) -> None:
