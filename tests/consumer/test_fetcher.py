@@ -745,6 +745,24 @@ def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]
 
 
+def test_the_first_and_the_last_poll_of_a_response_are_samples_of_its_distances() -> None:
+    harness = Harness({"max.poll.records": 2})
+    harness.assign(TP0)
+    data = partition_data(TP0, batch(0, [b"a", b"b", b"c", b"d", b"e"]), high_watermark=10, log_start_offset=0)
+    harness.fetch({TP0: data})
+
+    def of_partition(*names: str) -> list[float]:
+        metrics = harness.metrics.by_group()[f"consumer-fetch-manager-metrics.{TOPIC}.0"]
+        return [metrics[name] for name in names]
+
+    assert of_partition("records-lag", "records-lag-avg", "records-lead", "records-lead-avg") == [8, 8, 2, 2]
+    harness.fetcher.collect_fetch()
+    assert of_partition("records-lag", "records-lag-avg", "records-lead", "records-lead-avg") == [6, 8, 4, 2]
+    harness.fetcher.collect_fetch()
+    assert of_partition("records-lag", "records-lag-avg", "records-lag-max") == [5, 6.5, 8]
+    assert of_partition("records-lead", "records-lead-avg", "records-lead-min") == [5, 3.5, 2]
+
+
 def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
     tps = [TopicPartition(TOPIC, number) for number in range(200)]
     harness = Harness({"max.poll.records": 1}, partitions={TOPIC: len(tps)}, brokers=2)

@@ -372,6 +372,9 @@ class ConsumerNetworkClient:
         return self._unsent.request_count(node) + in_flight
 
     def has_pending_requests(self, node: Node | None = None) -> bool:
+        if node is None:
+            # Single look-ups, which need no lock.
+            return self._client.has_in_flight_requests() or not self._unsent.is_empty
         return self.pending_request_count(node) > 0
 
     def connection_report(self) -> str:

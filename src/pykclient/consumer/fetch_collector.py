@@ -57,6 +57,7 @@ class FetchCollector:
         self._subscriptions = parts.subscriptions
         self._clock = parts.clock
         self._config = fetch_config
+        self._last_taken: CompletedFetch | None = None
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
 
@@ -88,6 +89,7 @@ class FetchCollector:
         self, fetch_buffer: FetchBuffer, fetch: AnyFetch, limit: int, take: Callable[[CompletedFetch, int], None]
     ) -> None:
         paused: list[CompletedFetch] = []
+        now_ms = self._clock.now_ms()
         try:
             while (remaining := limit - fetch.num_records) > 0 and not fetch.is_full:
                 next_in_line = fetch_buffer.next_in_line_fetch
@@ -101,14 +103,14 @@ class FetchCollector:
                     paused.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
                 else:
-                    self._take(next_in_line, remaining, fetch, take)
+                    self._take(next_in_line, remaining, fetch, take, now_ms)
         except KafkaError:
             if fetch.is_empty:
                 raise
         finally:
             if paused:
                 fetch_buffer.add_all(paused)
-            self._metrics_manager.record_extremes(self._clock.now_ms())
+            self._metrics_manager.record_extremes(now_ms)
 
     def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> None:
         if completed.is_initialized:
@@ -130,6 +132,7 @@ class FetchCollector:
         wanted: int,
         fetch: AnyFetch,
         take: Callable[[CompletedFetch, int], None],
+        now_ms: int,
     ) -> None:
         tp = completed.partition
         subscriptions = self._subscriptions
@@ -150,9 +153,10 @@ class FetchCollector:
             position = FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
             subscriptions.set_position(tp, position)
             fetch.position_advanced = True
-        self._metrics_manager.record_partition(
-            tp, *subscriptions.partition_lag_and_lead(tp, self._config.isolation_level), self._clock.now_ms()
-        )
+        lag, lead = subscriptions.partition_lag_and_lead(tp, self._config.isolation_level)
+        is_sample = completed is not self._last_taken or completed.is_consumed
+        self._last_taken = completed
+        self._metrics_manager.record_partition(tp, lag, lead, now_ms, is_sample)
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:
         """Take in what an answer says beside its records; None when it has none for the present position."""

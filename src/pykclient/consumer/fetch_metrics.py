@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.metrics import Metrics, Sensor
 from pykclient.metrics.metric_name import MetricName
-from pykclient.metrics.stats import Avg, Max, MeasurableStat, Meter, Min, Value, WindowedCount
+from pykclient.metrics.stats import Avg, Max, MeasurableStat, Meter, Min, WindowedCount
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -40,6 +40,17 @@ _DESCRIPTIONS = {
 }
 
 
+class _PartitionMetrics:
+    """What was last heard of a partition, and the sensors of its samples once there are any. Thread: application."""
+
+    __slots__ = ("lag", "lag_sensor", "lead", "lead_sensor")
+
+    def __init__(self) -> None:
+        self.lag = self.lead = float("nan")
+        self.lag_sensor: Sensor | None = None
+        self.lead_sensor: Sensor | None = None
+
+
 class FetchMetricsManager:
     """Sensors of fetching, for the client, its topics and its partitions; those of partitions go with the assignment.
 
@@ -66,8 +77,7 @@ class FetchMetricsManager:
         self._lead.add(self._name("records-lead-min"), Min())
         self._lag_max: int | None = None
         self._lead_min: int | None = None
-        self._partition_lag: dict[TopicPartition, Sensor] = {}
-        self._partition_lead: dict[TopicPartition, Sensor] = {}
+        self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
 
     def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
         return self._metrics.metric_name(name, self._group, _DESCRIPTIONS.get(name, ""), tags)
@@ -107,30 +117,52 @@ class FetchMetricsManager:
             sensor = self._add_records(self._metrics.sensor(name), {"topic": topic})
         sensor.record(count)
 
-    def record_partition(self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int) -> None:
-        """How far a partition's position is from its ends, as far as that is known."""
-        if lag is not None:
-            if self._lag_max is None or lag > self._lag_max:
-                self._lag_max = lag
-            sensor = self._partition_lag.get(tp)
-            if sensor is None:
-                sensor = self._partition_lag[tp] = self._add_partition(tp, "records-lag", "max", Max())
-            sensor.record(lag, now_ms)
-        if lead is not None:
-            if self._lead_min is None or lead < self._lead_min:
-                self._lead_min = lead
-            sensor = self._partition_lead.get(tp)
-            if sensor is None:
-                sensor = self._partition_lead[tp] = self._add_partition(tp, "records-lead", "min", Min())
-            sensor.record(lead, now_ms)
+    def record_partition(
+        self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int, is_sample: bool
+    ) -> None:
+        """How far a partition's position is from its ends, as far as that is known.
 
-    def _add_partition(self, tp: TopicPartition, name: str, extreme: str, stat: MeasurableStat) -> Sensor:
+        Extremes and averages know of samples only: the first and the last poll of what one response brought. In between
+        the distances change evenly.
+        """
+        partition = self._partitions.get(tp)
+        if partition is None:
+            partition = self._partitions[tp] = _PartitionMetrics()
+        if lag is not None:
+            partition.lag = lag
+            if is_sample:
+                if self._lag_max is None or lag > self._lag_max:
+                    self._lag_max = lag
+                if partition.lag_sensor is None:
+                    partition.lag_sensor = self._add_partition(tp, "records-lag", partition, "lag", "max", Max())
+                partition.lag_sensor.record(lag, now_ms)
+        if lead is not None:
+            partition.lead = lead
+            if is_sample:
+                if self._lead_min is None or lead < self._lead_min:
+                    self._lead_min = lead
+                if partition.lead_sensor is None:
+                    partition.lead_sensor = self._add_partition(tp, "records-lead", partition, "lead", "min", Min())
+                partition.lead_sensor.record(lead, now_ms)
+
+    def _add_partition(
+        self, tp: TopicPartition, name: str, partition: _PartitionMetrics, what: str, extreme: str, stat: MeasurableStat
+    ) -> Sensor:
         tags = _tags(tp)
+        self._metrics.add_metric(self._name(name, tags), lambda *_: getattr(partition, what))
         sensor = self._metrics.sensor(f"{tp}.{name}")
-        sensor.add(self._name(name, tags), Value())
         sensor.add(self._name(f"{name}-{extreme}", tags), stat)
         sensor.add(self._name(f"{name}-avg", tags), Avg())
         return sensor
+
+    def _remove_partition(self, tp: TopicPartition) -> None:
+        partition = self._partitions.pop(tp, None)
+        if partition is not None:
+            for name, sensor in (("records-lag", partition.lag_sensor), ("records-lead", partition.lead_sensor)):
+                if sensor is not None:
+                    self._metrics.remove_sensor(sensor.name)
+                    self._metrics.remove_metric(self._name(name, _tags(tp)))
+        self._metrics.remove_metric(self._name("preferred-read-replica", _tags(tp)))
 
     def record_extremes(self, now_ms: int) -> None:
         """The largest lag and the smallest lead of those that were recorded since the last call.
@@ -151,11 +183,7 @@ class FetchMetricsManager:
             return
         assigned = frozenset(subscriptions.assigned_partitions())
         for tp in self._assigned - assigned:
-            for sensors in (self._partition_lag, self._partition_lead):
-                sensor = sensors.pop(tp, None)
-                if sensor is not None:
-                    self._metrics.remove_sensor(sensor.name)
-            self._metrics.remove_metric(self._name("preferred-read-replica", _tags(tp)))
+            self._remove_partition(tp)
         for tp in assigned - self._assigned:
             self._metrics.add_metric_if_absent(
                 self._name("preferred-read-replica", _tags(tp)), partial(_preferred_read_replica, subscriptions, tp)

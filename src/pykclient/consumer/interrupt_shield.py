@@ -24,20 +24,22 @@ class InterruptShield:
     A second Ctrl-C is raised at once: something inside, such as a rebalance listener, does not come to an end.
     """
 
-    __slots__ = ("_depth", "_in_main_thread", "_wakeup", "pending")
+    __slots__ = ("_depth", "_get_ident", "_in_main_thread", "_inside", "_wakeup", "pending")
 
     def __init__(self, wakeup: Callable[[], None], environment: Environment = SYSTEM_ENVIRONMENT) -> None:
         self._wakeup = wakeup
         self._in_main_thread = environment.in_main_thread
+        self._get_ident = environment.get_ident
+        self._inside: int | None = None  # the main thread, while it is
         self._depth = 0
         self.pending = False
 
     def __enter__(self) -> None:
-        if not self._in_main_thread():
-            return
         if self._depth:
-            self._depth += 1
-        elif _signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            if self._get_ident() == self._inside:
+                self._depth += 1
+        elif self._in_main_thread() and _signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._inside = self._get_ident()
             _signal.signal(signal.SIGINT, self._handle)
             # From here on nothing is raised, so this cannot be missed. Before, there was nothing to undo.
             self._depth = 1
@@ -45,14 +47,15 @@ class InterruptShield:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        if not self._depth or not self._in_main_thread():
+        if not self._depth or self._get_ident() != self._inside:
             return
         if self._depth > 1:
             self._depth -= 1
             return
         self._depth = 0
         _signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.check()
+        if self.pending:
+            self.check()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if Ctrl-C was pressed. To be called where everything is consistent."""

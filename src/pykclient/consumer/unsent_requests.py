@@ -60,6 +60,13 @@ class UnsentRequests:
                     expired.append(queue.popleft())
         return expired
 
+    @property
+    def is_empty(self) -> bool:
+        if not self._queues:
+            return True
+        with self._lock:
+            return not any(self._queues.values())
+
     def request_count(self, node: Node | None = None) -> int:
         """Requests waiting for ``node``, or for all."""
         if not self._queues:
