@@ -53,8 +53,6 @@ class SendingParts(NamedTuple):
     on_new_batch: Callable[[Route, int], object] | None
     ensure_usable: Callable[[], None]
     wake_sender: Callable[[], None]
-    #: Whether the next new batch may have to wait for memory, which the sender must be awake to give.
-    is_memory_short: Callable[[], bool]
     max_record_size: int
     #: Bytes of values, and of keys, that are shared out to partitions at a time.
     window_bytes: int
@@ -224,7 +222,7 @@ class BatchSender:
         self.sent.append(SentRows(rows, self._first_row, taken.result, taken.place))
         if is_new:
             self._new_batches += 1
-            if self._new_batches == _BATCHES_TO_WAKE or self._parts.is_memory_short():
+            if self._new_batches == _BATCHES_TO_WAKE:
                 self._wake_sender()
         return True
 
