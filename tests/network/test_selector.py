@@ -686,3 +686,33 @@ def test_an_idle_poll_waits_all_its_time_in_few_system_calls(selector: Selector,
     assert SYSTEM_CLOCK.now_ms() - started_ms >= 1_490
     assert calls <= 2
     selector._poller = poller
+
+
+def test_a_frame_that_comes_in_parts_during_one_wait(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    payload = bytes(range(256)) * 1000
+    stream = frame(payload)
+
+    def dribble() -> None:
+        for start in range(0, len(stream), 60_000):
+            sock.sendall(stream[start : start + 60_000])
+            threading.Event().wait(0.01)
+
+    writer = threading.Thread(target=dribble)
+    writer.start()
+    assert poll_until(selector, lambda: selector.completed_receives) == [payload]
+    writer.join()
+
+
+def test_part_of_a_frame_does_not_end_the_connections_use(server: Server) -> None:
+    clock = MockClock()
+    selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
+    sock = connect(selector, server)
+    for part in (frame(b"12345")[:5], b"2", b"3"):
+        clock.advance(900)
+        sock.sendall(part)
+        selector.poll(50)
+        assert selector.is_channel_ready("0")
+    sock.sendall(b"45")
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"12345"]
+    selector.close()

@@ -135,9 +135,10 @@ cdef enum:
     WRITE_WITH_LOCK_UP_TO = 16 * 1024
     MOST_EVENTS = 256
 
-cdef enum:  # how reading ended
-    EMPTY  # the socket has nothing more, as far as is known
-    TAKE_FRAMES  # there is something for who holds the lock: a frame, a size to check
+cdef enum:  # how reading ended, in an order that counts
+    EMPTY  # the socket has nothing more, as far as is known, and there is no whole frame
+    FRAMES  # the same, and there is something for who holds the lock: a frame, a size to check
+    TAKE_FRAMES  # there is that, and the socket may have more
     LARGE_FRAME  # one is whole, and the socket is not looked at again for what may follow it
     LARGE_BEGUN  # one is not whole, and the rest is to be read without the lock
     END  # of the stream
@@ -177,7 +178,9 @@ cdef struct Watched:  # what epoll gives back
     PyObject *stream
     Connection *connection  # NULL: of a stream that is not ours
     uint32_t interest  # of epoll
-    int events  # that came in this round
+    int events  # that came, and are not told of yet
+    bint has_events
+    Watched *next  # of those that have
 
 cdef struct Connection:
     int fd  # -1: closed
@@ -201,7 +204,7 @@ cdef struct Connection:
     bint is_written  # ahead of write(), which is to tell
     # the poller's
     Watched *watched  # NULL: it is not registered
-    int events  # to be told of
+    bint is_told
     bint is_blocked  # the cycle waits for room in the socket
 
 
@@ -315,11 +318,20 @@ cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
             continue  # the rest of it is on its way
         connection.end += count
         if not make_room(connection):
-            connection.ended = TAKE_FRAMES if count == room else EMPTY
+            connection.ended = TAKE_FRAMES if count == room else FRAMES
             return
         if count < room and connection.large == NULL:
             break  # the socket is empty now, most likely, so save the call that would say so
     connection.ended = EMPTY
+
+
+cdef inline bint has_read_news(Connection *connection) noexcept nogil:
+    """Whether what was read ahead is more than part of a frame."""
+    return connection.ended != EMPTY and connection.ended != LARGE_BEGUN or connection.received >= READ_LIMIT
+
+
+cdef inline bint has_begun_large(Connection *connection) noexcept nogil:
+    return connection != NULL and connection.is_read and connection.ended == LARGE_BEGUN
 
 
 cdef void write_ahead(Connection *connection) noexcept nogil:
@@ -438,7 +450,7 @@ cdef class FrameStream:
             # After the other frames a large one may have begun, whose rest is on its way.
             if received >= READ_LIMIT or connection.ended == LARGE_FRAME:
                 return received
-            if connection.ended == EMPTY and (connection.large == NULL or not taken):
+            if connection.ended <= FRAMES and (connection.large == NULL or not taken):
                 return received
             with nogil:
                 fill(connection, False)
@@ -571,6 +583,7 @@ cdef class EpollPoller:
     cdef int epoll, event
     cdef int woken, waiting  # atomic
     cdef epoll_event[MOST_EVENTS] found
+    cdef Watched *first  # that has events
     cdef dict watches  # by file descriptor
     cdef list later  # (stream, channel) whose frames the next select writes
     cdef Connection **outgoing  # of those
@@ -673,46 +686,47 @@ cdef class EpollPoller:
         self.ahead = ahead
         self.later = []
         self.ends_wait = False
-        if not writes:
-            count = self.probe()
-            if count > 0 or not waits or load_number(&self.woken):
-                return self.events(count)
+        if not writes and (self.probe() or not waits or load_number(&self.woken)):
+            return self.events()
         while True:
             with nogil:
                 count = self.cycle(writes, until_ms, waits)
             if count >= 0:
-                return self.events(count)
+                return self.events()
             if errno != EINTR:
                 PyErr_SetFromErrno(OSError)
+            result = self.events()  # first, so that nothing is lost if a signal's handler raises an error
             PyErr_CheckSignals()
-            waits = waits and not writes  # what they did has to be told of, or the socket watched for the rest
+            if result:
+                return result
             writes = 0
 
-    cdef int probe(self) except -1:
-        """Look for events without waiting, and without letting go of the interpreter's lock but for large frames."""
-        cdef Connection *connection
+    cdef bint probe(self) except -1:
+        """Look for events without waiting, and without letting go of the interpreter's lock but for large frames. Whether
+        there is news."""
         cdef Watched *watched
-        cdef int index, begun = 0
+        cdef bint has_begun = False, has_news = False
+        cdef int index
         cdef int count = wait_for_events(self.epoll, self.found, MOST_EVENTS, 0)
         if count < 0:
             if errno != EINTR:
                 PyErr_SetFromErrno(OSError)
-            return 0
+            return False
         for index in range(count):
-            self.handle(&self.found[index], True)
-            watched = <Watched *>pointer_of(&self.found[index])
-            if watched != NULL and watched.connection != NULL:
-                connection = watched.connection
-                begun += connection.is_read and connection.ended == LARGE_BEGUN
-        if begun:
+            has_news |= self.handle(&self.found[index], True)
+        watched = self.first
+        while watched != NULL and not has_begun:
+            has_begun = has_begun_large(watched.connection)
+            watched = watched.next
+        if has_begun:
             with nogil:
-                for index in range(count):
-                    watched = <Watched *>pointer_of(&self.found[index])
-                    if watched != NULL and watched.connection != NULL:
-                        connection = watched.connection
-                        if connection.is_read and connection.ended == LARGE_BEGUN:
-                            fill(connection, False)
-        return count
+                watched = self.first
+                while watched != NULL:
+                    if has_begun_large(watched.connection):
+                        fill(watched.connection, False)
+                        has_news |= has_read_news(watched.connection)
+                    watched = watched.next
+        return has_news
 
     cdef list unclaimed(self):
         """What the last call has read or written, and nobody has asked for. Does not wait for it if it is muted."""
@@ -726,7 +740,7 @@ cdef class EpollPoller:
         return found
 
     cdef int cycle(self, Py_ssize_t writes, int64_t until_ms, bint waits) noexcept nogil:
-        """Write, wait, read. How many events there are in ``found``; -1: ``errno`` says what went wrong."""
+        """Write, wait, read. 0, or -1: ``errno`` says what went wrong."""
         cdef int64_t timeout_ms
         cdef Py_ssize_t index
         cdef bint is_over
@@ -771,65 +785,77 @@ cdef class EpollPoller:
         )
 
     cdef bint handle(self, epoll_event *event, bint probes) noexcept nogil:
-        """Do what an event says. False where nobody needs to know: a socket took more of a frame, but not the rest."""
+        """Do what an event says. False where nobody needs to know of it yet, as part of a frame came or went."""
         cdef Watched *watched = <Watched *>pointer_of(event)
         cdef Connection *connection
+        cdef bint has_news
+        cdef int events = 0
         if watched == NULL:
             hush(self.event)
             return True
         # As the standard library has it: an error is told of as both.
-        watched.events = 0
         if event.events & ~EPOLLOUT and watched.interest & EPOLLIN:
-            watched.events |= READ
+            events |= READ
         if event.events & ~EPOLLIN and watched.interest & EPOLLOUT:
-            watched.events |= WRITE
+            events |= WRITE
+        watched.events |= events
+        if not watched.has_events:
+            watched.has_events = True
+            watched.next = self.first
+            self.first = watched
         connection = watched.connection
         if connection == NULL or not connection.ready:
             return True
-        if watched.events & READ and not connection.is_read and not has_frame(connection):
-            connection.received = 0
+        has_news = not connection.is_blocked and events != READ
+        if events & READ:
+            if not connection.is_read and has_frame(connection):
+                return True  # left over from a read for one frame only
+            if not connection.is_read:
+                connection.received = 0
+            elif has_read_news(connection):
+                return True  # nobody has asked for it yet
             fill(connection, probes)
             connection.is_read = True
+            has_news |= has_read_news(connection)
         if connection.is_blocked:
             if not event.events & ~EPOLLIN:
-                return watched.events != 0
+                return has_news
             write_ahead(connection)
             if not connection.unwritten:
                 connection.is_blocked = False
                 watch(self.epoll, EPOLL_CTL_MOD, connection.fd, watched.interest, watched)
                 return True
-            return watched.events != 0 or connection.write_error != 0
-        if watched.events & WRITE and connection.piece_count and not connection.is_written and not probes:
+            return has_news or connection.write_error != 0
+        if events & WRITE and connection.piece_count and not connection.is_written and not probes:
             write_ahead(connection)
-        return True
+        return has_news
 
-    cdef list events(self, int count):
-        """What the cycle found, with the channels that have something from it; each of them once."""
+    cdef list events(self):
+        """What came, with the channels of streams that were read or written ahead; each of them once."""
         cdef list result = []
         cdef list ahead = []
         cdef Connection *connection
-        cdef Watched *watched
-        cdef int index
+        cdef Watched *watched = self.first
+        cdef int events
+        self.first = NULL
+        while watched != NULL:
+            events, watched.events, watched.has_events = watched.events, 0, False
+            connection = watched.connection
+            if connection != NULL:
+                events |= (READ if connection.is_read else 0) | (WRITE if connection.is_written else 0)
+                ahead.append((<object>watched.stream, <object>watched.channel))
+                connection.is_told = True
+            result.append((<object>watched.channel, events))
+            watched = watched.next
         for stream, channel in self.ahead:
             connection = &(<FrameStream>stream).connection
-            connection.events |= (READ if connection.is_read else 0) | (WRITE if connection.is_written else 0)
-            if connection.events:
+            events = (READ if connection.is_read else 0) | (WRITE if connection.is_written else 0)
+            if events and not connection.is_told:
                 ahead.append((stream, channel))
-        for index in range(count):
-            watched = <Watched *>pointer_of(&self.found[index])
-            if watched == NULL:
-                continue
-            if watched.connection == NULL:
-                result.append((<object>watched.channel, watched.events))
-                continue
-            if not watched.connection.events:
-                ahead.append((<object>watched.stream, <object>watched.channel))
-            watched.connection.events |= watched.events
+                result.append((channel, events))
+                connection.is_told = True
         for stream, channel in ahead:
-            connection = &(<FrameStream>stream).connection
-            if connection.events:
-                result.append((channel, connection.events))
-                connection.events = 0
+            (<FrameStream>stream).connection.is_told = False
         self.ahead = ahead
         if swap_number(&self.woken, 0):
             result.append(WAKEUP)
