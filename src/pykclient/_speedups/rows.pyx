@@ -241,20 +241,46 @@ cdef struct Encoder:
     double size_factor
 
 
-cdef Stop encode(Encoder *encoder, const Source *columns) noexcept nogil:
+cdef inline bint is_plain(const Encoder *out, const Source *rows) noexcept nogil:
+    """Whether rows are neighbours with values alone, of which none is null."""
+    cdef bint alone = rows.keys.offsets == NULL and rows.headers.offsets == NULL and rows.timestamps == NULL
+    cdef bint there = rows.values.offsets != NULL and rows.values.validity == NULL
+    return alone and there and out.numbers == NULL and out.next >= 0 and out.stop <= rows.values.length
+
+
+cdef inline Stop encode_with(Encoder *encoder, const Source *columns, bint plain) noexcept nogil:
+    """Until there is a reason to stop. ``plain`` is a constant where this is called, so that the compiler makes two of
+    it, one of which asks for each row only what can differ between plain ones."""
     # Copies, as the compiler must take it that what is written may be any of these.
     cdef Encoder out = encoder[0]
     cdef Source rows = columns[0]
     cdef Record record
     cdef uint64_t timestamp, offset
     cdef Py_ssize_t body, size, estimate
+    cdef int64_t begin, end
     cdef uint8_t *at
     cdef Stop why = ALL_ROWS
+    if plain:
+        record.key = NULL
+        record.key_size = -1
+        record.headers = rows.no_headers
+        record.headers_size = rows.no_headers_size
+        record.timestamp = rows.timestamp_ms
     while out.next < out.stop and out.size < out.max_size:
-        out.row = out.numbers[out.next] if out.numbers != NULL else out.next
-        if not read_row(&rows, out.row, &record):
-            why = BAD_ROW
-            break
+        if plain:
+            out.row = out.next
+            begin = rows.values.offsets[out.row]
+            end = rows.values.offsets[out.row + 1]
+            if not 0 <= begin <= end <= rows.values.data_size:
+                why = BAD_ROW
+                break
+            record.value = rows.values.data + begin
+            record.value_size = end - begin
+        else:
+            out.row = out.numbers[out.next] if out.numbers != NULL else out.next
+            if not read_row(&rows, out.row, &record):
+                why = BAD_ROW
+                break
         timestamp = zigzag(record.timestamp - out.base_timestamp)
         offset = zigzag(out.offset_delta)
         body = 1 + size_of_varint(timestamp) + size_of_varint(offset)
@@ -289,6 +315,12 @@ cdef Stop encode(Encoder *encoder, const Source *columns) noexcept nogil:
             out.largest = size
     encoder[0] = out
     return why
+
+
+cdef Stop encode(Encoder *out, const Source *rows) noexcept nogil:
+    if is_plain(out, rows):
+        return encode_with(out, rows, True)
+    return encode_with(out, rows, False)
 
 
 def encode_rows(
