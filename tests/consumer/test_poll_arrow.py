@@ -15,6 +15,7 @@ import pytest
 from pykclient import KafkaConsumer, TopicPartition
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
+from pykclient.network.network_client import NetworkClient
 from pykclient.record import arrow
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
@@ -41,13 +42,15 @@ def make(any_kafka: AnyKafka) -> Iterator[Make]:
         consumer.close(timeout_ms=2000)
 
 
-def produce(cluster: AnyKafka, topic: str, count: int, partitions: int = 1, **settings: Any) -> None:
+def produce(
+    cluster: AnyKafka, topic: str, count: int, partitions: int = 1, value: bytes = b"value %d", **settings: Any
+) -> None:
     """Record ``i`` has the value ``value i``, a key in every second, two headers in every third."""
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 20, **settings})
     for number in range(count):
         producer.produce(
             topic,
-            b"value %d" % number,
+            value % number,
             b"key %d" % number if number % 2 else None,
             partition=number % partitions,
             timestamp=1_600_000_000_000 + number,
@@ -215,6 +218,57 @@ def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
         take(consumer, 10)
     monkeypatch.setattr(arrow, "record_batch", real)
     assert take(consumer, 10)["offset"].to_pylist() == list(range(10))
+
+
+def test_views_are_of_what_was_received_and_outlive_the_consumer(
+    any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_kafka.create_topic(topic)
+    long = b"a value that is not within its view %d"
+    produce(any_kafka, topic, 20_000, value=long)
+    frames: list[tuple[int, int]] = []
+    real = NetworkClient._parse
+
+    def parse(in_flight: Any, frame: Any) -> Any:
+        buffer = pa.py_buffer(frame)
+        frames.append((buffer.address, buffer.address + buffer.size))
+        return real(in_flight, frame)
+
+    monkeypatch.setattr(NetworkClient, "_parse", staticmethod(parse))
+    consumer = make()
+    consumer.assign([TopicPartition(topic, 0)])
+    batches: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in batches) < 20_000:
+        if (batch := consumer.poll_arrow(1000, columns=["value"], binary_view=True)).num_rows:
+            batches.append(batch)
+            _, _, *buffers = batch["value"].buffers()
+            assert buffers
+            for buffer in buffers:
+                end = buffer.address + buffer.size
+                # The answer after it may be here already.
+                assert any(first <= buffer.address and end <= last for first, last in frames[-2:])
+    consumer.close()
+    values = pa.chunked_array([batch["value"] for batch in batches])
+    values.validate(full=True)
+    assert values.to_pylist() == [long % number for number in range(20_000)]
+
+
+@pytest.mark.parametrize("binary_view", [False, True])
+def test_batches_that_are_kept_do_not_change(any_kafka: AnyKafka, topic: str, make: Make, binary_view: bool) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 6_000)
+    consumer = make(max_partition_fetch_bytes=70_000)
+    consumer.assign([TopicPartition(topic, 0)])
+    every: list[pa.RecordBatch] = []
+    for _ in range(3):  # some are kept, the memory of the others is used again
+        consumer.seek_to_beginning()
+        kept: list[pa.RecordBatch] = []
+        while sum(batch.num_rows for batch in kept) < 6_000:
+            kept.append(consumer.poll_arrow(1000, max_records=700, binary_view=binary_view))
+        every += kept
+    values = [value for batch in every for value in batch["value"].to_pylist()]
+    assert values == [b"value %d" % number for number in range(6_000)] * 3
+    assert [offset for batch in every for offset in batch["offset"].to_pylist()] == list(range(6_000)) * 3
 
 
 class Listening(ConsumerInterceptor):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.record import Compression, MemoryRecords, Record, arrow, columns
-from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, ColumnCursor, Columns, HeadersBuffers, ViewBuffers
+from pykclient.record.columns import COLUMN_NAMES, ColumnCursor, ColumnMemory, Columns, ViewBuffers
 from pykclient.record.default_record_batch import DefaultRecordBatch
+from tests.record.column_state import state
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 
 compiled: Any = pytest.importorskip("pykclient._speedups.columns")
@@ -43,34 +44,6 @@ def rows_of(batch: pa.RecordBatch) -> list[Record]:
             batch.schema.get_field_index("timestamp"), "timestamp", batch["timestamp"].cast(pa.int64())
         ).to_pylist()
     ]
-
-
-def state(target: Columns) -> Any:
-    """All that a twin may have changed."""
-
-    def of(column: Any) -> Any:
-        if isinstance(column, HeadersBuffers):
-            return start(column.offsets, 4 * (target.rows + 1)), of(column.names), of(column.values)
-        if isinstance(column, BinaryBuffers | ViewBuffers):
-            validity = start(column.validity, (column.rows + 7) // 8)
-            about = column.rows, column.null_count, validity
-            if isinstance(column, ViewBuffers):
-                return *about, start(column.views, 16 * column.rows), [bytes(source) for source in column.sources]
-            return *about, start(column.offsets, 4 * (column.rows + 1)), start(column.data, column.data_size)
-        return None if column is None else start(column, 8 * target.rows)
-
-    def start(buffer: bytearray, size: int) -> bytes:
-        assert len(buffer) >= size
-        return bytes(buffer[:size])
-
-    return (
-        target.rows,
-        target.size_bytes,
-        target.is_full,
-        target.has_missing_timestamps,
-        [(run.key, run.rows) for run in target.runs],
-        *map(of, (target.offsets, target.timestamps, target.keys, target.values, target.headers)),
-    )
 
 
 def read(batch: Any, twin: Any, from_offset: int, step: int, max_bytes: int, names: Any, views: bool) -> list[Any]:
@@ -257,6 +230,47 @@ class TestBothTwins:
         target = Columns(["headers"])
         cursor_of(DefaultRecordBatch(memoryview(data))).read_into(target, 1)
         assert arrow.record_batch(target)["headers"].to_pylist() == [[{"key": "n�m�", "value": b"x"}]]
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("views", [False, True])
+def test_memory_is_used_again_once_nothing_looks_at_it(views: bool) -> None:
+    memory = ColumnMemory()
+
+    def read_one(batch: Any) -> tuple[Columns, pa.RecordBatch]:
+        target = Columns(views=views, memory=memory)
+        cursor_of(batch).read_into(target, 100)
+        return target, arrow.record_batch(target)
+
+    first, one = read_one(batch_of(100))
+    second, two = read_one(batch_of(90))
+    assert first.offsets is not second.offsets
+    kept = one.slice(3, 2)
+    del one
+    third, three = read_one(batch_of(80))
+    assert third.offsets is not first.offsets
+    assert rows_of(kept) == rows_of(three)[3:5] == rows_of(two)[3:5]
+    buffers = {id(second.offsets), id(second.timestamps), id(third.offsets), id(third.timestamps)}
+    del kept, two, three
+    # Other rows, and fewer: with whatever is left of the others, which must not be seen.
+    records = [Record(i, -1, None if i % 3 else b"key", None if i % 2 else b"a value") for i in range(20)]
+    (batch,) = MemoryRecords(build(records)).batches()
+    fourth, four = read_one(batch)
+    assert id(fourth.offsets) in buffers
+    assert rows_of(four) == records
+
+
+def test_few_rows_do_not_keep_much_memory() -> None:
+    memory = ColumnMemory()
+    large = Columns(["value"], memory=memory)
+    cursor_of(batch_of(10_000)).read_into(large, 10_000)
+    arrow.record_batch(large)
+    small = Columns(["value"], memory=memory)
+    cursor_of(batch_of(1)).read_into(small, 1)
+    batch = arrow.record_batch(small)
+    assert small.values is not None
+    assert len(large.values.data) > 100_000  # type: ignore[union-attr]
+    assert sum(buffer.size for buffer in batch["value"].buffers() if buffer is not None) < 1000
 
 
 def test_no_rows() -> None:

@@ -6,6 +6,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from pykclient.errors import IllegalArgumentError
@@ -110,7 +111,11 @@ def _topics(pa: Any, columns: Columns) -> Any:
     numbers: dict[str, int] = {}
     runs = [(numbers.setdefault(run.topic, len(numbers)), run.rows) for run in columns.runs]
     indices = _of_runs(pa, pa.int32(), _INT32, runs, columns.rows)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(list(numbers), pa.string()))
+    # pa.array() would import pandas, where it is installed.
+    names = [topic.encode() for topic in numbers]
+    buffers = [array("i", (0, *accumulate(map(len, names)))), b"".join(names)]
+    topics = pa.Array.from_buffers(pa.string(), len(names), [None, *map(pa.py_buffer, buffers)], 0)
+    return pa.DictionaryArray.from_arrays(indices, topics)
 
 
 def _null_where_missing(pa: Any, array: Any, has_missing: bool) -> Any:

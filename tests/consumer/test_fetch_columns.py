@@ -1,0 +1,184 @@
+"""A whole answer into columns: in one go, or batch by batch, it is the same, be it hostile."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykclient.consumer.completed_fetch import CompletedFetch
+from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
+from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
+from pykclient.errors import KafkaError
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.record import MemoryRecords, columns
+from pykclient.record.arrow import record_batch
+from pykclient.record.checksum import crc32c
+from pykclient.record.columns import COLUMN_NAMES, Columns
+from tests.consumer.harness import TP0, Harness
+from tests.consumer.responses import batch, marker, partition_data
+from tests.record.column_state import state
+from tests.record.strategies import legacy_batches, v2_batches
+
+compiled: Any = pytest.importorskip("pykclient._speedups.columns")
+
+#: Nothing compiled, batch by batch, as far as possible in one go.
+WAYS = ((None, None), (compiled.decode, None), (compiled.decode, compiled.decode_batches))
+
+
+def completed(records: bytes, aborted: list[tuple[int, int]], offset: int) -> CompletedFetch:
+    log_context = LogContext()
+    harness = Harness()
+    harness.assign(TP0)
+    aggregator = FetchMetricsAggregator(FetchMetricsManager(Metrics()), [TP0])
+    data = partition_data(TP0, records, aborted=aborted)
+    return CompletedFetch(log_context.logger(__name__), harness.subscriptions, TP0, data, aggregator, offset)
+
+
+def shown(target: Columns) -> Any:
+    """What can be seen of views: some know a batch, others all of the answer."""
+    result = record_batch(target)
+    return [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in result.columns
+    ]
+
+
+def read(
+    way: Any, fetch: CompletedFetch, config: FetchConfig, step: int, max_bytes: int, names: Any, views: bool
+) -> Any:
+    """All that can be seen of an answer that is read step by step, until it has failed twice."""
+    seen: list[Any] = []
+    before = columns.decode, columns.decode_batches
+    columns.decode, columns.decode_batches = way
+    try:
+        failures = 0
+        while not fetch.is_consumed and failures < 2:
+            target = Columns(names, max_bytes, views)
+            try:
+                count: Any = fetch.fetch_columns(config, target, step)
+            except KafkaError as error:
+                failures += 1
+                count = repr(error)
+            rows = shown(target) if views else state(target)
+            seen.append((count, fetch.next_fetch_offset, fetch.last_epoch, fetch.is_consumed, target.is_full, rows))
+        fetch.drain()
+        seen.append((fetch._records_read, fetch._bytes_read))
+        return seen
+    finally:
+        columns.decode, columns.decode_batches = before
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> bytes:
+    """Batches of all kinds, in the order of their offsets or not."""
+    parts = []
+    offset = 0
+    for kind in draw(st.lists(st.sampled_from("pptmlv"), min_size=1, max_size=7)):
+        count = draw(st.integers(1, 4))
+        producer_id = draw(st.integers(1, 2))
+        values = [draw(st.none() | st.binary(max_size=20)) for _ in range(count)]
+        epoch = draw(st.integers(1, 2))
+        if kind == "p":
+            parts.append(batch(offset, values, epoch=epoch))
+        elif kind == "t":
+            parts.append(batch(offset, values, producer_id=producer_id, transactional=True, epoch=epoch))
+        elif kind == "m":
+            parts.append(marker(offset, producer_id, commit=draw(st.booleans())))
+        else:
+            parts.append(draw(legacy_batches() if kind == "l" else v2_batches())[1])
+        offset += count
+    return b"".join(parts)
+
+
+ways = st.tuples(
+    st.integers(0, 20),  # position
+    st.integers(1, 30),  # step
+    st.sampled_from((1, 200, 1 << 30)),  # max_bytes
+    st.none() | st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True),
+    st.booleans(),  # views
+    st.booleans(),  # check_crcs
+    st.sampled_from((READ_COMMITTED, READ_UNCOMMITTED)),
+    st.lists(st.tuples(st.integers(1, 2), st.integers(0, 10)), max_size=2),  # aborted
+)
+
+
+def compare(records: bytes, chosen: Any) -> None:
+    offset, step, max_bytes, names, views, check_crcs, isolation_level, aborted = chosen
+    config = FetchConfig(isolation_level=isolation_level, check_crcs=check_crcs)
+    results = [read(way, completed(records, aborted, offset), config, step, max_bytes, names, views) for way in WAYS]
+    assert results[1] == results[0]
+    assert results[2] == results[0]
+
+
+@given(answers(), ways)
+def test_in_one_go_and_batch_by_batch(records: bytes, chosen: Any) -> None:
+    compare(records, chosen)
+
+
+@given(answers(), ways, st.data())
+def test_with_hostile_bytes(records: bytes, chosen: Any, data: st.DataObject) -> None:
+    hostile = bytearray(records)
+    for _ in range(data.draw(st.integers(1, 3))):
+        hostile[data.draw(st.integers(0, len(hostile) - 1))] = data.draw(st.integers(0, 255))
+    compare(bytes(hostile[: data.draw(st.integers(1, len(hostile)))]), chosen)
+
+
+@given(answers(), ways, st.data())
+def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen: Any, data: st.DataObject) -> None:
+    hostile = bytearray(records)
+    sizes = [len(each.buffer) for each in MemoryRecords(records).batches() if each.magic == 2]
+    start = 0
+    for size in sizes:
+        if hostile[start + 16] != 2:
+            return
+        for _ in range(data.draw(st.integers(0, 2))):
+            place = data.draw(st.integers(23, size - 1))
+            hostile[start + place] = data.draw(st.integers(0, 255))
+        hostile[start + 17 : start + 21] = crc32c(bytes(hostile[start + 21 : start + size])).to_bytes(4, "big")
+        start += size
+    compare(bytes(hostile), chosen)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1 << 30))
+def test_many_batches(seed: int) -> None:
+    rng = random.Random(seed)
+    records = b"".join(batch(50 * number, [b"%d" % rng.randrange(1000)] * 50) for number in range(40))
+    for offset, step, max_bytes in ((0, 1 << 30, 1 << 30), (777, 333, 1 << 30), (0, 1 << 30, 3000)):
+        compare(records, (offset, step, max_bytes, None, False, True, READ_COMMITTED, []))
+
+
+def test_an_answer_is_one_buffer_for_views() -> None:
+    records = b"".join(batch(2 * number, [b"a value that is long %d" % number] * 2) for number in range(5))
+    target = Columns(["value"], views=True)
+    assert completed(records, [], 0).fetch_columns(FetchConfig(), target, 100) == 10
+    assert target.values is not None
+    _, _, *buffers = record_batch(target)["value"].buffers()
+    assert len(buffers) == 1
+    assert buffers[0].size == len(records)
+
+
+def test_who_is_drained_at_the_last_record_in_one_go() -> None:
+    fetch = completed(batch(0, [b"a"] * 3) + batch(3, [b"b"]), [], 0)
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 100) == 4
+    assert fetch.is_consumed
+    assert fetch.next_fetch_offset == 4
+
+
+def test_what_is_cut_off_at_the_end_is_left_alone() -> None:
+    fetch = completed(batch(0, [b"a"] * 3) + batch(3, [b"b"])[:70], [], 0)
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 100) == 3
+    assert fetch.is_consumed
+
+
+def test_positions_within_a_batch_have_its_epoch() -> None:
+    fetch = completed(batch(0, [b"a"] * 3, epoch=1) + batch(3, [b"b"] * 3, epoch=2), [], 0)
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 4) == 4
+    assert (fetch.next_fetch_offset, fetch.last_epoch) == (4, 2)
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 4) == 2
