@@ -1,8 +1,11 @@
-"""System calls and hand-overs of the interpreter's lock while producing, beside a thread that never rests and without.
+"""Hand-overs of the interpreter's lock, and system calls, while producing: beside a thread that never rests, and alone.
 
-python -m benchmarks.handovers: one JSON line per client and case. Needs strace, which slows the client down: the rates
-are those of a second run without it. Each of the calls named ``handing_over`` gives the interpreter's lock away and has
-to get it back, which takes up to 5 ms while another thread computes.
+python -m benchmarks.handovers: one JSON line per client and case.
+
+``sleeps_per_1000_records`` is how often a thread of the client went to sleep (getrusage), for the lock or for something
+to do: to wait for the lock takes up to 5 ms while another thread computes. The system calls are those of another run,
+under strace, which slows the client down. CPython's own sockets give the lock away for each of these calls. The
+compiled poller does so once for all calls between two events, and for none where it need not wait.
 """
 
 from __future__ import annotations
@@ -11,16 +14,20 @@ import argparse
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clients import CLIENTS, Case
+from benchmarks.cases import Case
+from benchmarks.clients import CLIENTS
 
-#: What CPython gives its lock away for; ``futex`` is how it is waited for.
-HANDING_OVER = ("clock_nanosleep", "epoll_wait", "poll", "recvfrom", "recvmsg", "sendmsg", "sendto")
+#: What CPython's own modules give the lock away for; ``futex`` is how it is waited for.
+CALLS = ("clock_nanosleep", "epoll_wait", "poll", "read", "recvfrom", "recvmsg", "sendmsg", "sendto", "write", "futex")
+
+PARTITIONS = 3
 
 
 def run(client: str, case: Case, prefix: list[str]) -> dict[str, Any]:
@@ -29,6 +36,13 @@ def run(client: str, case: Case, prefix: list[str]) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, env=environment)
     line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return line
+
+
+def sleeps(client: str, case: Case) -> tuple[int, dict[str, Any]]:
+    """How often threads of the client slept, and what it says of itself."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
+    line = run(client, case, [])
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - before, line
 
 
 def system_calls(client: str, case: Case) -> dict[str, int]:
@@ -40,32 +54,38 @@ def system_calls(client: str, case: Case) -> dict[str, int]:
     return {name: int(calls) for calls, name in found if name != "total"}
 
 
+def measure(cluster: Any, kind: str, client: str, records: int) -> dict[str, Any]:
+    topic = f"handovers-{kind}-{client}"
+    cluster.create_topic(topic, PARTITIONS)
+    few = Case(kind, cluster.bootstrap_servers, topic, PARTITIONS, records // 100, 100, "none")
+    many = few._replace(records=records)
+    begun, _ = sleeps(client, few)  # importing and connecting sleep as well
+    slept, line = sleeps(client, many)
+    calls, begun_calls = system_calls(client, many), system_calls(client, few)
+    cluster.delete_topic(topic)
+    thousands = (records - records // 100) / 1000
+    return {
+        "client": client,
+        "implementation": line["implementation"],
+        "case": kind,
+        "records_per_s": round(line["records_per_s"]),
+        "sleeps_per_1000_records": round((slept - begun) / thousands, 2),
+        **{name: round((calls.get(name, 0) - begun_calls.get(name, 0)) / thousands, 3) for name in CALLS},
+    }
+
+
 def main() -> None:
     from tests.kafka.cluster import KafkaCluster
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.handovers", description=__doc__)
     parser.add_argument("--records", type=int, default=400_000)
-    parser.add_argument("--clients", nargs="+", default=["pykclient", "kafka-python"], choices=list(CLIENTS))
+    clients = ["pykclient", "pykclient-python", "kafka-python"]
+    parser.add_argument("--clients", nargs="+", default=clients, choices=list(CLIENTS))
     arguments = parser.parse_args()
     with KafkaCluster(brokers=1, throughput=True) as cluster:
         for kind in ("produce", "busy"):
             for client in arguments.clients:
-                cases = []
-                for turn in range(2):
-                    topic = f"handovers-{kind}-{client}-{turn}"
-                    cluster.create_topic(topic, 3)
-                    cases.append(Case(kind, cluster.bootstrap_servers, topic, 3, arguments.records, 100, "none"))
-                calls = system_calls(client, cases[0])
-                thousands = arguments.records / 1000
-                handing_over = sum(calls.get(name, 0) for name in HANDING_OVER)
-                row = {
-                    "client": client,
-                    "case": kind,
-                    "records_per_s": round(run(client, cases[1], [])["records_per_s"]),
-                    "handing_over_per_1000_records": round(handing_over / thousands, 2),
-                    **{name: round(calls.get(name, 0) / thousands, 3) for name in (*HANDING_OVER, "futex")},
-                }
-                print(json.dumps(row), flush=True)
+                print(json.dumps(measure(cluster, kind, client, arguments.records)), flush=True)
 
 
 if __name__ == "__main__":
