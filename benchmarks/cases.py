@@ -10,7 +10,7 @@ class Bench(NamedTuple):
     """What all clients do by turns.
 
     ``kind`` is produce, consume, busy (produce beside a thread that never rests), busy-consume, latency (one record at
-    a time), idle-producer, idle-consumer, handovers (the system calls of producing) or busy-handovers.
+    a time), idle-producer or idle-consumer.
     """
 
     kind: str
@@ -44,11 +44,6 @@ class Bench(NamedTuple):
         return self.partitions > 100
 
     @property
-    def traced(self) -> bool:
-        """Whether system calls are counted, once, instead of time being taken in rounds."""
-        return self.kind.endswith("handovers")
-
-    @property
     def idles(self) -> bool:
         return self.kind.startswith("idle")
 
@@ -75,12 +70,10 @@ _RECORDS = {
     "latency": {100: 2500},
     "idle-producer": {100: 5},
     "idle-consumer": {100: 5},
-    "handovers": {100: 100_000},
-    "busy-handovers": {100: 100_000},
 }
 
 #: Of these each client does as many as all others: seconds, and what is taken one by one.
-WHOLE = ("latency", "idle-producer", "idle-consumer", "handovers", "busy-handovers")
+WHOLE = ("latency", "idle-producer", "idle-consumer")
 
 KINDS = tuple(_RECORDS)
 SIZES = (100, 1000, 10_000)

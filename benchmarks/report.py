@@ -173,8 +173,7 @@ def _rows(results: Results) -> Iterator[str]:
         "p99_ms": "p99 ms",
         "cpu_share": "share of a core",
         "peak_rss_mb": "peak MB",
-        "handing_over_per_1000_records": "calls for 1,000 records",
-        "handing_over_per_request": "calls for a request",
+        "sleeps_per_1000_records": "sleeps for 1,000 records",
     }
     for bench in results.benches:
         figures = tables.figures_of(bench)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.cases import WHOLE, Bench, Case, records_of
 from benchmarks.clients import CLIENTS, Client
-from benchmarks.results import Line, case_of
+from benchmarks.results import Line
 
 #: No run may take longer; the slowest takes a few seconds.
 _TIMEOUT_S = 120
@@ -81,9 +80,6 @@ class Runner:
         clients = [name for name in self._clients if takes_part(name, bench)]
         if not clients:
             return
-        if bench.traced:
-            yield from self._traced(bench, clients)
-            return
         log = self._written(bench) if bench.reads else None
         for turn in range(self._rounds):
             first = turn % len(clients)
@@ -108,29 +104,6 @@ class Runner:
             line = finish(job)
             if line is not None:
                 yield line
-
-    def _traced(self, bench: Bench, clients: Sequence[str]) -> Iterator[Line]:
-        """What gives the interpreter's lock away while records are produced; nothing without strace."""
-        from benchmarks.handovers import HANDING_OVER, system_calls
-
-        if shutil.which("strace") is None:
-            print(f"{bench} needs strace", file=sys.stderr)
-            return
-        for client in clients:
-            topic = f"{bench.slug}-{client}"
-            self._cluster.create_topic(topic, bench.partitions)
-            case = self._case(bench, client, topic)
-            kind = "busy" if bench.kind.startswith("busy") else "produce"
-            calls = system_calls(client, case._replace(kind=kind))
-            self._cluster.delete_topic(topic)
-            handing_over = sum(calls.get(name, 0) for name in HANDING_OVER)
-            yield {
-                **case_of(bench),
-                "round": 0,
-                "client": client,
-                "handing_over_per_1000_records": handing_over / case.records * 1000,
-                "handing_over_per_request": handing_over / sum(calls.get(name, 0) for name in ("sendmsg", "sendto")),
-            }
 
     def _case(self, bench: Bench, client: str, topic: str) -> Case:
         all_of_them = records_of(bench, 1.0 if bench.idles else self._scale)
@@ -183,6 +156,4 @@ def takes_part(client: str, bench: Bench) -> bool:
     kind = CLIENTS[client]
     if client == "java" and bench.keyed:  # its tools have no keys
         return bench.kind != "produce"
-    if bench.traced:  # others have threads of their own that have no use for the lock
-        return kind.distribution not in ("", "confluent-kafka") and "busy" in kind.kinds
     return bench.kind in kind.kinds and (not kind.only_plain or bench == Bench(bench.kind))

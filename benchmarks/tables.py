@@ -69,7 +69,7 @@ _NAMES = {
     ("confluent-kafka-reports", "produce"): "confluent-kafka with `on_delivery`",
     ("confluent-kafka-polled-rarely", "produce"): "confluent-kafka, polled rarely",
 }
-_METHODS = {"busy": "produce", "busy-consume": "consume", "handovers": "produce", "busy-handovers": "produce"}
+_METHODS = {"busy": "produce", "busy-consume": "consume"}
 
 
 def label(client: str, kind: str) -> str:
@@ -156,16 +156,12 @@ TABLES = {
         1000,
     ),
     "handovers": Table(
-        "Calls that give the interpreter's lock away",
+        "How often threads of the process sleep while they produce, for 1,000 records",
         "",
-        ("pykclient", "pykclient-columns", "pykclient-python", "kafka-python", "aiokafka"),
+        ("pykclient", "pykclient-columns", "pykclient-python", *_PEERS[:-1]),
         [
-            TableRow(f"for {what}{where}", bench, figure)
-            for what, figure in (
-                ("1,000 records", "handing_over_per_1000_records"),
-                ("a request", "handing_over_per_request"),
-            )
-            for where, bench in (("", Bench("handovers")), (", beside the thread", Bench("busy-handovers")))
+            TableRow("alone", PRODUCE, "sleeps_per_1000_records", PRODUCE),
+            TableRow("beside a thread that never rests", Bench("busy"), "sleeps_per_1000_records", Bench("busy")),
         ],
     ),
     "scale-produce": Table(
@@ -271,8 +267,6 @@ def figures_of(bench: Bench) -> tuple[str, ...]:
         return ("p50_ms", "p99_ms", "cpu_us_per_record", "peak_rss_mb")
     if bench.idles:
         return ("cpu_share", "peak_rss_mb")
-    if bench.traced:
-        return ("handing_over_per_1000_records", "handing_over_per_request")
     if bench.kind.startswith("busy"):  # the CPU time is that of the thread beside the client
-        return ("records_per_s", "peak_rss_mb")
-    return ("cpu_us_per_record", "records_per_s", "peak_rss_mb")
+        return ("records_per_s", "sleeps_per_1000_records", "peak_rss_mb")
+    return ("cpu_us_per_record", "records_per_s", "sleeps_per_1000_records", "peak_rss_mb")

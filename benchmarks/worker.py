@@ -55,6 +55,7 @@ def main() -> None:
         "cpu_us_per_record": sample.cpu_s / sample.records * 1e6,
         "cpu_share": sample.cpu_s / sample.wall_s,
         "records_per_s": sample.records / sample.wall_s,
+        "sleeps_per_1000_records": None if sample.sleeps is None else sample.sleeps / sample.records * 1000,
         "p50_ms": quantile(sample.latencies_ms, 0.5),
         "p99_ms": quantile(sample.latencies_ms, 0.99),
         "peak_rss_mb": sample.peak_rss_mb or peak_rss_mb(),

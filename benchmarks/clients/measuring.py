@@ -25,6 +25,7 @@ _CHUNK = 1000
 class Sample(NamedTuple):
     """One run. ``peak_rss_mb`` where the client was another process, ``start_cpu_s`` and ``start_s`` its start's.
 
+    ``sleeps``: how often its threads waited for something, without a core: the interpreter's lock, the broker, each other.
     ``sent``: how many records the log must have got, with those that were sent before the clock ran.
     """
 
@@ -32,6 +33,7 @@ class Sample(NamedTuple):
     cpu_s: float
     wall_s: float
     latencies_ms: list[float]
+    sleeps: int | None = None
     sent: int = 0
     peak_rss_mb: float | None = None
     start_cpu_s: float | None = None
@@ -39,17 +41,17 @@ class Sample(NamedTuple):
 
 
 class Stopwatch:
-    """CPU and wall time of this process, all threads, between ``start`` and ``stop``."""
+    """CPU and wall time of this process and how often it slept, all threads, between ``start`` and ``stop``."""
 
     def start(self) -> None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        self._cpu_s = usage.ru_utime + usage.ru_stime
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._wall_s = time.perf_counter()
 
     def stop(self, records: int, latencies_ms: list[float] | None = None) -> Sample:
         wall_s = time.perf_counter() - self._wall_s
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return Sample(records, usage.ru_utime + usage.ru_stime - self._cpu_s, wall_s, latencies_ms or [])
+        before, usage = self._usage, resource.getrusage(resource.RUSAGE_SELF)
+        cpu_s = usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime
+        return Sample(records, cpu_s, wall_s, latencies_ms or [], usage.ru_nvcsw - before.ru_nvcsw)
 
 
 @functools.cache
