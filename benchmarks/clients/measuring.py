@@ -25,7 +25,7 @@ _CHUNK = 1000
 class Sample(NamedTuple):
     """One run. ``peak_rss_mb`` where the client was another process, ``start_cpu_s`` and ``start_s`` its start's.
 
-    ``sleeps``: how often its threads waited for something, without a core: the interpreter's lock, the broker, each other.
+    ``sleeps``: how often its threads waited for something: the interpreter's lock, the broker, each other.
     ``sent``: how many records the log must have got, with those that were sent before the clock ran.
     """
 
