@@ -173,6 +173,7 @@ class ProducerBatch(BatchState):
         run.first += count
         if run.first < run.stop and appended_bytes < max_bytes:
             self._is_open = False  # nobody needs to find out again that there is no room
+            run.has_filled_batch = not self.record_count
         if not count:
             return None
         self.appended_bytes = appended_bytes

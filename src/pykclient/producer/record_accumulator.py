@@ -145,9 +145,12 @@ class RecordAccumulator:
         # A sticky partition is left at the latest after twice a batch's size, see update_partition_info.
         appended = (run, MAX_INT32 if partition is not None else 2 * self._batch_size)
         try_append = ProducerBatch.try_append_rows
-        info, taken, wake = self._append_to_open_batch(topic, partition, cluster, try_append, appended)
-        if taken is not None:
-            return taken, False, False
+        wake = False
+        info = self._topics.get(topic) if run.has_filled_batch else None
+        if info is None:
+            info, taken, wake = self._append_to_open_batch(topic, partition, cluster, try_append, appended)
+            if taken is not None:
+                return taken, False, False
         if abort_on_new_batch:
             return None, wake, True
         size = run.size_of_next(self._batch_size)

@@ -140,10 +140,11 @@ class Rows:
 class RowRun:
     """Rows of one partition on their way into batches: ``indices[first:stop]``, or ``first`` to ``stop`` without those.
 
-    ``first`` moves on as rows are appended. ``largest`` is what ``upper_bound`` says of them. Thread: owner.
+    ``first`` moves on as rows are appended. ``largest`` is what ``upper_bound`` says of them. ``has_filled_batch`` says
+    that they have just filled a batch all alone, so that there is none with room. Thread: owner.
     """
 
-    __slots__ = ("first", "indices", "largest", "rows", "stop")
+    __slots__ = ("first", "has_filled_batch", "indices", "largest", "rows", "stop")
 
     def __init__(self, rows: Rows, indices: memoryview | None, first: int, stop: int, largest: int) -> None:
         self.rows = rows
@@ -151,6 +152,7 @@ class RowRun:
         self.first = first
         self.stop = stop
         self.largest = largest
+        self.has_filled_batch = False
 
     def size_of_next(self, enough: int) -> int:
         """How large a batch must be at most for the next row to fit, and no less than ``enough``."""
