@@ -745,6 +745,23 @@ def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]
 
 
+def test_new_metadata_of_the_same_topics_is_nothing_to_tell_a_session() -> None:
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    harness.offsets.validate_positions_on_metadata_change()
+    harness.fetch({tp: partition_data(tp) for tp in (TP0, TP1)}, session_id=5)
+    for _ in range(2):
+        harness.update_metadata()
+        harness.offsets.validate_positions_on_metadata_change()
+        assert harness.subscriptions.take_changes_of(0) == {}
+        assert harness.fetcher.send_fetches() == 1
+        harness.poll()
+        assert harness.sent().topics == []
+        harness.client.respond(fetch_response({}, session_id=5))
+        harness.poll()
+        harness.fetcher.collect_fetch()
+
+
 def test_the_first_and_the_last_poll_of_a_response_are_samples_of_its_distances() -> None:
     harness = Harness({"max.poll.records": 2})
     harness.assign(TP0)

@@ -477,3 +477,16 @@ def test_what_stays_assigned_is_about_to_be_revoked_no_more() -> None:
     assert not state.is_fetchable(TP0)
     state.assign_from_subscribed([TP0])
     assert state.is_fetchable(TP0)
+
+
+def test_the_same_leader_again_is_nothing_to_tell_it() -> None:
+    state = assigned(TP0)
+    state.seek_validated(TP0, FetchPosition(1, 4, LEADER))
+    assert state.take_changes_of(1) == {TP0: FetchPosition(1, 4, LEADER)}
+    again = LeaderAndEpoch(Node(1, "h", 9092), 5)
+    assert not state.maybe_validate_position_for_current_leader(TP0, again)
+    assert state.take_changes_of(1) == {}
+    later = LeaderAndEpoch(Node(1, "h", 9092), 6)
+    assert state.maybe_validate_position_for_current_leader(TP0, later)
+    assert state.maybe_validate_position_for_current_leader(TP0, later)  # still to be asked
+    assert state.take_changes_of(1) == {TP0: None}

@@ -197,12 +197,14 @@ class AbstractFetch:
         if handler is None:
             handler = self._session_handlers[node_id] = FetchSessionHandler(self._log_context, node_id)
         topic_ids = self._metadata.topic_ids
-        if handler.next_is_incremental and self._topic_ids_of_node.get(node_id) is topic_ids:
+        known_ids = self._topic_ids_of_node.get(node_id)
+        if known_ids is not topic_ids:
+            self._topic_ids_of_node[node_id] = topic_ids
+        if handler.next_is_incremental and (known_ids is topic_ids or known_ids == topic_ids):
             changes = self._subscriptions.take_changes_of(node_id)
             return handler.build_changes(
                 {tp: None if at is None else self._partition_data(tp, at, topic_ids) for tp, at in changes.items()}
             )
-        self._topic_ids_of_node[node_id] = topic_ids
         wanted = self._subscriptions.fetchable_partitions_of(node_id)
         return handler.build({tp: self._partition_data(tp, at, topic_ids) for tp, at in wanted.items()})
 

@@ -175,6 +175,10 @@ class TopicPartitionState:
         comparable = position.offset_epoch is not None and position.current_leader.epoch is not None
         self._move(AWAIT_VALIDATION if comparable else FETCHING, position)
 
+    def is_led_by(self, leader: LeaderAndEpoch) -> bool:
+        """Whether there is a position that knows this leader already."""
+        return self.position is not None and leader.leader is not None and self.position.current_leader == leader
+
     def maybe_validate_position(self, leader: LeaderAndEpoch) -> bool:
         """Take note of who leads the partition now; True when the position has to be validated."""
         if self.fetch_state is AWAIT_RESET or leader.leader is None:

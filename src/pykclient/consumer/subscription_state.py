@@ -432,6 +432,8 @@ class SubscriptionState:
         state = self._index.assignment.get(tp)
         if state is None:
             return False
+        if can_validate and state.is_led_by(leader):
+            return state.fetch_state is AWAIT_VALIDATION
         if can_validate or leader.leader is None:
             needed = state.maybe_validate_position(leader)
         else:

@@ -168,6 +168,9 @@ class ConsumerCoordinator(AbstractCoordinator):
                 f"the assignment was made from {snapshot}, there is {self._metadata_snapshot} now",
             )
             return True
+        if snapshot is not None:
+            # They have the same partitions, and the next look need not go through them.
+            self._assignment_snapshot = self._metadata_snapshot
         joined, subscription = self._joined_subscription, self._subscriptions.subscription()
         if joined is not None and joined != subscription:
             self.membership.request_rejoin_if_necessary(

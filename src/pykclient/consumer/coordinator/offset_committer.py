@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -246,7 +247,8 @@ class OffsetCommitter:
 
     def _auto_committed(self, offsets: Offsets, error: Exception | None) -> None:
         if error is None:
-            self._log.debug("Committed automatically: %s", shown(offsets))
+            if self._log.isEnabledFor(logging.DEBUG):
+                self._log.debug("Committed automatically: %s", shown(offsets))
         elif isinstance(error, RetriableCommitFailedError):
             self._log.debug("Automatic commit failed for now: %s", error)
             self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)
