@@ -490,7 +490,12 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             if self._bootstrapped() and not refresh:
                 return True
-            return self._components.client.await_metadata_update(self._timer(timeout_ms))
+            timer = self._timer(timeout_ms)
+            # To begin again from the bootstrap servers is an update, too.
+            while self._components.client.await_metadata_update(timer):
+                if self._bootstrapped():
+                    return True
+            return False
 
     def bootstrap_connected(self) -> bool:
         """Whether a broker has told about the cluster."""
