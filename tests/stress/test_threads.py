@@ -42,7 +42,7 @@ def new_producer(cluster: EmbeddedCluster) -> Iterator[NewProducer]:
 
     def make(**settings: Any) -> KafkaProducer[Any, Any]:
         small: dict[str, Any] = {"batch_size": 1000, "buffer_memory": 40_000, "linger_ms": 1}
-        made.append(KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **small, **settings))
+        made.append(KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **{**small, **settings}))
         return made[-1]
 
     yield make
@@ -213,6 +213,34 @@ def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewP
         for placed in by_partition.values():
             assert placed == sorted(placed)
     assert written == said
+
+
+def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
+    """Where they are measured and written, another thread can come between: when the queue's lock is waited for."""
+    cluster.create_topic("changing", partitions=1)
+    producer = new_producer(linger_ms=10_000, batch_size=100_000, buffer_memory=1_000_000)
+    producer.send("changing", b"first")
+    queue = producer._parts.accumulator._topics["changing"].queues[0]
+    headers = [("name", b"value")]
+    begun = threading.Event()
+
+    def send() -> None:
+        begun.set()
+        producer.send("changing", b"second", headers=headers)
+
+    with queue.lock:
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        begun.wait(10)
+        time.sleep(0.1)  # until it waits for the lock; too short, the test shows nothing, and does not fail
+        headers.append(("another", bytes(90_000)))
+    thread.join(10)
+    producer.close()
+    with KafkaConsumer(
+        "changing", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        found = [next(consumer).headers for _ in range(2)]
+    assert found in ([(), tuple(headers[:1])], [(), tuple(headers)])
 
 
 def test_a_producer_closed_under_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:

@@ -107,11 +107,16 @@ cdef bint is_timestamp(object timestamp, int64_t *value) except -1:
     return not overflow and value[0] >= -1
 
 
+cdef inline object unchanging(object headers):
+    """Headers that no other thread can change between measuring and writing them, when it gets a turn."""
+    return tuple(<list>headers) if type(headers) is list else headers
+
+
 cdef Py_ssize_t size_of_headers(object headers) except -2:
     """The size of a record's headers with their number; -1 where the twin has to look at them."""
     cdef Py_ssize_t size, name_size
     cdef object header, name
-    if type(headers) is not tuple and type(headers) is not list:
+    if type(headers) is not tuple:
         return -1
     size = size_of_varint(<uint64_t>len(headers) << 1)
     for header in headers:
@@ -374,10 +379,12 @@ def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()
     """Twin: MemoryRecordsBuilder._try_append_python."""
     cdef int64_t timestamp
     cdef Py_ssize_t headers_size
+    cdef object written
     if is_plain(key) and is_plain(value) and is_timestamp(timestamp_ms, &timestamp) and takes_default_records(self):
-        headers_size = size_of_headers(headers) if headers else 1
+        written = unchanging(headers)
+        headers_size = size_of_headers(written) if written else 1
         if headers_size > 0:
-            return append_record(self, timestamp, key, value, headers, headers_size)
+            return append_record(self, timestamp, key, value, written, headers_size)
     return self._try_append_python(timestamp_ms, key, value, headers)
 
 
@@ -401,6 +408,7 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
     cdef int64_t timestamp, size
     cdef Py_ssize_t headers_size
     cdef FutureState future
+    cdef object written
     if (
         is_plain(key)
         and is_plain(value)
@@ -408,9 +416,10 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
         and self._builder is not None
         and takes_default_records(self._builder)
     ):
-        headers_size = size_of_headers(headers) if headers else 1
+        written = unchanging(headers)
+        headers_size = size_of_headers(written) if written else 1
         if headers_size > 0:
-            size = append_record(self._builder, timestamp, key, value, headers, headers_size)
+            size = append_record(self._builder, timestamp, key, value, written, headers_size)
             if not size:
                 return None
             future = new_future(self, timestamp, key, value, size)
@@ -629,7 +638,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
     cdef FutureState future
     cdef int64_t number = -1, timestamp = 0, size
     cdef Py_ssize_t headers_size = 1
-    cdef object key_bytes = key, value_bytes = value, serialized = None
+    cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
     if isinstance(self, _producer_type):
         found = read_slot(self, _send_path_offset, "_send_path")
     else:
@@ -654,7 +663,8 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         serialized = (key_bytes, value_bytes)
     # From here on nothing changes until the record is appended: whatever is unusual is left to the twin.
     if headers is not None:
-        headers_size = size_of_headers(headers)
+        written = unchanging(headers)
+        headers_size = size_of_headers(written)
     if headers_size > 0:
         size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
         if headers_size == 1:
@@ -690,7 +700,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
                     timestamp = timestamp_ms
                 if timestamp >= 0:
                     future = path.append(
-                        queue, route, sticky, timestamp, key_bytes, value_bytes, headers, headers_size, on_delivery
+                        queue, route, sticky, timestamp, key_bytes, value_bytes, written, headers_size, on_delivery
                     )
                     if future is not None:
                         return future
