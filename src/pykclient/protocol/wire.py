@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from pykclient import implementation
 from pykclient.errors import LocalProtocolError, RemoteProtocolError
 
 BytesLike = bytes | bytearray | memoryview
@@ -35,11 +36,15 @@ _MAX_UINT32 = 0xFFFFFFFF
 _MAX_UINT64 = 0xFFFFFFFFFFFFFFFF
 _MAX_INT16 = 0x7FFF
 
+#: Ids by their bytes: those of topics come with each answer, and to make one takes a microsecond.
+_uuids: dict[bytes, UUID] = {bytes(16): ZERO_UUID}
+_MOST_UUIDS = 10_000
+
 # Records shorter than this are copied into the writer's own buffer: a segment more for the kernel costs about as much.
 _COPY_BELOW = 1024
 
 
-class Reader:
+class PythonReader:
     """Takes values from ``buffer``, one after the other, beginning at ``pos``.
 
     The buffer is neither copied nor changed; views handed out by ``records`` keep it alive. The caller must not write
@@ -120,8 +125,13 @@ class Reader:
         return value
 
     def uuid(self) -> UUID:
-        value = int.from_bytes(self._take(16), "big")
-        return UUID(int=value) if value else ZERO_UUID
+        data = bytes(self._take(16))
+        value = _uuids.get(data)
+        if value is None:
+            if len(_uuids) >= _MOST_UUIDS:
+                _uuids.clear()
+            value = _uuids[data] = UUID(int=int.from_bytes(data, "big")) if any(data) else ZERO_UUID
+        return value
 
     # --- varints ---------------------------------------------------------------------------------------------------
 
@@ -302,6 +312,20 @@ class Reader:
     def raw(self, end: int) -> bytes:
         """A copy of what is left up to the position ``end``."""
         return bytes(self._take(end - self.pos))
+
+
+_compiled = implementation.compiled("wire")
+
+if TYPE_CHECKING or _compiled is None:
+    Reader = PythonReader
+else:
+
+    class Reader(_compiled.Reader):
+        """The compiled twin. Thread: owner."""
+
+        __slots__ = ()
+        _twin = PythonReader
+        _uuids = _uuids
 
 
 class Writer:

@@ -1,0 +1,304 @@
+"""The values of a message out of a buffer. Twin: ``PythonReader`` in ``protocol/wire.py``.
+
+What is whole and in order is read here. Anything else, and what is rare, is left to a twin that begins where this one
+stands: so errors are raised, and worded, in one place.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
+
+cdef enum:
+    LONGEST_STRING = 0x7FFF
+
+
+cdef inline uint64_t number_at(const uint8_t *data, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int index
+    for index in range(size):
+        value = value << 8 | data[index]
+    return value
+
+
+cdef class Reader:
+    """Twin of ``PythonReader``; a subclass says which class that is (``_twin``), and which ids it knows (``_uuids``).
+
+    Thread: owner.
+    """
+
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    cdef object buffer
+    cdef public Py_ssize_t pos
+    cdef readonly Py_ssize_t end
+
+    def __cinit__(self, buffer, Py_ssize_t pos=0):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.buffer = buffer
+        self.data = <const uint8_t *>self.view.buf
+        self.pos = pos
+        self.end = self.view.len
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    cdef inline bint has(self, int64_t size) noexcept:
+        return 0 <= self.pos <= self.end and 0 <= size <= self.end - self.pos
+
+    cdef by_twin(self, str method, tuple arguments=()):
+        """What the twin's method returns or raises; it begins here, and this one goes on where it ends."""
+        twin = type(self)._twin(self.buffer, self.pos)
+        try:
+            return getattr(twin, method)(*arguments)
+        finally:
+            self.pos = twin.pos
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.pos
+
+    # --- fixed size ----------------------------------------------------------------------------------------------------
+
+    def unpack(self, layout) -> tuple:
+        cdef Py_ssize_t size = layout.size
+        if not self.has(size):
+            return self.by_twin("unpack", (layout,))
+        values = layout.unpack_from(self.buffer, self.pos)
+        self.pos += size
+        return values
+
+    cdef inline const uint8_t *take(self, int size) noexcept:
+        """Where the next bytes lie; NULL if they are not there."""
+        cdef const uint8_t *found
+        if not self.has(size):
+            return NULL
+        found = self.data + self.pos
+        self.pos += size
+        return found
+
+    def boolean(self) -> bool:
+        cdef const uint8_t *found = self.take(1)
+        return self.by_twin("boolean") if found == NULL else found[0] != 0
+
+    def int8(self) -> int:
+        cdef const uint8_t *found = self.take(1)
+        return self.by_twin("int8") if found == NULL else <int8_t>found[0]
+
+    def int16(self) -> int:
+        cdef const uint8_t *found = self.take(2)
+        return self.by_twin("int16") if found == NULL else <int16_t>number_at(found, 2)
+
+    def uint16(self) -> int:
+        cdef const uint8_t *found = self.take(2)
+        return self.by_twin("uint16") if found == NULL else <uint16_t>number_at(found, 2)
+
+    def int32(self) -> int:
+        cdef const uint8_t *found = self.take(4)
+        return self.by_twin("int32") if found == NULL else <int32_t>number_at(found, 4)
+
+    def uint32(self) -> int:
+        cdef const uint8_t *found = self.take(4)
+        return self.by_twin("uint32") if found == NULL else <uint32_t>number_at(found, 4)
+
+    def int64(self) -> int:
+        cdef const uint8_t *found = self.take(8)
+        return self.by_twin("int64") if found == NULL else <int64_t>number_at(found, 8)
+
+    def float64(self) -> float:
+        return self.by_twin("float64")
+
+    def uuid(self):
+        if self.has(16):
+            known = type(self)._uuids.get(PyBytes_FromStringAndSize(<const char *>self.data + self.pos, 16))
+            if known is not None:
+                self.pos += 16
+                return known
+        return self.by_twin("uuid")
+
+    # --- varints -------------------------------------------------------------------------------------------------------
+
+    cdef int64_t next_uvarint(self) noexcept:
+        """An unsigned 32-bit integer; -1, and nothing taken, where the twin has to look."""
+        cdef uint64_t value = 0
+        cdef Py_ssize_t pos = self.pos
+        cdef int shift
+        if pos < 0:
+            return -1
+        for shift in range(0, 35, 7):
+            if pos >= self.end:
+                return -1
+            value |= <uint64_t>(self.data[pos] & 0x7F) << shift
+            pos += 1
+            if self.data[pos - 1] < 0x80:
+                if value > 0xFFFFFFFF:
+                    return -1
+                self.pos = pos
+                return <int64_t>value
+        return -1
+
+    def uvarint(self) -> int:
+        cdef int64_t value = self.next_uvarint()
+        return self.by_twin("uvarint") if value < 0 else value
+
+    def varint(self) -> int:
+        cdef int64_t value = self.next_uvarint()
+        return self.by_twin("varint") if value < 0 else (value >> 1) ^ -(value & 1)
+
+    def varlong(self) -> int:
+        return self.by_twin("varlong")
+
+    # --- strings and bytes ---------------------------------------------------------------------------------------------
+
+    cdef bint next_length(self, bint flexible, bint is_short, int64_t *length) noexcept:
+        """A length, -1 for null. False, and nothing is taken, where the twin has to look."""
+        cdef int64_t value
+        cdef const uint8_t *found
+        if flexible:
+            value = self.next_uvarint()
+            length[0] = value - 1
+            return value >= 0
+        found = self.take(2 if is_short else 4)
+        if found == NULL:
+            return False
+        length[0] = <int16_t>number_at(found, 2) if is_short else <int32_t>number_at(found, 4)
+        return True
+
+    def nullable_string(self, bint flexible) -> str | None:
+        cdef Py_ssize_t begun = self.pos
+        cdef int64_t length
+        if self.next_length(flexible, True, &length):
+            if length == -1:
+                return None
+            if length <= LONGEST_STRING and self.has(length):
+                try:
+                    text = PyUnicode_DecodeUTF8(<const char *>self.data + self.pos, <Py_ssize_t>length, NULL)
+                except UnicodeDecodeError:
+                    pass
+                else:
+                    self.pos += <Py_ssize_t>length
+                    return text
+            self.pos = begun
+        return self.by_twin("nullable_string", (flexible,))
+
+    def string(self, bint flexible) -> str:
+        cdef Py_ssize_t begun = self.pos
+        text = self.nullable_string(flexible)
+        if text is None:
+            self.pos = begun
+            return self.by_twin("string", (flexible,))
+        return text
+
+    def nullable_bytes(self, bint flexible) -> bytes | None:
+        cdef Py_ssize_t begun = self.pos
+        cdef int64_t length
+        if self.next_length(flexible, False, &length):
+            if length == -1:
+                return None
+            if self.has(length):
+                self.pos += <Py_ssize_t>length
+                return PyBytes_FromStringAndSize(
+                    <const char *>self.data + self.pos - length, <Py_ssize_t>length
+                )
+            self.pos = begun
+        return self.by_twin("nullable_bytes", (flexible,))
+
+    def bytes_(self, bint flexible) -> bytes:
+        cdef Py_ssize_t begun = self.pos
+        value = self.nullable_bytes(flexible)
+        if value is None:
+            self.pos = begun
+            return self.by_twin("bytes_", (flexible,))
+        return value
+
+    def nullable_records(self, bint flexible):
+        cdef Py_ssize_t begun = self.pos
+        cdef int64_t length
+        if self.next_length(flexible, False, &length):
+            if length == -1:
+                return None
+            if self.has(length):
+                self.pos += <Py_ssize_t>length
+                return memoryview(self.buffer)[self.pos - <Py_ssize_t>length : self.pos]
+            self.pos = begun
+        return self.by_twin("nullable_records", (flexible,))
+
+    def records(self, bint flexible):
+        cdef Py_ssize_t begun = self.pos
+        value = self.nullable_records(flexible)
+        if value is None:
+            self.pos = begun
+            return self.by_twin("records", (flexible,))
+        return value
+
+    # --- arrays --------------------------------------------------------------------------------------------------------
+
+    def nullable_array_length(self, bint flexible) -> int:
+        cdef Py_ssize_t begun = self.pos
+        cdef int64_t length
+        if self.next_length(flexible, False, &length):
+            if -1 <= length <= self.end - self.pos:
+                return length
+            self.pos = begun
+        return self.by_twin("nullable_array_length", (flexible,))
+
+    def array_length(self, bint flexible) -> int:
+        cdef Py_ssize_t begun = self.pos
+        cdef int64_t length
+        if self.next_length(flexible, False, &length):
+            if 0 <= length <= self.end - self.pos:
+                return length
+            self.pos = begun
+        return self.by_twin("array_length", (flexible,))
+
+    cdef list next_int32s(self, bint flexible):
+        """None, and nothing is taken, where the twin has to look."""
+        cdef Py_ssize_t begun = self.pos
+        cdef Py_ssize_t index
+        cdef int64_t length
+        if self.next_length(flexible, False, &length):
+            if length >= 0 and self.has(4 * length):
+                self.pos += <Py_ssize_t>(4 * length)
+                return [
+                    <int32_t>number_at(self.data + self.pos - 4 * (length - index), 4) for index in range(length)
+                ]
+            self.pos = begun
+        return None
+
+    def nullable_int32_array(self, bint flexible) -> list | None:
+        found = self.next_int32s(flexible)
+        return self.by_twin("nullable_int32_array", (flexible,)) if found is None else found
+
+    def int32_array(self, bint flexible) -> list:
+        found = self.next_int32s(flexible)
+        return self.by_twin("int32_array", (flexible,)) if found is None else found
+
+    # --- tagged fields -------------------------------------------------------------------------------------------------
+
+    def tags(self) -> dict | None:
+        if self.has(1) and not self.data[self.pos]:
+            self.pos += 1
+            return None
+        return self.by_twin("tags")
+
+    def tag(self) -> tuple:
+        cdef Py_ssize_t begun = self.pos
+        cdef int64_t tag = self.next_uvarint()
+        cdef int64_t size = -1 if tag < 0 else self.next_uvarint()
+        if self.has(size):
+            return tag, self.pos + size
+        self.pos = begun
+        return self.by_twin("tag")
+
+    def end_tag(self, tag, end) -> None:
+        if self.pos != end:
+            self.by_twin("end_tag", (tag, end))
+
+    def raw(self, Py_ssize_t end) -> bytes:
+        cdef Py_ssize_t size = end - self.pos
+        if not self.has(size):
+            return self.by_twin("raw", (end,))
+        self.pos = end
+        return PyBytes_FromStringAndSize(<const char *>self.data + end - size, size)
