@@ -5,17 +5,25 @@ source tree, as users have them.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src")
-NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "*.pyd", "*.c")
+#: Modules that Cython has translated already are not translated again.
+TRANSLATED = "build/cython"
+NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "*.pyd")
+#: How cibuildwheel builds and tests.
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
 
 #: Records through an embedded cluster: broker, producer and consumer of the wheel.
 SMOKE = """
@@ -45,22 +53,31 @@ def run(command: list[str], directory: Path, **environment: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=200,
         check=False,
     )
     assert not done.returncode, done.stdout
     return done.stdout
 
 
+def copy(names: Iterable[str], target: Path) -> None:
+    """Files and folders of the project that there are."""
+    target.mkdir(exist_ok=True)
+    for name in names:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name, ignore=NOT_COPIED)
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, target / name)
+
+
+def copy_sources(directory: Path) -> Path:
+    copy((*BUILT_FROM, TRANSLATED), directory / "sources")
+    return directory / "sources"
+
+
 def build_wheel(directory: Path, **environment: str) -> Path:
     """The wheel, from a copy of the sources."""
-    sources = directory / "sources"
-    for name in BUILT_FROM:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, sources / name, ignore=NOT_COPIED)
-        else:
-            sources.mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, sources / name)
+    sources = copy_sources(directory)
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     # The tools are those of this environment, so that nothing is downloaded; code that is not optimized is made fast.
     said = run(
@@ -88,8 +105,9 @@ def modules(wheel: Path) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_wheel_with_compiled_modules(tmp_path: Path) -> None:
-    wheel = build_wheel(tmp_path, PYKCLIENT_BUILD="c")
+    wheel = build_wheel(tmp_path, **SETTINGS["environment"])
     compiled = {path.stem for path in (ROOT / "src/pykclient/_speedups").glob("*.pyx")}
     packed = {Path(name).name.split(".")[0] for name in modules(wheel) if name.endswith((".so", ".pyd"))}
     assert packed == compiled
@@ -99,18 +117,21 @@ def test_a_wheel_with_compiled_modules(tmp_path: Path) -> None:
     assert name == "c"
     assert origin.startswith(site)
 
-    # Some tests of the project, on the wheel instead of the source tree.
-    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=NOT_COPIED)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    # Tests of the project, on the wheel instead of the source tree.
+    tested = tmp_path / "tested"
+    copy(SETTINGS["test-sources"], tested)
+    environment = {"PYTHONPATH": site, **SETTINGS["test-environment"]}
     check = f"import pykclient; assert pykclient.__file__.startswith({site!r})"
-    run([sys.executable, "-c", check], tmp_path, PYTHONPATH=site)
-    chosen = ("record/test_twins.py", "record/test_record_cursor.py", "record/test_memory_records_builder.py")
-    pytest_ = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    said = run([*pytest_, *(f"tests/{name}" for name in chosen)], tmp_path, PYTHONPATH=site, PYKCLIENT_IMPL="c")
+    run([sys.executable, "-c", check], tested, **environment)
+    python, *command = shlex.split(SETTINGS["test-command"])
+    assert python == "python"
+    said = run([sys.executable, *command, "-p", "no:cacheprovider"], tested, **environment)
     assert " passed" in said
+    assert not {"failed", "error", "skipped"} & set(said.splitlines()[-1].split())
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, CC="false", CXX="false")
     assert not [name for name in modules(wheel) if name.endswith((".so", ".pyd", ".c", ".pyx"))]
@@ -118,3 +139,18 @@ def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
     name, origin = run([sys.executable, "-c", SMOKE], tmp_path, PYTHONPATH=site).split()
     assert name == "python"
     assert origin.startswith(site)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_source_distribution(tmp_path: Path) -> None:
+    """It has what Cython translates, and not what comes of that."""
+    code = f"import setuptools.build_meta; setuptools.build_meta.build_sdist({str(tmp_path)!r})"
+    run([sys.executable, "-c", code], copy_sources(tmp_path))
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        packed = {name.partition("/")[2] for name in opened.getnames()}
+    compiled = {f"src/pykclient/_speedups/{path.name}" for path in (ROOT / "src/pykclient/_speedups").glob("*.p*")}
+    assert compiled <= packed
+    assert {"pyproject.toml", "setup.py", "src/pykclient/py.typed", "README.md", "LICENSE"} <= packed
+    assert not [name for name in packed if name.endswith((".c", ".so", ".pyd")) or name.startswith("tests")]
