@@ -56,16 +56,16 @@ def cluster_of(kind: str) -> AbstractContextManager[Any]:
     return EmbeddedCluster(brokers=1, memory_limit_bytes=4 << 30)
 
 
-def measure(arguments: argparse.Namespace) -> Iterator[results.Line]:
+def measure(arguments: argparse.Namespace, cluster: Any) -> Iterator[results.Line]:
+    """All runs, each as it ends; says on stderr how far it is."""
     begun_s = time.monotonic()
     benches = list(plan(arguments.kinds, arguments.sizes, arguments.codecs, arguments.partitions))
-    with cluster_of(arguments.kafka) as cluster:
-        runner = Runner(cluster, arguments.clients, arguments.rounds, arguments.scale)
-        runner.warm_up(arguments.codecs)
-        for number, bench in enumerate(benches, 1):
-            yield from runner.measure(bench)
-            passed_s = time.monotonic() - begun_s
-            print(f"{number}/{len(benches)} {bench}: {passed_s:.0f} s", file=sys.stderr, flush=True)
+    runner = Runner(cluster, arguments.clients, arguments.rounds, arguments.scale)
+    runner.warm_up(arguments.codecs)
+    for number, bench in enumerate(benches, 1):
+        yield from runner.measure(bench)
+        passed_s = time.monotonic() - begun_s
+        print(f"{number}/{len(benches)} {bench}: {passed_s:.0f} s", file=sys.stderr, flush=True)
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
@@ -92,8 +92,9 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
-    results.write(arguments.place.lines, about(arguments.rounds), measure(arguments))
-    report.render(arguments.place)
+    with cluster_of(arguments.kafka) as cluster:
+        results.write(arguments.place.lines, about(arguments.rounds), measure(arguments, cluster))
+        report.render(arguments.place)
     report.show(arguments.place)
 
 

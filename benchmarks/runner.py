@@ -58,7 +58,10 @@ def run(client: str, case: Case) -> dict[str, Any] | None:
 
 
 class Runner:
-    """Runs cases on one cluster, of which there is one broker. Topics live as long as a round of a case, or a case."""
+    """Runs cases on one cluster, of which there is one broker. Topics live as long as a round of a case, or a case.
+
+    So there is never more than about a gigabyte on disk. Thread: owner.
+    """
 
     def __init__(self, cluster: Any, clients: Sequence[str], rounds: int, scale: float) -> None:
         self._cluster = cluster
@@ -80,21 +83,31 @@ class Runner:
         clients = [name for name in self._clients if takes_part(name, bench)]
         if not clients:
             return
-        log = self._written(bench) if bench.reads else None
+        # To make many partitions, and to write to each for the first time, takes longer than to measure.
+        lasting = self._written(bench) if bench.reads or bench.many_partitions else None
         for turn in range(self._rounds):
             first = turn % len(clients)
             order = clients[first:] + clients[:first]
-            topic = log or f"{bench.slug}-{turn}"
-            if log is None:
+            topic = lasting or f"{bench.slug}-{turn}"
+            if lasting is None:
                 self._cluster.create_topic(topic, bench.partitions)
-            lines = list(self._round(bench, order, topic))
-            if log is None:
-                if bench.kind in ("produce", "busy"):
-                    self._check(bench, topic, lines)
+            yield from ({"round": turn, **line} for line in self._checked_round(bench, order, topic))
+            if lasting is None:
                 self._cluster.delete_topic(topic)
-            yield from ({"round": turn, **line} for line in lines)
-        if log is not None:
-            self._cluster.delete_topic(log)
+        if lasting is not None:
+            self._cluster.delete_topic(lasting)
+
+    def _checked_round(self, bench: Bench, order: list[str], topic: str) -> list[Line]:
+        """What was acknowledged must be in the log."""
+        if bench.kind not in ("produce", "busy"):
+            return list(self._round(bench, order, topic))
+        before = self._records_in(bench, topic)
+        lines = list(self._round(bench, order, topic))
+        found = self._records_in(bench, topic) - before
+        sent = sum(line["sent"] for line in lines)
+        if found != sent:
+            print(f"{bench}: {sent} records were sent, the log has {found}", file=sys.stderr, flush=True)
+        return lines
 
     def _round(self, bench: Bench, order: list[str], topic: str) -> Iterator[Line]:
         cases = [(client, self._case(bench, client, topic)) for client in order]
@@ -119,7 +132,7 @@ class Runner:
         )
 
     def _written(self, bench: Bench) -> str:
-        """A topic with the records that every client reads."""
+        """A topic with records in all its partitions, which clients read or add to."""
         topic = bench.slug
         self._cluster.create_topic(topic, bench.partitions)
         filled = run(_WRITER, self._case(bench, _WRITER, topic)._replace(kind="fill"))
@@ -127,18 +140,14 @@ class Runner:
             raise SystemExit(f"could not write the records of {bench}")
         return topic
 
-    def _check(self, bench: Bench, topic: str, lines: list[Line]) -> None:
-        """What was acknowledged is in the log."""
+    def _records_in(self, bench: Bench, topic: str) -> int:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends = {TopicPartition(topic, partition): latest for partition in range(bench.partitions)}
-        found = sum(future.result(30.0).offset for future in admin.list_offsets(ends).values())
-        sent = sum(line["sent"] for line in lines)
-        if found != sent:
-            print(f"{bench}: {sent} records were sent, the log has {found}", file=sys.stderr, flush=True)
+        return sum(future.result(30.0).offset for future in admin.list_offsets(ends).values())
 
 
 def share(client: type[Client], bench: Bench) -> float:

@@ -104,7 +104,7 @@ class KafkaCluster(AnyKafka):
         if self._watchdog is not None:
             assert self._watchdog.stdin is not None
             self._watchdog.stdin.close()
-            self._watchdog.wait(10.0)
+            self._watchdog.wait(60.0)  # it deletes the folder, in which there may be thousands of partitions
             self._watchdog = None
         if self.folder.name:
             shutil.rmtree(self.folder, ignore_errors=True)
