@@ -48,9 +48,22 @@ cdef extern from *:
     static PyTypeObject *record_type;
     static Py_ssize_t slot_count;
 
+    #ifdef Py_GIL_DISABLED
+    #define LOCK_RECORD(record) Py_BEGIN_CRITICAL_SECTION(record)
+    #define UNLOCK_RECORD() Py_END_CRITICAL_SECTION()
+    #else
+    #define LOCK_RECORD(record)
+    #define UNLOCK_RECORD()
+    #endif
+
     /* Watch a record as soon as something is put into it that could be part of a cycle. */
     static int record_setattro(PyObject *record, PyObject *name, PyObject *value) {
-        if (value != NULL && PyObject_IS_GC(value) && !PyObject_GC_IsTracked(record)) PyObject_GC_Track(record);
+        if (value != NULL && PyObject_IS_GC(value)) {
+            /* Two threads may be here; to watch a record twice ends the process. */
+            LOCK_RECORD(record);
+            if (!PyObject_GC_IsTracked(record)) PyObject_GC_Track(record);
+            UNLOCK_RECORD();
+        }
         return PyObject_GenericSetAttr(record, name, value);
     }
 
