@@ -479,11 +479,13 @@ def test_adaptive_partitioning_follows_queue_lengths() -> None:
         h.append(partition=partition)
     h.ready()
     partitioner = h.accumulator.built_in_partitioner(TOPIC)
+    partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is None  # a partition has no queue yet
     h.append(partition=2)
     h.fill(0)
     h.fill(0)
     h.ready()
+    partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is not None
     assert partitioner.load_stats.sums == [1, 3, 5]
 
@@ -495,15 +497,15 @@ def test_a_node_that_takes_nothing_loses_its_partitions() -> None:
     now_ms = h.clock.now_ms()
     h.accumulator.update_node_latency_stats(0, now_ms, True)
     h.accumulator.update_node_latency_stats(1, now_ms, True)
-    h.ready()
     partitioner = h.accumulator.built_in_partitioner(TOPIC)
+    partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is None
     h.accumulator.update_node_latency_stats(0, now_ms + 51, False)
-    h.ready()
+    assert partitioner.next_partition(h.snapshot.cluster) == 2
     assert partitioner.load_stats is not None
     assert partitioner.load_stats.ids == [2]
     h.accumulator.update_node_latency_stats(0, now_ms + 60, True)
-    h.ready()
+    partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is None
 
 

@@ -54,8 +54,8 @@ _PRODUCER = (
     Mutant(
         "a retry gets a new sequence number",
         "producer/record_accumulator",
-        "        if manager is None or batch.has_sequence:\n            return\n",
-        "        if manager is None:\n            return\n        manager.remove_in_flight_batch(batch)\n",
+        "            if manager is not None and not first.has_sequence:",
+        "            if manager is not None:\n                manager.remove_in_flight_batch(first)",
     ),
     Mutant(
         "an expired batch leaves its numbers resolved",
@@ -96,8 +96,8 @@ _PRODUCER = (
     Mutant(
         "a new batch wakes nobody",
         "producer/kafka_producer",
-        "        self._sender.wakeup()\n        # Give",
-        "        # Give",
+        "            self._sender.wakeup()\n        # Give",
+        "            pass\n        # Give",
     ),
     Mutant(
         "a refused batch counts as acknowledged",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
 from pykclient.implementation import compiled
+from pykclient.network.cluster import Cluster
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
@@ -83,7 +87,7 @@ else:
 class PartitionQueue(QueueState):
     """The batches of one partition, oldest first; only the last may be open."""
 
-    __slots__ = ("due_ms", "node", "topic_info")
+    __slots__ = ("due_ms", "last_batch_bytes", "node", "topic_info")
 
     def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
@@ -91,6 +95,7 @@ class PartitionQueue(QueueState):
         # Notes of the sender, see WaitingQueues: where it was filed last, and when its first batch is due.
         self.node: NodeQueues | None = None
         self.due_ms = FOREVER_MS
+        self.last_batch_bytes = 0  # of the batch that was sent last
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full
@@ -99,12 +104,22 @@ class PartitionQueue(QueueState):
 class TopicInfo:
     """A topic's partitioner and queues. ``queues`` only grows, so that readers who look one up need no lock."""
 
-    __slots__ = ("changes", "partitioner", "queues")
+    __slots__ = ("balanced_for", "changes", "partitioner", "queues")
 
-    def __init__(self, partitioner: BuiltInPartitioner) -> None:
-        self.partitioner = partitioner
+    def __init__(
+        self,
+        topic: str,
+        batch_size: int,
+        rng: random.Random,
+        look_at_load: Callable[[TopicInfo, Cluster], None] | None,
+    ) -> None:
+        """``look_at_load`` tells the partitioner how long the queues are; None where it does not want to know."""
+        look = None if look_at_load is None else partial(look_at_load, self)
+        self.partitioner = BuiltInPartitioner(topic, batch_size, rng, look)
         self.queues: dict[int, PartitionQueue] = {}
-        #: How often a queue has changed since the partitioner was told of their lengths. Thread: io.
+        #: For which cluster the partitioner was told, and how often a queue has changed since. An estimate: the sender
+        #: counts without a lock.
+        self.balanced_for: Cluster | None = None
         self.changes = 0
 
 

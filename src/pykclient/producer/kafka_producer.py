@@ -369,7 +369,10 @@ class KafkaProducer(Generic[K, V]):
 
     def _wake_sender(self) -> None:
         """There is a batch that the sender does not know of, and would not look for in time."""
-        self._sender.wakeup()
+        try:
+            self._accumulator.expect_look()
+        finally:  # also when Ctrl-C comes in between, or nobody would wake it any more
+            self._sender.wakeup()
         # Give the interpreter's lock away: a busy thread would keep it for 5 ms at a time, and the sender, which needs
         # it for a moment only, would wait as long for each of its system calls.
         self._clock.sleep_ms(0)

@@ -6,8 +6,8 @@ Never recorded per record. What is sent is noted per batch, and published ten ti
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, WindowedSum
@@ -32,25 +32,31 @@ PUBLISH_INTERVAL_MS = 100
 _NAN = float("nan")
 
 
+class SentBatch(NamedTuple):
+    """What metrics tell of a batch that was sent. Sizes are in bytes."""
+
+    topic: str
+    records: int
+    size: int
+    compression_ratio: float
+    queue_time_ms: int
+    largest_record: int
+
+
 class _Values:
-    """Values of the same kind, to be recorded together. Thread: owner."""
+    """Values that are recorded together, by a sensor that has ``_AvgOf`` them. Thread: owner."""
 
-    __slots__ = ("count", "largest", "total")
-
-    total: float
-    largest: float
+    __slots__ = ("count", "total")
 
     def __init__(self) -> None:
-        self.clear()
+        self.total: float = 0
+        self.count = 0
 
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-        if value > self.largest:  # noqa: PLR1730 - max() is a call
-            self.largest = value
-
-    def clear(self) -> None:
-        self.total = self.count = self.largest = 0
+    def take(self, values: Sequence[float]) -> float:
+        """Hold these instead of those before; returns the largest."""
+        self.total = sum(values)
+        self.count = len(values)
+        return max(values)
 
 
 class _AvgOf:
@@ -104,14 +110,12 @@ class _Registry:
 
 
 class TopicMetrics:
-    """One topic's sensors, and what waits to be published there."""
+    """One topic's sensors."""
 
-    __slots__ = ("bytes", "bytes_sent", "compression_rate", "errors", "ratios", "records", "records_sent", "retries")
+    __slots__ = ("_ratios", "bytes", "compression_rate", "errors", "records", "retries")
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
-        self.records_sent = 0
-        self.bytes_sent = 0
-        self.ratios = _Values()
+        self._ratios = _Values()
         registry = _Registry(metrics)
         self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")
         self.bytes = registry.topic_meter(topic, "bytes", "byte", "Bytes sent")
@@ -125,15 +129,13 @@ class TopicMetrics:
                 "The average of compressed by uncompressed size of this topic's batches",
                 {"topic": topic},
             ),
-            _AvgOf(self.ratios),
+            _AvgOf(self._ratios),
         )
 
-    def publish(self, now_ms: int) -> None:
-        self.records.record(self.records_sent, now_ms)
-        self.bytes.record(self.bytes_sent, now_ms)
-        self.compression_rate.record(self.ratios.largest, now_ms)
-        self.records_sent = self.bytes_sent = 0
-        self.ratios.clear()
+    def publish(self, batches: Sequence[SentBatch], now_ms: int) -> None:
+        self.records.record(sum([batch.records for batch in batches]), now_ms)
+        self.bytes.record(sum([batch.size for batch in batches]), now_ms)
+        self.compression_rate.record(self._ratios.take([batch.compression_ratio for batch in batches]), now_ms)
 
 
 class SenderMetrics:
@@ -143,15 +145,16 @@ class SenderMetrics:
         self._metrics = metrics
         self._clock = clock
         self._topics: dict[str, TopicMetrics] = {}
-        # guards: what waits to be published, here and in the topics; taken before the locks of registry and sensors
+        # guards: _topics, what waits to be published; taken before the locks of registry and sensors
         self._lock = threading.Lock()
-        self._unpublished: dict[str, TopicMetrics] = {}
+        self._unpublished: list[SentBatch] = []
+        self._unpublished_requests: list[int] = []  # how many records each had
         self._next_publication_ms = 0
         self._sizes = _Values()
         self._queue_times = _Values()
         self._largest_records = _Values()
         self._ratios = _Values()
-        self._records_by_request = _Values()
+        self._requests = _Values()
         registry = _Registry(metrics)
         self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent", self._sizes)
         self._queue_time = registry.avg_max(
@@ -167,7 +170,7 @@ class SenderMetrics:
         self._records_per_request = registry.meter("records-per-request", "record-send", "Records sent")
         name = metrics.metric_name
         self._records_per_request.add(
-            name("records-per-request-avg", GROUP, "The average number of records"), _AvgOf(self._records_by_request)
+            name("records-per-request-avg", GROUP, "The average number of records"), _AvgOf(self._requests)
         )
         self._compression_rate = metrics.sensor("compression-rate")
         self._compression_rate.add(
@@ -195,21 +198,18 @@ class SenderMetrics:
             for batches in collated:
                 records = 0
                 for batch in batches:
-                    name = batch.topic_partition.topic
-                    topic = self._unpublished.get(name)
-                    if topic is None:
-                        topic = self._unpublished[name] = self._topic(name)
-                    size = batch.estimated_size_in_bytes
-                    topic.records_sent += batch.record_count
-                    topic.bytes_sent += size
-                    topic.ratios.add(batch.compression_ratio)
-                    self._ratios.add(batch.compression_ratio)
-                    self._sizes.add(size)
-                    self._queue_times.add(batch.queue_time_ms)
-                    self._largest_records.add(batch.max_record_size)
-                    records += batch.record_count
+                    sent = SentBatch(
+                        batch.topic_partition.topic,
+                        batch.record_count,
+                        batch.estimated_size_in_bytes,
+                        batch.compression_ratio,
+                        batch.queue_time_ms,
+                        batch.max_record_size,
+                    )
+                    self._unpublished.append(sent)
+                    records += sent.records
                 if batches:
-                    self._records_by_request.add(records)
+                    self._unpublished_requests.append(records)
         self.maybe_publish(now_ms)
 
     def publication_delay_ms(self, now_ms: int) -> int:
@@ -227,29 +227,35 @@ class SenderMetrics:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
             if not self._unpublished:
                 return
-            for topic in self._unpublished.values():
-                topic.publish(now_ms)
-            self._unpublished.clear()
-            for sensor, values in (
-                (self._batch_size, self._sizes),
-                (self._queue_time, self._queue_times),
-                (self._record_size, self._largest_records),
-                (self._compression_rate, self._ratios),
-            ):
-                sensor.record(values.largest, now_ms)
-                values.clear()
-            self._records_per_request.record(self._records_by_request.total, now_ms)
-            self._records_by_request.clear()
+            batches, self._unpublished = self._unpublished, []
+            requests, self._unpublished_requests = self._unpublished_requests, []
+            by_topic: dict[str, list[SentBatch]] = {}
+            for batch in batches:
+                by_topic.setdefault(batch.topic, []).append(batch)
+            for topic, of_topic in by_topic.items():
+                self._topic(topic).publish(of_topic, now_ms)
+            sizes = [batch.size for batch in batches]
+            queue_times = [batch.queue_time_ms for batch in batches]
+            largest_records = [batch.largest_record for batch in batches]
+            ratios = [batch.compression_ratio for batch in batches]
+            self._batch_size.record(self._sizes.take(sizes), now_ms)
+            self._queue_time.record(self._queue_times.take(queue_times), now_ms)
+            self._record_size.record(self._largest_records.take(largest_records), now_ms)
+            self._compression_rate.record(self._ratios.take(ratios), now_ms)
+            self._requests.take(requests)
+            self._records_per_request.record(self._requests.total, now_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
         self._retries.record(count, now_ms)
-        self._topic(topic).retries.record(count, now_ms)
+        with self._lock:
+            self._topic(topic).retries.record(count, now_ms)
 
     def record_errors(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
         self._errors.record(count, now_ms)
-        self._topic(topic).errors.record(count, now_ms)
+        with self._lock:
+            self._topic(topic).errors.record(count, now_ms)
 
     def record_latency(self, node_id: str, latency_ms: int) -> None:
         now_ms = self._clock.now_ms()

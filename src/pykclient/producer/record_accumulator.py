@@ -26,13 +26,11 @@ from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.txn_partition_map import NO_LAST_ACKED_SEQUENCE_NUMBER
 from pykclient.producer.waiting_queues import WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     MAX_INT32,
-    NO_SEQUENCE,
     estimate_size_in_bytes_upper_bound,
 )
 from pykclient.types import Header, Node, TopicPartition
@@ -47,6 +45,9 @@ T = TypeVar("T")
 
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
+
+#: What a batch takes at least of ``buffer.memory``, unless ``batch.size`` is less.
+_SMALLEST_CAPACITY = 4096
 
 #: A topic's partitioner is told of the lengths of its queues when one in so many has changed: with few partitions each
 #: time, with thousands not for each batch.
@@ -230,9 +231,7 @@ class RecordAccumulator:
         with self._lock:
             self._appends_in_progress += 1
         try:
-            return self._append_new_batch(
-                topic, info, partition, cluster, try_append, appended, max(self._batch_size, size), max_block_ms
-            )
+            return self._append_new_batch(topic, info, partition, cluster, try_append, appended, size, max_block_ms)
         finally:
             with self._lock:
                 self._appends_in_progress -= 1
@@ -262,6 +261,7 @@ class RecordAccumulator:
                     with queue.lock:
                         if self._partition_changed(queue, info, sticky, cluster):
                             continue
+                    size = max(size, self._capacity_of_next_batch(queue))
                     buffer = self._pool.allocate(size, max_block_ms)
                 now_ms = self._clock.now_ms()
                 with queue.lock:
@@ -292,6 +292,13 @@ class RecordAccumulator:
             if buffer is not None:
                 self._pool.deallocate(buffer, size)
 
+    def _capacity_of_next_batch(self, queue: PartitionQueue) -> int:
+        """``batch.size``; where memory runs short, not much more than the partition's last batch had, so that memory
+        lasts for more of the partitions than would fit into it with a whole batch each."""
+        if self._pool.available_memory * 2 >= self._pool.total_memory:
+            return self._batch_size
+        return min(max(2 * queue.last_batch_bytes, _SMALLEST_CAPACITY), self._batch_size)
+
     @staticmethod
     def _partition_changed(
         queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
@@ -313,7 +320,8 @@ class RecordAccumulator:
         with self._lock:
             info = self._topics.get(topic)
             if info is None:
-                info = self._topics[topic] = TopicInfo(BuiltInPartitioner(topic, self._batch_size, self._rng))
+                look_at_load = self._look_at_load if self._config.enable_adaptive_partitioning else None
+                info = self._topics[topic] = TopicInfo(topic, self._batch_size, self._rng, look_at_load)
             return info
 
     def _add_queue(self, topic: str, info: TopicInfo, partition: int) -> PartitionQueue:
@@ -328,6 +336,10 @@ class RecordAccumulator:
             return [queue for info in self._topics.values() for queue in info.queues.values()]
 
     # --- which nodes are due -----------------------------------------------------------------------------------
+
+    def expect_look(self) -> None:
+        """Whoever calls this wakes the sender right after. Thread: any."""
+        self._waiting.expect_look()
 
     def begin_look(self) -> None:
         """The sender begins a round: from now on it does not see by itself what is appended."""
@@ -344,10 +356,7 @@ class RecordAccumulator:
         under way; and when its partition is not muted and its retry backoff has passed.
         """
         waiting = self._waiting
-        is_new_snapshot = waiting.file(snapshot)
-        if self._config.enable_adaptive_partitioning:
-            # A node becomes slow without anything happening to a queue.
-            self._update_load_stats(snapshot, is_new_snapshot or self._config.partition_availability_timeout_ms > 0)
+        waiting.file(snapshot)
         result = ReadyCheckResult()
         result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
         send_all = (
@@ -364,30 +373,27 @@ class RecordAccumulator:
                 result.next_ready_check_delay_ms = delay_ms
         return result
 
-    def _update_load_stats(self, snapshot: MetadataSnapshot, all_topics: bool) -> None:
-        """Tell partitioners how long queues are, where enough of the queues have changed to make a difference."""
-        topics = self._waiting.topics_changed
-        if all_topics:
-            with self._lock:
-                topics.update(dict.fromkeys(self._topics.values()))
-        for info in list(topics):
-            if all_topics or info.changes * _CHANGES_THAT_MATTER >= len(info.queues):
-                info.changes = 0
-                del topics[info]
-                self._tell_queue_sizes(snapshot, info)
+    def _look_at_load(self, info: TopicInfo, cluster: Cluster) -> None:
+        """Tell a partitioner how long its queues are, if enough of them have changed to make a difference.
 
-    def _tell_queue_sizes(self, snapshot: MetadataSnapshot, info: TopicInfo) -> None:
-        cluster = snapshot.cluster
-        with self._lock:
-            queues = list(info.queues.values())
+        Java does it for all topics before each request; here, when a partition is to be chosen. Thread: any.
+        """
+        unavailable_after_ms = self._config.partition_availability_timeout_ms
+        queues = info.queues
+        is_known = cluster is info.balanced_for and info.changes * _CHANGES_THAT_MATTER < len(queues)
+        if is_known and not unavailable_after_ms:  # a node becomes slow without anything happening to a queue
+            return
+        info.changes = 0
+        info.balanced_for = cluster
         if len(queues) < len(cluster.partitions_for_topic(info.partitioner.topic)):
             # Until every partition has had a batch, one without a queue would never be chosen.
             info.partitioner.update_partition_load_stats(None, [], len(queues))
             return
         queue_sizes: list[int] = []
         partition_ids: list[int] = []
-        unavailable_after_ms = self._config.partition_availability_timeout_ms
-        for queue in queues:
+        with self._lock:
+            all_queues = list(queues.values())
+        for queue in all_queues:
             leader = cluster.leader_for(queue.topic_partition)
             if leader is None:
                 continue
@@ -395,7 +401,7 @@ class RecordAccumulator:
             if stats is None or stats.ready_time_ms - stats.drain_time_ms <= unavailable_after_ms:
                 queue_sizes.append(len(queue.batches))
                 partition_ids.append(queue.topic_partition.partition)
-        info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(queues))
+        info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(all_queues))
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, nodes: Iterable[int], now_ms: int) -> int:
         """How long until something is due for ``nodes`` that the last drain has left behind."""
@@ -438,6 +444,7 @@ class RecordAccumulator:
         self, snapshot: MetadataSnapshot, node: Node, max_size: int, now_ms: int
     ) -> list[ProducerBatch]:
         ready: list[ProducerBatch] = []
+        manager = self._transaction_manager
         waiting = self._waiting
         waiting.file(snapshot)
         of_node = waiting.nodes.get(node.id)
@@ -458,15 +465,17 @@ class RecordAccumulator:
                 if ready and size + first.estimated_size_in_bytes > max_size:
                     self.has_due_rest = True
                     break  # alone it may be larger: compression can turn out worse than estimated
-                if self._should_stop_drain(first, topic_partition):
+                if manager is not None and manager.should_stop_drain(first):
                     continue  # Java ends the round here, so that one such partition holds up all of the node
                 queue.batches.popleft()
-                if queue.batches and (len(queue.batches) > 1 or queue.batches[0].is_full):
-                    self.has_due_rest = True
+                if queue.batches:
+                    waiting.changed(queue)
+                    if len(queue.batches) > 1 or queue.batches[0].is_full:
+                        self.has_due_rest = True
             drained_queues.append(queue)
-            waiting.changed(queue)
             # Out of the queue no other thread touches it, so compressing it needs no lock.
-            self._assign_producer_state(first)
+            if manager is not None and not first.has_sequence:  # one that has a number may have been written under it
+                manager.number(first)
             try:
                 first.close()
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
@@ -477,48 +486,12 @@ class RecordAccumulator:
                 CompressionRatioEstimator.update_estimation(
                     topic_partition.topic, self._compression_type, first.compression_ratio
                 )
-            size += first.estimated_size_in_bytes
+            queue.last_batch_bytes = first.estimated_size_in_bytes
+            size += queue.last_batch_bytes
             first.drained(now_ms)
             ready.append(first)
-        for queue in drained_queues:
-            of_node.remove(queue)  # to the back, if it has more
+        waiting.served(of_node, drained_queues)
         return ready
-
-    def _should_stop_drain(self, first: ProducerBatch, topic_partition: TopicPartition) -> bool:
-        """Whether sequence numbers forbid to send ``first`` now."""
-        manager = self._transaction_manager
-        if manager is None:
-            return False
-        if not manager.is_send_to_partition_allowed(topic_partition) or not manager.has_producer_id:
-            return True
-        if not first.has_sequence:
-            if manager.has_inflight_batches(topic_partition) and (
-                # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
-                manager.has_stale_producer_id_and_epoch(topic_partition)
-                # The very first batch goes alone. A broker that knows nothing of this producer takes any sequence
-                # number: if the first batch failed and the second was taken, the first could never be written
-                # (KAFKA-14359, which the Java client lives with).
-                or manager.last_acked_sequence(topic_partition) == NO_LAST_ACKED_SEQUENCE_NUMBER
-            ):
-                return True
-            # While it is unknown whether an expired batch was written, the next number is unknown.
-            return manager.has_unresolved_sequence(topic_partition)
-        # A retry: only the one that is next by sequence may go, which leaves one request in flight.
-        expected = manager.first_in_flight_sequence(topic_partition)
-        return expected not in (NO_SEQUENCE, first.base_sequence)
-
-    def _assign_producer_state(self, batch: ProducerBatch) -> None:
-        """Number a batch that is sent for the first time. One that was numbered keeps it: it may have been written."""
-        manager = self._transaction_manager
-        if manager is None or batch.has_sequence:
-            return
-        topic_partition = batch.topic_partition
-        manager.maybe_update_producer_id_and_epoch(topic_partition)
-        producer_id, producer_epoch = manager.producer_id_and_epoch
-        sequence = manager.sequence_number(topic_partition)
-        batch.set_producer_state(producer_id, producer_epoch, sequence, manager.is_transactional)
-        manager.increment_sequence_number(topic_partition, batch.record_count)
-        manager.add_in_flight_batch(batch)
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
         """Send nothing to it until it is unmuted (one request in flight, order guaranteed)."""

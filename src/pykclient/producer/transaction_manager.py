@@ -246,21 +246,42 @@ class TransactionManager:
     def is_send_to_partition_allowed(self, topic_partition: TopicPartition) -> bool:  # noqa: ARG002 - transactions'
         return self._state != state.FATAL_ERROR
 
+    def should_stop_drain(self, first: ProducerBatch) -> bool:
+        """Whether sequence numbers forbid to send ``first``, the next batch of its partition, now."""
+        topic_partition = first.topic_partition
+        if not self.is_send_to_partition_allowed(topic_partition) or not self.has_producer_id:
+            return True
+        entry = self._partitions.get_or_create(topic_partition)
+        in_flight = entry.in_flight
+        if not first.has_sequence:
+            if in_flight and (
+                # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
+                entry.producer_id_and_epoch != self.producer_id_and_epoch
+                # The very first batch goes alone. A broker that knows nothing of this producer takes any sequence
+                # number: if the first batch failed and the second was taken, the first could never be written
+                # (KAFKA-14359, which the Java client lives with).
+                or entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER
+            ):
+                return True
+            # While it is unknown whether an expired batch was written, the next number is unknown.
+            return self.has_unresolved_sequence(topic_partition)
+        # A retry: only the one that is next by sequence may go, which leaves one request in flight.
+        expected = in_flight[0].base_sequence if in_flight else NO_SEQUENCE
+        return expected not in (NO_SEQUENCE, first.base_sequence)
+
+    def number(self, batch: ProducerBatch) -> None:
+        """Number a batch that is sent for the first time, and track it from now on."""
+        entry = self._partitions.get_or_create(batch.topic_partition)
+        if not entry.in_flight and entry.producer_id_and_epoch != self.producer_id_and_epoch:
+            entry.start_sequences_at_beginning(self.producer_id_and_epoch)
+        producer_id, producer_epoch = self.producer_id_and_epoch
+        batch.set_producer_state(producer_id, producer_epoch, entry.next_sequence, self.is_transactional)
+        entry.increment_sequence(batch.record_count)
+        entry.add_in_flight_batch(batch)
+
     def sequence_number(self, topic_partition: TopicPartition) -> int:
         """The base sequence of the partition's next batch."""
         return self._partitions.get_or_create(topic_partition).next_sequence
-
-    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int) -> None:
-        self._partitions.get(topic_partition).increment_sequence(increment)
-
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
-        """Start the partition at 0 if its numbers are of an older id or epoch and nothing of that is in flight."""
-        if self.has_stale_producer_id_and_epoch(topic_partition) and not self.has_inflight_batches(topic_partition):
-            self._partitions.get(topic_partition).start_sequences_at_beginning(self.producer_id_and_epoch)
-
-    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
-        entry = self._partitions.get_or_create(topic_partition)
-        return entry.producer_id_and_epoch != self.producer_id_and_epoch
 
     def has_inflight_batches(self, topic_partition: TopicPartition) -> bool:
         return bool(self._partitions.get_or_create(topic_partition).in_flight)
@@ -291,16 +312,16 @@ class TransactionManager:
     # --- outcomes ----------------------------------------------------------------------------------------------
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
+        # The numbers may have been forgotten while the answered batch was on its way: start a new entry then.
         entry = self._partitions.get_or_create(batch.topic_partition)
         # Of one that was given up this is the late answer, and it may be about numbers of an epoch that is past.
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
             batch.is_done and batch.sequence_has_been_reset
         ):
-            self._partitions.update_last_acked_sequence(batch.topic_partition, batch.last_sequence)
+            entry.last_acked_sequence = max(entry.last_acked_sequence, batch.last_sequence)
         if base_offset != NO_OFFSET:
-            last_offset = base_offset + batch.record_count - 1
-            self._partitions.update_last_acked_offset(batch.topic_partition, last_offset)
-        self.remove_in_flight_batch(batch)
+            entry.last_acked_offset = max(entry.last_acked_offset, base_offset + batch.record_count - 1)
+        entry.remove_in_flight_batch(batch)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:
         """Settle what becomes of the numbers of a batch that failed for good.

@@ -137,13 +137,3 @@ class TxnPartitionMap:
 
     def reset(self) -> None:
         self._entries.clear()
-
-    def update_last_acked_offset(self, topic_partition: TopicPartition, last_offset: int) -> None:
-        # The numbers may have been forgotten while the answered batch was on its way: start a new entry then.
-        entry = self.get_or_create(topic_partition)
-        entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
-
-    def update_last_acked_sequence(self, topic_partition: TopicPartition, sequence: int) -> None:
-        entry = self._entries.get(topic_partition)
-        if entry is not None:
-            entry.last_acked_sequence = max(entry.last_acked_sequence, sequence)

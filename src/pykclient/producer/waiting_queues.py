@@ -8,6 +8,7 @@ back, or the metadata is new.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pykclient.clock import FOREVER_MS
 
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
-    from pykclient.producer.accumulator_state import PartitionQueue, TopicInfo
+    from pykclient.producer.accumulator_state import PartitionQueue
     from pykclient.types import Node, TopicPartition
 
 #: So many notes of when queues are due may be outdated before they are cleared away.
@@ -91,7 +92,6 @@ class WaitingQueues:
         "next_expiry_ms",
         "next_look_ms",
         "nodes",
-        "topics_changed",
     )
 
     def __init__(self, linger_ms: int, delivery_timeout_ms: int) -> None:
@@ -109,8 +109,6 @@ class WaitingQueues:
         self.next_expiry_ms = FOREVER_MS
         #: When the sender looks for what is due at the latest; FOREVER_MS while it is about to, or does.
         self.next_look_ms = FOREVER_MS
-        #: Topics whose queues have changed; their ``changes`` say how many times.
-        self.topics_changed: dict[TopicInfo, None] = {}
 
     def changed(self, queue: PartitionQueue, due_ms: int = 0) -> bool:
         """Look at ``queue`` before the next request: its first batch is due at ``due_ms``. Whether to wake the sender.
@@ -121,6 +119,10 @@ class WaitingQueues:
         self._changed.append(queue)
         node = queue.node
         return due_ms < self.next_look_ms and (node is None or not node.is_blocked)
+
+    def expect_look(self) -> None:
+        """The sender is about to be woken: until it has begun to look, nobody else needs to wake it as well."""
+        self.next_look_ms = 0
 
     def begin_look(self) -> None:
         """From now on whoever changes a queue wakes the sender."""
@@ -139,11 +141,10 @@ class WaitingQueues:
                     expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
                     self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
-    def file(self, snapshot: MetadataSnapshot) -> bool:
-        """See to the queues that have changed and, where the metadata is new, to all; returns whether it is."""
+    def file(self, snapshot: MetadataSnapshot) -> None:
+        """See to the queues that have changed and, where the metadata is new, to all."""
         self.take_in()
-        is_new = snapshot is not self._snapshot
-        if is_new:
+        if snapshot is not self._snapshot:
             self._snapshot = snapshot
             for of_node in self.nodes.values():
                 self._unfiled.update(of_node.waiting)
@@ -154,12 +155,16 @@ class WaitingQueues:
             unfiled, self._unfiled = self._unfiled, {}
             for queue in unfiled:
                 self._file(queue, snapshot)
-        return is_new
+
+    def served(self, of_node: NodeQueues, queues: Iterable[PartitionQueue]) -> None:
+        """A batch was taken out of each of ``queues``. Those with more go to the back when they are filed again."""
+        for queue in queues:
+            of_node.remove(queue)
+            queue.topic_info.changes += 1
 
     def _file(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None:
         topic_partition = queue.topic_partition
         queue.topic_info.changes += 1
-        self.topics_changed[queue.topic_info] = None
         leader = snapshot.cluster.leader_for(topic_partition)
         with queue.lock:
             if not queue.batches:

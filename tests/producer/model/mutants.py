@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "any retry may go",
-        "producer/record_accumulator",
+        "producer/transaction_manager",
         "return expected not in (NO_SEQUENCE, first.base_sequence)",
         "return False",
     ),
@@ -88,8 +88,8 @@ MUTANTS = (
     ),
     Mutant(
         "first batch not alone",
-        "producer/record_accumulator",
-        "or manager.last_acked_sequence(topic_partition) == NO_LAST_ACKED_SEQUENCE_NUMBER",
+        "producer/transaction_manager",
+        "or entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER",
         "or False",
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
@@ -43,23 +44,33 @@ class BuiltInPartitioner:
     """Sticky choice for one topic.
 
     The accumulator peeks at the current partition without a lock, takes that partition's queue lock and then looks
-    again with ``is_partition_changed``: another thread may have switched in between. Statistics are replaced whole by
-    the sender and read by any thread. Thread: any.
+    again with ``is_partition_changed``: another thread may have switched in between. Statistics are replaced whole, and
+    read by any thread. Thread: any.
     """
 
-    __slots__ = ("_rng", "_sticky_batch_size", "load_stats", "sticky", "topic")
+    __slots__ = ("_look_at_load", "_rng", "_sticky_batch_size", "load_stats", "sticky", "topic")
 
-    def __init__(self, topic: str, sticky_batch_size: int, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        sticky_batch_size: int,
+        rng: random.Random | None = None,
+        look_at_load: Callable[[Cluster], None] | None = None,
+    ) -> None:
+        """``look_at_load`` is called before a partition is chosen, to bring ``load_stats`` up to date."""
         if sticky_batch_size < 1:
             raise IllegalArgumentError(f"sticky_batch_size must be at least 1, but is {sticky_batch_size}")
         self.topic = topic
         self._sticky_batch_size = sticky_batch_size
         self._rng = rng or random.Random()
+        self._look_at_load = look_at_load
         self.load_stats: PartitionLoadStats | None = None
         self.sticky: StickyPartitionInfo | None = None
 
     def next_partition(self, cluster: Cluster) -> int:
         """A partition drawn by load where that is known, else evenly from those with a leader, else from all."""
+        if self._look_at_load is not None:
+            self._look_at_load(cluster)
         stats = self.load_stats
         if stats is not None:
             return stats.ids[bisect_right(stats.sums, self._rng.randrange(stats.sums[-1]))]
