@@ -8,6 +8,7 @@ of an ApiVersions response is always version 0, so that a client can read it tha
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from pykclient.errors import RemoteProtocolError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pykclient.protocol.wire import BytesLike
 
 SIZE_PREFIX_BYTES = 4
+
+#: Size, API key, API version, correlation id.
+_REQUEST_HEAD = struct.Struct(">ihhi")
 
 
 class RequestHeader:
@@ -58,10 +62,7 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
     Raises UnsupportedVersionError and LocalProtocolError as ``Message.write`` does.
     """
     w = Writer()
-    w.int32(0)
-    w.int16(request.API_KEY)
-    w.int16(version)
-    w.int32(correlation_id)
+    w.pack(_REQUEST_HEAD, 0, request.API_KEY, version, correlation_id)
     header_version = request_header_version(request.API_KEY, version)
     if header_version >= 1:
         w.nullable_string(client_id, False)
