@@ -13,6 +13,7 @@ def test_a_viewed_buffer_is_not_given_out() -> None:
     assert spares.take(10) is None
     view.release()
     assert spares.take(101) is None
+    assert spares.take(10, 99) is None
     assert spares.take(100) is buffer
     assert spares.take(1) is None
     assert len(buffer) == 100

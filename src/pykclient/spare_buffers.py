@@ -24,10 +24,10 @@ class SpareBuffers:
         self._max_count = max_count
         self._max_bytes = max_bytes
 
-    def take(self, size: int = 1) -> bytearray | None:
-        """One of ``size`` bytes or more, with whatever is in it; None when there is none that is free."""
+    def take(self, size: int = 1, most: int | None = None) -> bytearray | None:
+        """One of ``size`` bytes or more, and at ``most`` so many, with whatever is in it; None when none is free."""
         for place, buffer in enumerate(self._buffers):
-            if len(buffer) >= size and not _is_viewed(buffer):
+            if len(buffer) >= size and (most is None or len(buffer) <= most) and not _is_viewed(buffer):
                 return self._buffers.pop(place)
         return None
 

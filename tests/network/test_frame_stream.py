@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from pykclient.errors import ProtocolError
 from pykclient.network.frame_stream import FrameStream, TransportFrameStream
 from pykclient.network.network_receive import (
     FIRST_RESPONSE_LIMIT,
+    UNLIMITED_SIZE,
     Frame,
     FrameReader,
     check_frame_size,
@@ -201,3 +203,32 @@ def test_a_closed_stream_lets_go_of_what_it_was_to_write() -> None:
         stream.write(NetworkSend("0", [buffer]))
         stream.close()
         buffer.clear()  # BufferError if something still points into it
+
+
+@BOTH
+def test_memory_is_used_again_once_nobody_looks_at_it(make: Make) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        stream = make(near, UNLIMITED_SIZE, None, BUFFER_SIZE)
+
+        def receive(number: int) -> tuple[memoryview, int]:
+            far.sendall(framed(bytes((number,)) * 1000))
+            frames: list[Frame] = []
+            while not frames:
+                stream.read(frames, False)
+            (frame,) = frames
+            return memoryview(frame), pa.py_buffer(frame).address
+
+        first, first_address = receive(1)
+        part = first[10:20]
+        del first
+        second, second_address = receive(2)
+        assert second_address != first_address
+        assert part == bytes((1,)) * 10
+        del part
+        third, third_address = receive(3)
+        assert third_address == first_address
+        assert second == bytes((2,)) * 1000
+        stream.close()
+        assert third == bytes((3,)) * 1000

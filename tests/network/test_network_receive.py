@@ -103,8 +103,31 @@ def test_a_large_frame_is_received_into_its_own_buffer() -> None:
     room[:] = stream[BUFFER_SIZE:]
     reader.advance(len(room))
     frame = reader.next_frame()
-    assert isinstance(frame, bytearray)
+    assert isinstance(frame, memoryview)
     assert frame == payload
+
+
+def test_a_buffer_is_used_again_once_nobody_looks_at_it() -> None:
+    reader = FrameReader(buffer_size=BUFFER_SIZE)
+    frames: list[memoryview] = []
+    parts: list[memoryview] = []
+    sizes = (1000, 900, 800, 700, 600, 100)
+    for number, size in enumerate(sizes):
+        (frame,) = feed(reader, framed(bytes((number,)) * size), [BUFFER_SIZE])
+        assert isinstance(frame, memoryview)
+        frames.append(frame)
+        if number == 0:
+            first = frame.obj
+            parts.append(frame[10:20])
+            frame.release()
+        elif number == 1:
+            assert frame.obj is not first
+            assert parts[0] == bytes(10)
+            parts[0].release()
+        elif number == 2:
+            assert frame.obj is first
+    assert frames[3].obj is not first
+    assert all(frame == bytes((number,)) * sizes[number] for number, frame in enumerate(frames) if number)
 
 
 @pytest.mark.parametrize(

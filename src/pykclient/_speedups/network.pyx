@@ -29,7 +29,19 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <stdint.h>
+    #include <stdlib.h>
     static void set_errno(int number) { errno = number; }
+
+    /* A block is memory with its size in front. */
+    #define BLOCK_HEAD 16
+    static size_t block_size(char *block) { return *(size_t *)(block - BLOCK_HEAD); }
+    static void free_block(char *block) { if (block != NULL) free(block - BLOCK_HEAD); }
+    static char *resize_block(char *block, size_t size) {
+        char *head = (char *)realloc(block == NULL ? NULL : block - BLOCK_HEAD, size + BLOCK_HEAD);
+        if (head == NULL) return NULL;
+        *(size_t *)head = size;
+        return head + BLOCK_HEAD;
+    }
     #if defined(__linux__) && !defined(PYKCLIENT_NO_EPOLL)
     #include <sys/epoll.h>
     #include <sys/eventfd.h>
@@ -66,6 +78,29 @@ cdef extern from *:
         event.data.ptr = pointer;
         return epoll_ctl(epoll, operation, fd, &event);
     }
+    /* The two blocks that were let go of last, of the whole process, by any thread. Memory that was used a moment ago
+       needs no fresh pages, which cost more than what is received into them. */
+    #define LARGEST_SPARE (64 * 1024 * 1024)
+    static char *spare_blocks[2];
+    static char *swap_spare(int place, char *block) {
+        return __atomic_exchange_n(&spare_blocks[place], block, __ATOMIC_SEQ_CST);
+    }
+    static char *new_block(size_t size) {
+        for (int place = 0; place < 2; place++) {
+            char *block = swap_spare(place, NULL);
+            if (block != NULL && block_size(block) >= size && block_size(block) / 4 <= size) return block;
+            free_block(block);
+        }
+        return resize_block(NULL, size);
+    }
+    static void spare_block(char *block) {
+        if (block != NULL && block_size(block) <= LARGEST_SPARE) block = swap_spare(1, swap_spare(0, block));
+        free_block(block);
+    }
+    static void free_spares(void) {
+        free_block(swap_spare(0, NULL));
+        free_block(swap_spare(1, NULL));
+    }
     #define load_number(number) __atomic_load_n(number, __ATOMIC_SEQ_CST)
     #define swap_number(number, value) __atomic_exchange_n(number, value, __ATOMIC_SEQ_CST)
     #define pointer_of(event) ((event)->data.ptr)
@@ -81,6 +116,9 @@ cdef extern from *:
     struct no_epoll_event { uint32_t events; void *pointer; };
     #define iovec no_iovec
     #define epoll_event no_epoll_event
+    static char *new_block(size_t size) { return resize_block(NULL, size); }
+    static void spare_block(char *block) { free_block(block); }
+    static void free_spares(void) {}
     static Py_ssize_t socket_receive(int fd, void *data, size_t size) { return -1; }
     static Py_ssize_t socket_send(int fd, struct iovec *pieces, size_t count) { return -1; }
     static int open_epoll(void) { return -1; }
@@ -98,6 +136,12 @@ cdef extern from *:
     """
     const bint WITH_EPOLL
     void set_errno(int number)
+    size_t block_size(char *block) nogil
+    char *new_block(size_t size) nogil
+    char *resize_block(char *block, size_t size) nogil
+    void spare_block(char *block)
+    void free_block(char *block)
+    void free_spares()
     const uint32_t EPOLLIN
     const uint32_t EPOLLOUT
     const int EPOLL_CTL_ADD
@@ -149,20 +193,20 @@ cdef enum:  # how reading ended, in an order that counts
 
 @cython.final
 cdef class FrameBuffer:
-    """The memory of one large frame; freed with the last view of it. Thread: any."""
+    """The block of one large frame; with the last view of it, another one may have it. Thread: any."""
 
     cdef char *data
     cdef Py_ssize_t size
 
     def __dealloc__(self):
-        free(self.data)
+        spare_block(self.data)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.data, self.size, 1, flags)
 
 
 cdef object view_of(char *data, Py_ssize_t size):
-    """A read-only view that owns ``data``."""
+    """A read-only view that owns the block ``data``."""
     cdef FrameBuffer buffer = FrameBuffer.__new__(FrameBuffer)
     buffer.data = data
     buffer.size = size
@@ -188,7 +232,7 @@ cdef struct Connection:
     # what comes
     char *buffer
     Py_ssize_t capacity, start, end  # bytes from start to end are not taken
-    char *large  # a frame with a buffer of its own, filled up to large_end
+    char *large  # a frame with a block of its own, filled up to large_end
     Py_ssize_t large_capacity, large_end, large_size
     Py_ssize_t largest  # what one has had in the end
     int64_t max_size  # negative: none
@@ -244,11 +288,11 @@ cdef bint start_large(Connection *connection, int64_t size) noexcept nogil:
     """
     cdef Py_ssize_t have = connection.end - connection.start - 4
     cdef Py_ssize_t capacity = <Py_ssize_t>min(size, <int64_t>connection.largest)
-    connection.large = <char *>malloc(capacity)
+    connection.large = new_block(capacity)
     if connection.large == NULL:
         return False
     memcpy(connection.large, connection.buffer + connection.start + 4, have)
-    connection.large_capacity = capacity
+    connection.large_capacity = <Py_ssize_t>min(size, <int64_t>block_size(connection.large))
     connection.large_end = have
     connection.large_size = <Py_ssize_t>size
     connection.start = connection.end = 0
@@ -288,7 +332,7 @@ cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
                 return
             if connection.large_end == connection.large_capacity:
                 capacity = min(2 * connection.large_capacity, connection.large_size)
-                grown = <char *>realloc(connection.large, capacity)
+                grown = resize_block(connection.large, capacity)
                 if grown == NULL:
                     connection.ended = TAKE_FRAMES
                     return
@@ -392,7 +436,7 @@ cdef class FrameStream:
         self.forget_pieces()
         free(self.exports)
         free(self.connection.pieces)
-        free(self.connection.large)
+        free_block(self.connection.large)
         free(self.connection.buffer)
 
     @property
@@ -416,8 +460,9 @@ cdef class FrameStream:
         connection.fd = -1
         connection.is_read = connection.is_written = connection.ready = False
         self.forget_pieces()
-        free(connection.large)
+        free_block(connection.large)
         connection.large = NULL
+        free_spares()
         connection.start = connection.end = 0
 
     # --- reading -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pykclient.errors import RemoteProtocolError
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
+from pykclient.spare_buffers import SpareBuffers
 
 #: ``max_size`` for no limit but that of the size field itself.
 UNLIMITED_SIZE = -1
@@ -22,6 +23,10 @@ _SIZE = struct.Struct(">i")
 #: What a frame gets of its own buffer at first. More follows as it comes: who only claims to send much takes no memory.
 #: Who has sent as much before is believed, as growing costs more than receiving.
 _FIRST_BYTES = 1024 * 1024
+
+#: What a connection keeps of buffers for large frames: one may still be read when the next frame comes.
+_SPARE_BUFFERS = 2
+_SPARE_BYTES = 64 * 1024 * 1024
 
 #: A frame without its size prefix. Whoever has one, or a view of it, keeps its memory.
 Frame = bytes | bytearray | memoryview
@@ -94,6 +99,7 @@ class FrameReader:
         "_largest",
         "_max_size",
         "_pool",
+        "_spares",
         "_start",
         "_view",
         "_wanted",
@@ -118,6 +124,7 @@ class FrameReader:
         self._large_end = 0
         self._large_size = 0  # what it will have in the end
         self._largest = _FIRST_BYTES  # what one has had in the end
+        self._spares = SpareBuffers(_SPARE_BUFFERS, _SPARE_BYTES)
         self._given = memoryview(b"")  # what writable() gave last of it
         self._wanted = 0  # size of a frame that the pool has no memory for
         self.waits_for_memory = False
@@ -155,7 +162,7 @@ class FrameReader:
                     large += bytes(min(len(large), self._large_size - len(large)))
                 except MemoryError:
                     raise no_memory_for_frame(self._large_size) from None
-            self._given = memoryview(large)[self._large_end :]
+            self._given = memoryview(large)[self._large_end : self._large_size]
             return self._given
         if self.waits_for_memory:
             return self._view[:0]
@@ -177,7 +184,10 @@ class FrameReader:
             self._given.release()
             self._large = None
             self._largest = max(self._largest, self._large_size)
-            return large
+            if self._pool is not None:
+                return large  # its memory is the pool's
+            self._spares.keep(large)
+            return memoryview(large)[: self._large_size]
         start, end = self._start, self._end
         available = end - start
         if available < 4:
@@ -231,7 +241,7 @@ class FrameReader:
     def _start_large(self, size: int) -> None:
         """Give the frame at ``_start`` its own buffer, with what came of it already."""
         have = self._end - self._start - 4
-        large = bytearray(min(size, self._largest))
+        large = self._spares.take(size, 4 * size) or bytearray(min(size, self._largest))
         large[:have] = self._view[self._start + 4 : self._end]
         self._large, self._large_end, self._large_size = large, have, size
         self._start = self._end = 0
