@@ -311,7 +311,12 @@ def gather_python(values: Sequence[Buffer | None]) -> Gathered:
         for null in nulls:
             bits[null >> 3] &= ~(1 << (null & 7))
         validity = memoryview(bits)
-    return memoryview(ends), b"".join([bytes(value) for value in values if value is not None]), validity
+    given = [value for value in values if value is not None] if nulls else values
+    try:
+        data = b"".join(given)  # type: ignore[arg-type]
+    except TypeError:  # of views with gaps, as all else was looked at
+        data = b"".join([bytes(value) for value in given])  # type: ignore[arg-type]
+    return memoryview(ends), data, validity
 
 
 def gather_headers_python(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
