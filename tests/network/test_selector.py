@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
+import random
 import socket
 import struct
 import threading
@@ -716,3 +718,51 @@ def test_part_of_a_frame_does_not_end_the_connections_use(server: Server) -> Non
     sock.sendall(b"45")
     assert poll_until(selector, lambda: selector.completed_receives) == [b"12345"]
     selector.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_sent_comes_back(server: Server, seed: int) -> None:
+    """Frames of all sizes on several connections to who sends back what it gets, while others wake the selector."""
+    rng = random.Random(seed)
+    selector = make()
+    threads = []
+    for id in "012":
+        sock = connect(selector, server, id)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+
+        def send_back(sock: socket.socket = sock) -> None:
+            with contextlib.suppress(OSError):
+                while data := sock.recv(1 << 16):
+                    sock.sendall(data)
+
+        threads.append(threading.Thread(target=send_back))
+    stopped = threading.Event()
+
+    def wake() -> None:
+        while not stopped.wait(0.001):
+            selector.wakeup()
+
+    threads.append(threading.Thread(target=wake))
+    for thread in threads:
+        thread.start()
+    sizes = [0, 1, 100, 20_000, 65_532, 65_533, 300_000]
+    waiting = {id: [rng.randbytes(rng.choice(sizes)) for _ in range(30)] for id in "012"}
+    expected = {id: list(payloads) for id, payloads in waiting.items()}
+    came: dict[str, list[bytes]] = {id: [] for id in "012"}
+    for _ in range(100_000):
+        for id, payloads in waiting.items():
+            channel = selector.channel(id)
+            assert channel is not None, selector.disconnected
+            # One on its way at a time: who sends back does not read while it cannot write.
+            if payloads and channel.send is None and len(came[id]) + len(payloads) == 30:
+                selector.send(NetworkSend(id, [frame(payloads.pop(0))]))
+        selector.poll(rng.choice([0, 1, 100]))
+        for id, payload in selector.completed_receives:
+            came[id].append(bytes(payload))
+        if all(len(payloads) == 30 for payloads in came.values()):
+            break
+    assert came == expected
+    stopped.set()
+    selector.close()
+    for thread in threads:
+        thread.join()
