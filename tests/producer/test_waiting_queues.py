@@ -37,6 +37,19 @@ def test_a_batch_that_turns_out_to_be_full_is_due_at_once() -> None:
     assert h.ready() == {0}
 
 
+def test_one_wakeup_is_enough_until_the_sender_looks() -> None:
+    h = Harness(linger_ms=0)
+    accumulator = h.accumulator
+    assert h.append()[1]
+    assert not accumulator.expect_look()
+    assert not h.append(partition=1)[1]
+    assert h.append(value=bytes(1000))[1]  # a full one is a reason to let a sender run that waits for the interpreter
+    assert accumulator.expect_look()
+    accumulator.begin_look()
+    assert h.append(partition=2)[1]
+    assert not accumulator.expect_look()
+
+
 def test_a_custom_partitioner_leaves_no_full_batch_unnoticed() -> None:
     h = Harness(linger_ms=10_000)
     h.append()

@@ -369,13 +369,15 @@ class KafkaProducer(Generic[K, V]):
 
     def _wake_sender(self) -> None:
         """There is a batch that the sender does not know of, and would not look for in time."""
+        was_expected = False
         try:
-            self._accumulator.expect_look()
+            was_expected = self._accumulator.expect_look()
         finally:  # also when Ctrl-C comes in between, or nobody would wake it any more
             self._sender.wakeup()
-        # Give the interpreter's lock away: a busy thread would keep it for 5 ms at a time, and the sender, which needs
-        # it for a moment only, would wait as long for each of its system calls.
-        self._clock.sleep_ms(0)
+        # Give the interpreter's lock away to a sender that was woken and waits for it: a busy thread would keep it for
+        # 5 ms at a time. One that was not woken before is still asleep, and who waits for its record gives it away.
+        if was_expected:
+            self._clock.sleep_ms(0)
 
     def _serialize(
         self, serializer: Serializer[Any], what: str, topic: str, headers: Headers | None, data: object

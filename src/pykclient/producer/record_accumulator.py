@@ -26,7 +26,7 @@ from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.waiting_queues import WaitingQueues
+from pykclient.producer.waiting_queues import FULL, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
@@ -189,7 +189,7 @@ class RecordAccumulator:
             # Another thread may have switched partitions while this one waited for the lock.
             if queue.batches and (sticky is None or info.partitioner.sticky is sticky):
                 result = self._try_append(queue, info, sticky, cluster, try_append, appended)
-                return info, result, result is None and self._waiting.changed(queue)
+                return info, result, result is None and self._waiting.changed(queue, FULL)
         return info, None, False
 
     def _try_append(
@@ -287,7 +287,7 @@ class RecordAccumulator:
                         sticky, batch.estimated_size_in_bytes, cluster, batch.is_full
                     )
                     is_due = len(queue.batches) > 1 or batch.is_full
-                    return result, self._waiting.changed(queue, 0 if is_due else now_ms + self.linger_ms)
+                    return result, self._waiting.changed(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
             if buffer is not None:
                 self._pool.deallocate(buffer, size)
@@ -337,9 +337,9 @@ class RecordAccumulator:
 
     # --- which nodes are due -----------------------------------------------------------------------------------
 
-    def expect_look(self) -> None:
-        """Whoever calls this wakes the sender right after. Thread: any."""
-        self._waiting.expect_look()
+    def expect_look(self) -> bool:
+        """Whoever calls this wakes the sender right after; whether somebody has done so already. Thread: any."""
+        return self._waiting.expect_look()
 
     def begin_look(self) -> None:
         """The sender begins a round: from now on it does not see by itself what is appended."""

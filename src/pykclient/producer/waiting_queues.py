@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pykclient.producer.accumulator_state import PartitionQueue
     from pykclient.types import Node, TopicPartition
 
+#: When a full batch is due: before all others.
+FULL = -1
+
+_AT_ONCE = 0
+
 #: So many notes of when queues are due may be outdated before they are cleared away.
 _MOST_OUTDATED = 100
 
@@ -110,7 +115,7 @@ class WaitingQueues:
         #: When the sender looks for what is due at the latest; FOREVER_MS while it is about to, or does.
         self.next_look_ms = FOREVER_MS
 
-    def changed(self, queue: PartitionQueue, due_ms: int = 0) -> bool:
+    def changed(self, queue: PartitionQueue, due_ms: int = FULL) -> bool:
         """Look at ``queue`` before the next request: its first batch is due at ``due_ms``. Whether to wake the sender.
 
         It needs no waking for what it will find by itself: before it looks at what has changed, it takes back its word
@@ -120,9 +125,14 @@ class WaitingQueues:
         node = queue.node
         return due_ms < self.next_look_ms and (node is None or not node.is_blocked)
 
-    def expect_look(self) -> None:
-        """The sender is about to be woken: until it has begun to look, nobody else needs to wake it as well."""
-        self.next_look_ms = 0
+    def expect_look(self) -> bool:
+        """The sender is about to be woken: until it has begun to look, only full batches are a reason to do it again.
+
+        Whether it had been already.
+        """
+        was_expected = self.next_look_ms == _AT_ONCE
+        self.next_look_ms = _AT_ONCE
+        return was_expected
 
     def begin_look(self) -> None:
         """From now on whoever changes a queue wakes the sender."""
