@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykclient.consumer.completed_fetch import CompletedFetch
+from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.errors import KafkaError
@@ -21,7 +22,7 @@ from pykclient.record.arrow import record_batch
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import COLUMN_NAMES, Columns
 from tests.consumer.harness import TP0, Harness
-from tests.consumer.responses import batch, marker, partition_data
+from tests.consumer.responses import batch, fetch_response, marker, partition_data
 from tests.record.column_state import state
 from tests.record.strategies import legacy_batches, v2_batches
 
@@ -154,7 +155,8 @@ def test_many_batches(seed: int) -> None:
         compare(records, (offset, step, max_bytes, None, False, True, READ_COMMITTED, []))
 
 
-def test_an_answer_is_one_buffer_for_views() -> None:
+def test_an_answer_is_one_buffer_for_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "decode_batches", compiled.decode_batches)
     records = b"".join(batch(2 * number, [b"a value that is long %d" % number] * 2) for number in range(5))
     target = Columns(["value"], views=True)
     assert completed(records, [], 0).fetch_columns(FetchConfig(), target, 100) == 10
@@ -182,3 +184,24 @@ def test_positions_within_a_batch_have_its_epoch() -> None:
     assert fetch.fetch_columns(FetchConfig(), Columns(), 4) == 4
     assert (fetch.next_fetch_offset, fetch.last_epoch) == (4, 2)
     assert fetch.fetch_columns(FetchConfig(), Columns(), 4) == 2
+
+
+def test_a_corrupt_batch_is_told_until_it_is_passed() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    records = batch(0, [b"a"] * 3) + batch(3, [b"b"] * 3)[:-1] + b"!" + batch(6, [b"c"])
+    assert harness.fetcher.send_fetches() == 1
+    harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, records)}))
+    harness.poll()
+
+    def collect() -> ColumnsFetch:
+        return harness.fetcher.collect_columns(ColumnsFetch(Columns()), 100)
+
+    assert collect().num_records == 3
+    for _ in range(2):
+        with pytest.raises(KafkaError, match=r"of test-0 at offset 3: .* CRC .* seek past it"):
+            collect()
+        assert harness.position(TP0) == 3
+    harness.seek(TP0, 6)
+    assert collect().num_records == 0  # what is behind it was not found; it is fetched again
+    assert harness.fetcher.send_fetches() == 1
