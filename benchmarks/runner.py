@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from benchmarks.cases import WHOLE, Bench, Case, records_of
 from benchmarks.clients import CLIENTS, Client
 from benchmarks.results import Line
+from tests.support.wait import eventually
 
 #: No run may take longer; the slowest takes a few seconds.
 _TIMEOUT_S = 120
@@ -141,13 +143,19 @@ class Runner:
         return topic
 
     def _records_in(self, bench: Bench, topic: str) -> int:
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends = {TopicPartition(topic, partition): latest for partition in range(bench.partitions)}
-        return sum(future.result(30.0).offset for future in admin.list_offsets(ends).values())
+
+        def found() -> list[int]:
+            with contextlib.suppress(KafkaException):  # from a leader that does not know yet that it is one
+                return [future.result(30.0).offset for future in admin.list_offsets(ends).values()]
+            return []
+
+        return sum(eventually(found, 30.0, f"the ends of {topic}"))
 
 
 def share(client: type[Client], bench: Bench) -> float:
