@@ -8,8 +8,8 @@ their words are in one place.
 
 Locks are those of the twins: what a batch, its builder and its sticky partition count changes under the lock of the
 partition's queue, in builds with the interpreter's lock as in those without. What is read without that lock (metadata,
-the accumulator's dicts, the sticky partition in use) is replaced whole, never changed; it is read by ``getattr``, which
-is safe in both builds. `SendPath` keeps the last of it only where the interpreter's lock guards that: see
+the sticky partition in use) is replaced whole, never changed; it is read by ``getattr``, which is safe in both builds. The
+accumulator's dicts only grow. `SendPath` keeps the last of it only where the interpreter's lock guards that: see
 `SendPath.route`.
 """
 
