@@ -83,6 +83,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     whole = parser.parse_args([])
     arguments = parser.parse_args(words)
     rounds, scale = QUICK if arguments.quick else FULL
+    whole.rounds = arguments.rounds  # fewer rounds of everything are a page as well
     everything = arguments == whole
     arguments.rounds = arguments.rounds or rounds
     arguments.scale = arguments.scale or scale

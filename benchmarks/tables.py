@@ -213,12 +213,13 @@ PLOTS = {
 
 def filled(results: Results, table: Table) -> Filled:
     """Only rows that were measured, and clients that did any of it."""
-    benches = {row.bench for row in table.rows}
-    measured = {(client, bench) for bench in benches for client in results.clients(bench)}
-    clients = [client for client in table.clients if any((client, bench) in measured for bench in benches)]
-    rows = [row for row in table.rows if any((client, row.bench) in measured for client in clients)]
+    measured = {
+        (client, row) for client in table.clients for row in table.rows if results.figure(client, row.bench, row.figure)
+    }
+    clients = [client for client in table.clients if any((client, row) in measured for row in table.rows)]
+    rows = [row for row in table.rows if any((client, row) in measured for client in clients)]
     # A table about producing and consuming names clients, not methods.
-    kinds = {_METHODS.get(bench.kind, bench.kind) for bench in benches}
+    kinds = {_METHODS.get(row.bench.kind, row.bench.kind) for row in table.rows}
     kind = kinds.pop() if len(kinds) == 1 else ""
     return Filled(
         [_head(client, kind) for client in clients],

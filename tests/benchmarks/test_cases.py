@@ -61,5 +61,6 @@ def test_as_many_records_as_asked_for(keyed: bool) -> None:
 def test_the_page_is_only_written_for_a_whole_run() -> None:
     assert parse([]).place == Place.of_repository()
     assert parse([]).rounds == 5
-    for words in (["--quick"], ["--kinds", "latency"], ["--rounds", "2"], ["--kafka", "embedded"]):
+    assert parse(["--rounds", "3"]).place == Place.of_repository()
+    for words in (["--quick"], ["--kinds", "latency"], ["--scale", "0.5"], ["--kafka", "embedded"]):
         assert parse(words).place == Place.of_folder()
