@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 from pykclient.metrics import Metrics
+from pykclient.producer import buffer_pool
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.producer_metrics import BufferPoolMetrics
 from tests.support.mock_clock import MockClock
@@ -106,6 +107,35 @@ def test_who_waits_gets_the_buffer_that_comes_back() -> None:
     thread.join(10)
     assert got[0] is buffer
     assert pool.available_memory == pool.unallocated_memory == 512
+
+
+def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", FOREVER_MS)
+    pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
+    buffers = [pool.allocate(1024, 10) for _ in range(16)]
+    got: list[bytearray] = []
+    threads = [run(lambda: got.append(pool.allocate(1024, FOREVER_MS))) for _ in range(2)]
+    waiting(pool, 2)
+    pool.deallocate(buffers[0], 1024)
+    threads[0].join(0.05)
+    assert got == []
+    assert pool.queued == 2
+    pool.deallocate(buffers[1], 1024)  # now it is an eighth, for both
+    for thread in threads:
+        thread.join(10)
+    assert len(got) == 2
+
+
+def test_who_waits_does_so_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 1)
+    pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
+    buffers = [pool.allocate(1024, 10) for _ in range(16)]
+    got: list[bytearray] = []
+    thread = run(lambda: got.append(pool.allocate(1024, FOREVER_MS)))
+    waiting(pool, 1)
+    pool.deallocate(buffers[0], 1024)
+    thread.join(10)
+    assert got[0] is buffers[0]
 
 
 def test_first_come_first_served_even_for_a_large_request() -> None:

@@ -15,12 +15,30 @@ if TYPE_CHECKING:
     from pykclient.producer.producer_metrics import BufferPoolMetrics
 
 
+#: A thread that has to wait for memory waits for this part of all of it, so that threads take turns less often: woken
+#: for each buffer that comes back, it would cost more to wake than to fill one.
+_PART_WORTH_WAKING_FOR = 8
+#: But for so long at most. After that any memory that is enough will do.
+_PATIENCE_MS = 20
+
+
+class Waiter:
+    """A thread in line. It is ``patient`` as long as it is only to be woken when ``wanted`` bytes are free."""
+
+    __slots__ = ("condition", "patient", "wanted")
+
+    def __init__(self, condition: threading.Condition, size: int, wanted: int) -> None:
+        self.condition = condition
+        self.wanted = wanted
+        self.patient = wanted > size
+
+
 class BufferPool:
     """``total_memory`` bytes, lent out in buffers. Threads that find too little wait in line, first come, first served.
 
     Buffers of ``poolable_size`` (``batch.size``) are kept for the next batch, as most batches have that size. A waiter
     gathers what is given back bit by bit until it has its size, and only the first in line takes anything, so a large
-    request cannot starve behind small ones.
+    request cannot starve behind small ones. At first it lets a part of the memory become free, for some milliseconds.
 
     ``on_wait`` is called by each thread that is in line, before it waits: the memory may be with somebody who sleeps.
 
@@ -56,7 +74,7 @@ class BufferPool:
         self._lock = threading.Lock()  # guards: _available, _closed, _free, _waiters
         self._available = memory  # without the buffers in _free
         self._free: deque[bytearray] = deque()
-        self._waiters: deque[threading.Condition] = deque()
+        self._waiters: deque[Waiter] = deque()
         self._closed = False
 
     def allocate(self, size: int, max_block_ms: int) -> bytearray:
@@ -116,24 +134,28 @@ class BufferPool:
         with self._lock:
             self._closed = True
             for waiter in self._waiters:
-                waiter.notify()
+                waiter.condition.notify()
 
     def _wait_for_memory(self, size: int, max_block_ms: int) -> bytearray | None:
         """Wait in line; a free buffer, or None when ``size`` bytes are reserved."""
         accumulated = 0
         clock = self._clock
-        condition = clock.new_condition(self._lock)
         start_ms = clock.now_ms()
         deadline_ms = start_ms + max_block_ms
+        patience_ends_ms = min(deadline_ms, start_ms + _PATIENCE_MS)
+        waiter = Waiter(clock.new_condition(self._lock), size, max(size, self.total_memory // _PART_WORTH_WAKING_FOR))
         try:
             with self._lock:
-                self._waiters.append(condition)
+                self._waiters.append(waiter)
             if self._on_wait is not None:
                 self._on_wait()
             with self._lock:
                 while True:
                     self._raise_if_closed()
-                    if self._waiters[0] is condition:
+                    now_ms = clock.now_ms()
+                    if waiter.patient and (now_ms >= patience_ends_ms or self._can_lend(waiter.wanted)):
+                        waiter.patient = False
+                    if self._waiters[0] is waiter and not waiter.patient:
                         buffer = self._take_free(size)
                         if buffer is not None:
                             return buffer  # what was gathered is not needed: to make one costs more
@@ -144,16 +166,18 @@ class BufferPool:
                         if accumulated == size:
                             accumulated = 0  # it is the caller's now
                             return None
-                    remaining_ms = deadline_ms - clock.now_ms()
-                    if remaining_ms <= 0:
+                    until_ms = patience_ends_ms if waiter.patient else deadline_ms
+                    if until_ms <= now_ms:
                         raise self._exhausted(size, accumulated, max_block_ms)
-                    clock.wait(condition, remaining_ms)
+                    clock.wait(waiter.condition, until_ms - now_ms)
         finally:
             # Reached by KeyboardInterrupt as well: what was gathered must not get lost, nor the turn.
             with self._lock:
                 self._available += accumulated
-                if condition in self._waiters:
-                    self._waiters.remove(condition)
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                if self._waiters and not waiter.patient:
+                    self._waiters[0].patient = False  # it has waited for the same memory
                 self._wake_first_waiter()
                 if self._metrics is not None:
                     self._metrics.record_wait(clock.now_ms() - start_ms)
@@ -186,8 +210,11 @@ class BufferPool:
             self._wake_first_waiter()
 
     def _wake_first_waiter(self) -> None:
-        if self._waiters and (self._available or self._free):
-            self._waiters[0].notify()
+        if not self._waiters:
+            return
+        first = self._waiters[0]
+        if self._can_lend(first.wanted if first.patient else 1):
+            first.condition.notify()
 
     def _raise_if_closed(self) -> None:
         if self._closed:
