@@ -128,6 +128,16 @@ def test_a_large_row_behind_others(make: Make) -> None:
     assert future.get(10).num_rows == 8
 
 
+def test_many_partitions_in_little_memory(make: Make) -> None:
+    """Once memory is short, a few rows do not take a whole batch of it."""
+    producer, brokers = make(buffer_memory=64 * 1024, batch_size=16 * 1024, max_block_ms=100)
+    brokers.update_metadata(metadata_response({TopicPartition(TOPIC, number): 0 for number in range(7)}))
+    brokers.answering = False
+    future = producer.send_batch(TOPIC, [b"small"] * 7, partition=list(range(7)))
+    brokers.answering = True
+    assert future.get(10).num_rows == 7
+
+
 class Interrupting:
     """A stream during which somebody presses Ctrl-C, or which breaks off."""
 

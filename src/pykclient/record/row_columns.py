@@ -155,9 +155,9 @@ class RowRun:
         self.has_filled_batch = False
 
     def size_of_next(self, enough: int) -> int:
-        """How large a batch must be at most for the next row to fit, and no less than ``enough``."""
+        """How large a batch must be at most for the next row to fit; more for more rows, up to ``enough``."""
         if self.largest <= enough:
-            return enough
+            return min(enough, self.largest * (self.stop - self.first))
         return max(enough, self.rows.upper_bound(self.first if self.indices is None else self.indices[self.first]))
 
 
