@@ -19,7 +19,7 @@ help:
 	@echo 'make demo KAFKA=real   the same on a real Kafka (needs Java and Maven)'
 	@echo 'make test              every check and every test, compiled and in Python'
 	@echo 'make lint              the checks alone'
-	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=... for options)'
+	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=--quick for a first idea)'
 	@echo 'make docs              write the generated part of docs/ again'
 	@echo 'make test-all-pythons  the tests that need no broker, on every Python from 3.11 to 3.14 found'
 	@echo 'make clean             remove the environment and every cache'

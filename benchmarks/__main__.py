@@ -23,6 +23,7 @@ from benchmarks import report, results
 from benchmarks.cases import CODECS, KINDS, SIZES, plan
 from benchmarks.clients import CLIENTS
 from benchmarks.runner import Runner
+from pykclient import implementation
 
 #: Rounds and share of the records of a full run, and of a quick one.
 FULL, QUICK = (5, 1.0), (1, 0.5)
@@ -93,6 +94,10 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
+    if implementation.NAME != "c":
+        print("the compiled modules are not there: what is named pykclient runs in Python", file=sys.stderr)
+        if arguments.place == report.Place.of_repository():
+            raise SystemExit("a page needs both implementations: install a C compiler, and the package again")
     with cluster_of(arguments.kafka) as cluster:
         results.write(arguments.place.lines, about(arguments.rounds), measure(arguments, cluster))
         report.render(arguments.place)
