@@ -59,7 +59,7 @@ class ProduceRequestResult:
         self.error_for: Callable[[int], Exception] | None = None
         #: After a split: (place of the first record, result), in order.
         self.parts: list[tuple[int, ProduceRequestResult]] | None = None
-        self._lock = threading.Lock()  # guards: _condition, which is on it, _done, _settled, listeners
+        self._lock = threading.Lock()  # guards: _condition, _done, _settled, listeners
         self._done = False  # futures know their fate
         self._settled = False  # and the listeners have been called
         self._condition: threading.Condition | None = None  # made by the first who waits
@@ -84,15 +84,12 @@ class ProduceRequestResult:
             if self._done:
                 raise IllegalStateError(f"the result of a batch for {self.topic_partition} was already set")
             self._done = True
-            if not self.listeners:
-                self._settle()
-                return
             listeners, self.listeners = self.listeners, []
-        # sys.exit() in a callback, or asyncio's CancelledError out of one, would end the sender's thread in silence,
-        # and every later record would wait for ever.
-        run_listeners(listeners, BaseException)
-        with self._lock:
-            self._settle()
+        if listeners:
+            # sys.exit() in a callback, or asyncio's CancelledError out of one, would end the sender's thread without a
+            # word, and every later record would wait for ever.
+            run_listeners(listeners, BaseException)
+        self._settle()
 
     def fail_after_fork(self, error: Exception) -> None:
         """In a forked child: nobody will set this result here, and a lock that was held then stays held."""
@@ -103,10 +100,12 @@ class ProduceRequestResult:
         self._done = self._settled = True
 
     def _settle(self) -> None:
-        """Needs the lock."""
-        self._settled = True
-        if self._condition is not None:
-            self._condition.notify_all()
+        with self._lock:
+            self._settled = True
+            condition = self._condition
+        if condition is not None:
+            with condition:
+                condition.notify_all()
 
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
         """The records moved to ``parts``. Their listeners move along."""
@@ -116,8 +115,7 @@ class ProduceRequestResult:
             listeners, self.listeners = self.listeners, []
         for entry in listeners:
             entry[0].locate()[0].listeners.append(entry)
-        with self._lock:
-            self._settle()
+        self._settle()
 
     def locate(self, index: int) -> tuple[ProduceRequestResult, int]:
         """Where the record at ``index`` is now: itself, or a part, or a part's part."""
@@ -137,12 +135,14 @@ class ProduceRequestResult:
         """Wait until this result is set (not its parts) and listeners were called; False when the time ran out."""
         if self._settled:
             return True
-        clock = self._clock
-        deadline_ms = clock.now_ms() + timeout_ms
         with self._lock:
-            condition = self._condition
+            if self._settled:
+                return True
+            clock, condition = self._clock, self._condition
             if condition is None:
-                condition = self._condition = clock.new_condition(self._lock)
+                condition = self._condition = clock.new_condition()
+        deadline_ms = clock.now_ms() + timeout_ms
+        with condition:
             while not self._settled:
                 remaining_ms = deadline_ms - clock.now_ms()
                 if remaining_ms <= 0:
