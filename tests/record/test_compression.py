@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import builtins
 import gzip
+import platform
 import struct
+import subprocess
 import sys
 import threading
 import zlib
@@ -269,3 +271,24 @@ def test_one_compression_in_many_threads() -> None:
     for thread in threads:
         thread.join(30)
     assert not failures
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how glibc keeps memory")
+def test_decompressed_batches_take_each_others_memory() -> None:
+    program = """
+import resource
+from pykclient.record import Compression, MemoryRecords, MemoryRecordsBuilder
+builder = MemoryRecordsBuilder(compression=Compression.of("gzip"))
+for number in range(2000):
+    builder.try_append(number, None, bytes(200))
+builder.close()
+[batch] = MemoryRecords(bytes(builder.build())).batches()
+for _ in range(3):
+    batch.record_data()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    batch.record_data()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2000  # a page each would be 10,000
