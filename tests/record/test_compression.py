@@ -278,9 +278,9 @@ def test_decompressed_batches_take_each_others_memory() -> None:
     program = """
 import resource
 from pykclient.record import Compression, MemoryRecords, MemoryRecordsBuilder
-builder = MemoryRecordsBuilder(compression=Compression.of("gzip"))
-for number in range(2000):
-    builder.try_append(number, None, bytes(200))
+builder = MemoryRecordsBuilder(compression=Compression.of("lz4"))
+for number in range(9000):
+    builder.try_append(number, None, bytes(100))
 builder.close()
 [batch] = MemoryRecords(bytes(builder.build())).batches()
 for _ in range(3):
@@ -291,4 +291,4 @@ for _ in range(100):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 2000  # a page each would be 10,000
+    assert int(done.stdout) < 1000  # of 53,700 where the memory goes back to the kernel
