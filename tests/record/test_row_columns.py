@@ -203,8 +203,9 @@ def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
     assert results[0] == [77, *expected[1:], -1] if keys else [-1]
 
 
+to_view: Any = memoryview
 texts = st.binary(max_size=20)
-buffers: st.SearchStrategy[Any] = texts | texts.map(bytearray) | texts.map(lambda text: memoryview(text))
+buffers: st.SearchStrategy[Any] = texts | texts.map(bytearray) | texts.map(to_view)
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
