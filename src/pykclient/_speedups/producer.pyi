@@ -31,6 +31,7 @@ class AppendState:
 class BatchState:
     _builder: MemoryRecordsBuilder
     appended_bytes: int
+    future_type: type[FutureRecordMetadata]
     max_record_size: int
     produce_future: ProduceRequestResult
     record_count: int
@@ -80,8 +81,6 @@ class SendPath:
         batch_size: int,
     ) -> None: ...
 
-def make_futures_of(future_type: type[FutureRecordMetadata]) -> None: ...
-def make_producers_of(producer_type: type[KafkaProducer[Any, Any]]) -> None: ...
 def murmur2(data: bytes) -> int: ...
 def send(
     self: KafkaProducer[Any, Any],

@@ -188,13 +188,25 @@ cdef class AppendState:
 
 
 cdef class BatchState:
-    """What a ProducerBatch changes with each record."""
+    """What a ProducerBatch changes with each record, and what its futures are made of."""
 
+    cdef type _future_type
     cdef public AppendState _builder
     cdef public object produce_future
     cdef public Py_ssize_t record_count
     cdef public int64_t max_record_size
     cdef public int64_t appended_bytes
+
+    @property
+    def future_type(self):
+        """A subclass of FutureState that adds no fields."""
+        return self._future_type
+
+    @future_type.setter
+    def future_type(self, type future_type not None):
+        if not issubclass(future_type, FutureState) or future_type.__new__ is not FutureState.__new__:
+            raise TypeError(f"{future_type!r} is not made like a FutureState")
+        self._future_type = future_type
 
 
 @cython.no_gc
@@ -212,16 +224,7 @@ cdef class FutureState:
     cdef public Py_ssize_t _value_size
 
 
-cdef object _future_type = None
 cdef tuple _no_arguments = ()
-
-
-def make_futures_of(future_type):
-    """Futures are of this class from now on: a subclass of FutureState that adds no fields."""
-    global _future_type
-    if not issubclass(future_type, FutureState) or future_type.__new__ is not FutureState.__new__:
-        raise TypeError(f"{future_type!r} is not made like a FutureState")
-    _future_type = future_type
 
 
 @cython.final
@@ -390,7 +393,7 @@ def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()
 
 cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size):
     """Count the record that was appended, and its future."""
-    cdef FutureState future = <FutureState>NEW_INSTANCE(_future_type, _no_arguments)
+    cdef FutureState future = <FutureState>NEW_INSTANCE(batch._future_type, _no_arguments)
     future._result = batch.produce_future
     future.index = batch.record_count
     future._timestamp_ms = timestamp
@@ -617,15 +620,19 @@ cdef class SendPath:
         return future
 
 
-cdef object _producer_type = type(None)
-cdef Py_ssize_t _send_path_offset = 0
+cdef object _last_type = None
+cdef Py_ssize_t _last_offset = 0
 
 
-def make_producers_of(producer_type):
-    """``send`` is a method of this class and its subclasses."""
-    global _producer_type, _send_path_offset
-    _producer_type = producer_type
-    _send_path_offset = slot_offset(producer_type, "_send_path")
+cdef object send_path_of(object producer):
+    """What the producer keeps there. Where that lies is looked up once for a class."""
+    global _last_type, _last_offset
+    if IS_FREE_THREADED:
+        return producer._send_path
+    if type(producer) is not _last_type:
+        _last_offset = slot_offset(type(producer), "_send_path")
+        _last_type = type(producer)
+    return read_slot(producer, _last_offset, "_send_path")
 
 
 def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
@@ -639,10 +646,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
     cdef int64_t number = -1, timestamp = 0, size
     cdef Py_ssize_t headers_size = 1
     cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
-    if isinstance(self, _producer_type):
-        found = read_slot(self, _send_path_offset, "_send_path")
-    else:
-        found = None
+    found = send_path_of(self)
     if type(found) is not SendPath:
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     path = <SendPath>found

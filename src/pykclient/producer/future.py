@@ -365,10 +365,6 @@ class FutureRecordMetadata(FutureState):
         return f"<FutureRecordMetadata for {result.topic_partition}: {state}>"
 
 
-if _compiled is not None:
-    _compiled.make_futures_of(FutureRecordMetadata)
-
-
 def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRecordMetadata:
     """A future for a record that never got as far as a batch."""
     result = ProduceRequestResult(topic_partition)

@@ -672,7 +672,3 @@ class KafkaProducer(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"<KafkaProducer {self._parts.client_id}>"
-
-
-if _compiled is not None:
-    _compiled.make_producers_of(KafkaProducer)

@@ -54,7 +54,7 @@ class RowsInBatch(NamedTuple):
 class BatchStatePython:
     """What a batch changes with each record. Its compiled twin keeps numbers, and not as objects."""
 
-    __slots__ = ("_builder", "appended_bytes", "max_record_size", "produce_future", "record_count")
+    __slots__ = ("_builder", "appended_bytes", "future_type", "max_record_size", "produce_future", "record_count")
 
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class ProducerBatch(BatchState):
         self.topic_partition = topic_partition
         self.created_ms = created_ms
         self.produce_future = ProduceRequestResult(topic_partition, clock)
+        self.future_type = FutureRecordMetadata
         self.record_count = 0
         self.max_record_size = 0
         self.attempts = 0
@@ -149,7 +150,7 @@ class ProducerBatch(BatchState):
         index = self.record_count
         self.record_count = index + 1
         result = self.produce_future
-        future = FutureRecordMetadata(
+        future = self.future_type(
             result, index, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value)
         )
         if on_delivery is not None:
