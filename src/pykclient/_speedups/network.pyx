@@ -656,10 +656,14 @@ cdef class EpollPoller:
         free(self.outgoing)
 
     def close(self):
-        # The event outlives this, as another thread may be about to write it.
         if self.epoll >= 0:
             close_descriptor(self.epoll)
             self.epoll = -1
+        # Another thread may be about to write it: the interpreter's lock is held there too, or else this one.
+        with cython.critical_section(self):
+            if self.event >= 0:
+                close_descriptor(self.event)
+                self.event = -1
 
     # --- what is watched for -------------------------------------------------------------------------------------------
 
@@ -715,7 +719,8 @@ cdef class EpollPoller:
         # In this order, and in the other one in ``cycle``: one of the two threads sees what the other has set. The event
         # may be set when it is not needed any more; then the next wait ends at once, for nothing.
         if not swap_number(&self.woken, 1) and load_number(&self.waiting):
-            ring(self.event)
+            with cython.critical_section(self):
+                ring(self.event)
 
     # --- the cycle -----------------------------------------------------------------------------------------------------
 
