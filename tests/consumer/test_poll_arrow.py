@@ -77,7 +77,8 @@ def take(consumer: KafkaConsumer[Any, Any], count: int, **arguments: Any) -> pa.
 @pytest.mark.parametrize("binary_view", [False, True])
 def test_all_columns(any_kafka: AnyKafka, topic: str, make: Make, codec: str, binary_view: bool) -> None:
     any_kafka.create_topic(topic, partitions=2)
-    produce(any_kafka, topic, 600, 2, **{"compression.type": codec})
+    settings: dict[str, Any] = {"compression.type": codec}
+    produce(any_kafka, topic, 600, 2, **settings)
     consumer = make()
     consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
     table = take(consumer, 600, binary_view=binary_view)

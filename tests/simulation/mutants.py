@@ -137,8 +137,8 @@ _CONSUMER = (
     Mutant(
         "the position does not move",
         "consumer/fetch_collector",
-        "        advanced = completed.next_fetch_offset > position.offset\n",
-        "        advanced = completed.next_fetch_offset > position.offset + 3\n",
+        "        if completed.next_fetch_offset > position.offset:\n",
+        "        if completed.next_fetch_offset > position.offset + 3:\n",
     ),
     Mutant(
         "reading starts behind the committed offset",
