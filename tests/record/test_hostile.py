@@ -227,6 +227,7 @@ def test_old_messages_that_cannot_be() -> None:
         builder = MemoryRecordsBuilder(magic=1, compression=Compression.of("gzip"), base_offset=5)
         builder.append(0, None, None)
         builder._records[:] = inner
+        builder._position = len(inner)
         (batch,) = MemoryRecords(builder.build()).batches()
         batch.ensure_valid()
         with pytest.raises(CorruptRecordError, match=text):

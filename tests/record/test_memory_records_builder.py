@@ -338,3 +338,14 @@ def test_info() -> None:
     appended = MemoryRecordsBuilder(base_offset=10, timestamp_type=LOG_APPEND_TIME, log_append_time=77)
     appended.append(5, None, None)
     assert appended.info() == (77, 10)
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_memory_that_was_used_before_leaves_nothing_behind(magic: int) -> None:
+    batches = []
+    for count, value in ((500, b"of a long batch"), (3, b"of a short one"), (0, b"")):
+        builder = MemoryRecordsBuilder(magic=magic, compression=Compression.of("lz4"))
+        for _ in range(count):
+            builder.append(5, None, value)
+        batches.append([record.value for batch in MemoryRecords(builder.build()).batches() for record in batch])
+    assert batches == [[b"of a long batch"] * 500, [b"of a short one"] * 3, []]

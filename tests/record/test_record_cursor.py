@@ -187,6 +187,7 @@ def test_a_corrupt_old_record_comes_after_the_good_ones() -> None:
     wrapper = MemoryRecordsBuilder(magic=1, compression=Compression.of("gzip"))
     wrapper.append(0, None, None)
     wrapper._records[:] = inner
+    wrapper._position = len(inner)
     wrapper._last_offset = 2
     (batch,) = MemoryRecords(wrapper.build()).batches()
     batch.ensure_valid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
@@ -40,6 +41,18 @@ _compiled = compiled("producer")
 
 #: Estimates of compressed sizes are this much larger than the ratio says.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
+
+#: Where records were encoded to be compressed, to be used again: fresh memory of this size costs more than what is
+#: written into it. Of all builders, taken and given back by any thread.
+_SPARES: deque[bytearray] = deque(maxlen=8)
+_LARGEST_SPARE = 1024 * 1024
+
+
+def _spare_records() -> bytearray:
+    try:
+        return _SPARES.pop()
+    except IndexError:
+        return bytearray()
 
 
 class RecordsInfo(NamedTuple):
@@ -172,7 +185,7 @@ class MemoryRecordsBuilder(AppendState):
         is_compressed = compression.type is not CompressionType.NONE
         self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
         # Where records are encoded: aside, or at once behind the gap for the header.
-        self._records = bytearray() if is_compressed else self._buffer
+        self._records = _spare_records() if is_compressed else self._buffer
         self._position = 0 if is_compressed else self._header_size
         if len(self._buffer) < self._header_size:
             self._buffer = bytearray(self._header_size)
@@ -304,8 +317,6 @@ class MemoryRecordsBuilder(AppendState):
         except BufferError:
             self._leave_buffer()
             count, position, size, max_timestamp, largest = encode_rows(self._records, *run)
-        if self._records is not self._buffer:
-            del self._records[position:]  # all of it will be compressed, and it grows by more than it needs
         if count:
             self._position = position
             self._uncompressed_size = size
@@ -518,13 +529,16 @@ class MemoryRecordsBuilder(AppendState):
             return
         self._append_closed = True
         if self._records is not self._buffer:
-            compressed = self.compression.compress(self._records, self.magic)
+            with memoryview(self._records) as records, records[: self._position] as used:
+                compressed = self.compression.compress(used, self.magic)
             self._position = self._header_size + len(compressed)
             try:
                 self._buffer[self._header_size : self._position] = compressed
             except BufferError:
                 self._leave_buffer()
                 self._buffer[self._header_size : self._position] = compressed
+            if len(self._records) <= _LARGEST_SPARE:
+                _SPARES.append(self._records)
             self._records = bytearray()
 
     def close(self) -> None:
