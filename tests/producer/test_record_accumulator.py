@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from itertools import permutations
 
 import pytest
 
@@ -263,6 +264,38 @@ def test_retried_batches_go_in_front_in_order() -> None:
     for batch in reversed(batches):
         h.accumulator.reenqueue(batch, h.clock.now_ms())
     assert h.queue()[:3] == batches
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[int, ...]) -> None:
+    """Java puts each in front, so that an old one behind a young one expires late: expiry looks at the first."""
+    h = Harness(linger_ms=0)
+    batches = []
+    for _ in range(3):
+        h.append()
+        batches += h.drain()
+        h.clock.advance(10)
+    h.append()
+    (unsent,) = h.queue()
+    for index in order:
+        h.accumulator.reenqueue(batches[index], h.clock.now_ms())
+    assert h.queue() == [*batches, unsent]
+    start_ms = batches[0].created_ms
+    for index, batch in enumerate(batches):
+        assert h.accumulator.expired_batches(start_ms + 10 * index + DELIVERY_TIMEOUT_MS - 1) == []
+        assert h.accumulator.expired_batches(start_ms + 10 * index + DELIVERY_TIMEOUT_MS) == [batch]
+
+
+def test_a_retry_goes_before_what_was_never_sent_whatever_their_ages() -> None:
+    """Two threads that append look at the clock before they have the queue, so the later may be the older."""
+    h = Harness(linger_ms=0)
+    h.append()
+    (batch,) = h.drain()
+    h.append()
+    (unsent,) = h.queue()
+    unsent.created_ms -= 1
+    h.accumulator.reenqueue(batch, h.clock.now_ms())
+    assert h.queue() == [batch, unsent]
 
 
 def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:

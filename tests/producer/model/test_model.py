@@ -156,6 +156,28 @@ _NUMBERED_BEFORE_THE_BUMP = Schedule(
     (*(Fate(),) * 6, Fate(there_ms=30, back_ms=30), *(Fate(),) * 11, Fate(write_ms=120, there_ms=0, back_ms=99)),
 )
 
+#: Without numbers a retry went in front of older ones, whose delivery.timeout.ms passed unseen until its own had.
+_OLD_RETRY_BEHIND_A_YOUNG_ONE = Schedule(
+    900946,
+    Settings(idempotent=False, batch_size=1000, max_batch_size=500),
+    (
+        Step(0, "send", (0, 1, 1, 0)),
+        Step(30, "send", (0, 60, 12, 0)),
+        Step(3, "forget", (0,)),
+        Step(0, "flush", (200,)),
+        Step(100, "send", (0, 1, 1, 0)),
+        Step(0, "move", (0, -1, 0)),
+        Step(3, "send", (0, 1, 1, 0)),
+        Step(1500, "send", (0, 1, 1, 0)),
+    ),
+    (
+        Fate(),
+        Fate(write_ms=2, back_ms=30),
+        *(Fate(),) * 4,
+        Fate(kind="lose response", back_ms=30, orders=Orders(replication_ms=40)),
+    ),
+)
+
 
 @pytest.mark.parametrize(
     "schedule",
@@ -165,6 +187,7 @@ _NUMBERED_BEFORE_THE_BUMP = Schedule(
         _NUMBERED_WITHOUT_ID,
         _OLD_BATCH_BEHIND_YOUNG_ONES,
         _NUMBERED_BEFORE_THE_BUMP,
+        _OLD_RETRY_BEHIND_A_YOUNG_ONE,
     ],
     ids=lambda schedule: str(schedule.seed),
 )
