@@ -1,4 +1,4 @@
-"""What every test may use: a real Kafka of one broker or three, a fresh topic, a loud word where Java is missing."""
+"""What every test may use: a real Kafka of one broker or three, Spark, a fresh topic, a word where Java is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +17,9 @@ from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
 from tests.support.embedded_kafka import EmbeddedKafka
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 # A machine that is slow for a moment is no failure: nothing is judged by how long it took.
 settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pykclient")
@@ -25,7 +28,7 @@ settings.load_profile("pykclient")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_NEEDS_JAVA = ("java", "kafka")
+_NEEDS_JAVA = ("java", "kafka", "spark")
 _left_out = pytest.StashKey[list[str]]()
 
 
@@ -37,10 +40,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what uses a broker, before `-m` chooses."""
-    if {"kafka", "kafka_cluster"} & set(getattr(item, "fixturenames", ())):
+    """Mark what uses a broker, or Spark, before `-m` chooses."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if {"kafka", "kafka_cluster"} & fixtures:
         item.add_marker("kafka")
         item.add_marker(pytest.mark.timeout(180))
+    if "spark" in fixtures:
+        item.add_marker("spark")
+        item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, one process runs the files of Spark one after the other: a virtual machine is enough."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    def scope(nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "spark" if "spark" in file else file
+
+    scheduler: Any = LoadFileScheduling(config, log)
+    scheduler._split_scope = scope
+    return scheduler
 
 
 @pytest.hookimpl(trylast=True)
@@ -128,6 +151,19 @@ def start_kafka(request: pytest.FixtureRequest) -> StartKafka:
     """Starts a broker with settings of its own, embedded, and a real one."""
     kind = KafkaCluster if request.param == "real" else EmbeddedKafka
     return lambda settings: kind(1, settings)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on two threads of one virtual machine, with its own Kafka source (format ``kafka``) and ours."""
+    from tests.spark import session
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in session.environment().items():
+            patched.setenv(name, value)
+        running = session.start(tmp_path_factory.mktemp("spark"))
+        yield running
+        session.stop(running)
 
 
 @pytest.fixture
