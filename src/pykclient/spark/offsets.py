@@ -1,0 +1,210 @@
+"""Offsets of a query: where it starts and ends, and what Spark keeps of it in a checkpoint.
+
+What is written is what Spark's own Kafka source writes (``JsonUtils``, ``KafkaSourceOffset``), in one order, so that a
+query can move from one to the other and back. This module knows neither Spark nor a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pykclient.errors import ConfigError
+from pykclient.types import TopicPartition
+
+#: Stand for the end and the beginning of a partition wherever users give offsets (Spark: KafkaOffsetRangeLimit).
+LATEST_OFFSET = -1
+EARLIEST_OFFSET = -2
+
+#: What to do where no record is at or after the timestamp at which a partition is to be started.
+WhenNone = Literal["error", "latest"]
+
+Offsets = dict[TopicPartition, int]
+
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+_INT_MAX = (1 << 31) - 1
+
+OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+TIMESTAMPS_EXAMPLE = '{"topicA":{"0":1700000000000,"1":1700000000000}}'
+PARTITIONS_EXAMPLE = '{"topicA":[0,1],"topicB":[2,4]}'
+
+
+class OffsetLimit:
+    """Where reading starts or ends, as an option says it, before the cluster was asked (Spark: KafkaOffsetRangeLimit).
+
+    One of ``EARLIEST``, ``LATEST``, ``SpecificOffsets``, ``SpecificTimestamps`` and ``GlobalTimestamp``. Thread: any.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+
+class EarliestOffsets(OffsetLimit):
+    """The first record that each partition still has. There is one: ``EARLIEST``, also after pickling."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "EARLIEST"
+
+
+class LatestOffsets(OffsetLimit):
+    """Behind the last record of each partition. There is one: ``LATEST``, also after pickling."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "LATEST"
+
+
+EARLIEST = EarliestOffsets()
+LATEST = LatestOffsets()
+
+
+class SpecificOffsets(OffsetLimit):
+    """An offset for each partition; ``LATEST_OFFSET`` and ``EARLIEST_OFFSET`` stand for what the cluster says."""
+
+    __slots__ = ("offsets",)
+
+    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets = dict(offsets)
+
+
+class SpecificTimestamps(OffsetLimit):
+    """For each partition the first record at or after a time of its own, in milliseconds since the epoch."""
+
+    __slots__ = ("timestamps_ms", "when_none")
+
+    def __init__(self, timestamps_ms: Mapping[TopicPartition, int], when_none: WhenNone = "error") -> None:
+        self.timestamps_ms = dict(timestamps_ms)
+        self.when_none = when_none
+
+
+class GlobalTimestamp(OffsetLimit):
+    """In every partition the first record at or after one time, in milliseconds since the epoch."""
+
+    __slots__ = ("timestamp_ms", "when_none")
+
+    def __init__(self, timestamp_ms: int, when_none: WhenNone = "error") -> None:
+        self.timestamp_ms = timestamp_ms
+        self.when_none = when_none
+
+
+# --- what crosses to Spark -----------------------------------------------------------------------------------------
+
+
+def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """``{topic: {partition: next offset}}``, topics in order of their names, partitions in order of their numbers.
+
+    Spark compares offsets by their text, so the same offsets must always be written in the same order.
+    """
+    written: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(offsets):
+        written.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
+    return written
+
+
+def offsets_from_json(value: str | Mapping[str, Any]) -> Offsets:
+    """Offsets out of a checkpoint: what ``offsets_to_json`` made or Spark's own Kafka source wrote, as text or parsed.
+
+    Raises ConfigError for anything else.
+    """
+    return partition_numbers(value, "the offsets of the checkpoint", OFFSETS_EXAMPLE)
+
+
+# --- JSON of options -----------------------------------------------------------------------------------------------
+
+
+def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, minimum: int = 0) -> Offsets:
+    """A number for each partition out of ``{"topic":{"0":23}}`` (Spark: JsonUtils.partitionOffsets).
+
+    ``what`` names it in errors. Whole numbers in quotes are accepted, as Spark does. Unlike Spark, fractions, null
+    and a topic or partition that is there twice are refused: each of them is a slip that moves a query elsewhere.
+    """
+    numbers: Offsets = {}
+    for topic, partitions in _object(value, what, example).items():
+        if not isinstance(partitions, Mapping):
+            raise _unexpected(what, example, f"{topic!r} has no object with partitions and numbers")
+        for text, number in partitions.items():
+            topic_partition = TopicPartition(topic, _partition(text, topic, what, example))
+            if topic_partition in numbers:
+                raise _unexpected(what, example, f"{topic_partition} is there twice")
+            numbers[topic_partition] = _number(number, minimum, topic_partition, what, example)
+    return numbers
+
+
+def partition_list(value: str, what: str) -> tuple[TopicPartition, ...]:
+    """Partitions out of ``{"topic":[0,1]}``, in order and each of them once (Spark: JsonUtils.partitions)."""
+    found: set[TopicPartition] = set()
+    for topic, partitions in _object(value, what, PARTITIONS_EXAMPLE).items():
+        if not isinstance(partitions, list):
+            raise _unexpected(what, PARTITIONS_EXAMPLE, f"{topic!r} has no list of partitions")
+        found.update(
+            TopicPartition(topic, _partition(number, topic, what, PARTITIONS_EXAMPLE)) for number in partitions
+        )
+    return tuple(sorted(found))
+
+
+def _object(value: str | Mapping[str, Any], what: str, example: str) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, object_pairs_hook=_without_doubles)
+        except RecursionError:
+            raise _unexpected(what, example, "it is nested too deeply") from None
+        except ValueError as error:
+            raise _unexpected(what, example, str(error)) from None
+    if not isinstance(value, Mapping):
+        raise _unexpected(what, example, "it is no JSON object")
+    return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What a JSON object holds. Raises ValueError for a name that is there twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
+
+
+def _partition(value: Any, topic: str, what: str, example: str) -> int:
+    number = _whole(value)
+    if number is None or not 0 <= number <= _INT_MAX:
+        raise _unexpected(what, example, f"{value!r} of {topic!r} is no partition")
+    return number
+
+
+def _number(value: Any, minimum: int, topic_partition: TopicPartition, what: str, example: str) -> int:
+    number = _whole(value)
+    if number is None or not _LONG_MIN <= number <= _LONG_MAX:
+        raise _unexpected(what, example, f"{topic_partition} has {value!r}, which is no whole number of 64 bits")
+    if number < minimum:
+        raise _unexpected(what, example, f"{topic_partition} has {number}, which is less than {minimum}")
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
+        return int(value) if len(value) <= 20 else None
+    return None
+
+
+def _unexpected(what: str, example: str, problem: str) -> ConfigError:
+    return ConfigError(f"{what}: expected JSON such as {example}, but {problem}", key=what)

@@ -1,0 +1,527 @@
+"""The options of a query, checked: those of Spark's own Kafka source, and a few more.
+
+Names come in any case (Spark hands them over in lower case). What combinations are allowed, which options win over
+which, and which of Kafka's keys are refused is as in Spark's ``KafkaSourceProvider``, but for these:
+
+- an option that is not known is an error which names the nearest, instead of being ignored;
+- ``endingTimestamp`` is refused in a stream like the other two ends, instead of being ignored;
+- what JSON has twice, fractions, and negative timestamps are refused.
+
+This module knows neither pyspark nor a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pykclient.errors import ConfigError
+from pykclient.spark.offsets import (
+    EARLIEST,
+    EARLIEST_OFFSET,
+    LATEST,
+    LATEST_OFFSET,
+    OFFSETS_EXAMPLE,
+    TIMESTAMPS_EXAMPLE,
+    GlobalTimestamp,
+    OffsetLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+    WhenNone,
+    partition_list,
+    partition_numbers,
+)
+from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
+
+_logger = logging.getLogger(__name__)
+
+#: Spark's names of the columns, in the order of its schema.
+COLUMN_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_HEADERS = "headers"
+
+DEFAULT_POLL_TIMEOUT_MS = 120_000
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
+DEFAULT_NUM_RETRIES = 3
+#: What Spark does (KafkaOffsetReaderAdmin); its guide says 10.
+DEFAULT_RETRY_INTERVAL_MS = 1_000
+DEFAULT_RECORDS_PER_TASK = 1_000
+
+_TOPIC_OPTIONS = ("assign", "subscribe", "subscribePattern")
+_READ_OPTIONS = (
+    *_TOPIC_OPTIONS,
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "groupIdPrefix",
+    "columns",
+    "gcFreeze",
+    "minRecordsPerTask",
+)
+_WRITE_OPTIONS = ("topic", "includeHeaders")
+
+#: What Spark itself, its SQL and its streaming writers put among the options of a source or sink. It is not for us.
+_SPARKS_OPTIONS = frozenset(
+    (
+        "asyncprogresstrackingcheckpointintervalms",
+        "asyncprogresstrackingenabled",
+        "checkpointlocation",
+        "header.serialization.format",
+        "outputmode",
+        "path",
+        "queryname",
+        "serialization.format",
+    )
+)
+
+#: Kafka's keys that a query may not set, and why.
+_REFUSED_IN_SOURCE = {
+    "auto.offset.reset": "the query decides where it starts and keeps track of it; use startingOffsets",
+    "key.deserializer": "keys are binary columns; decode them with DataFrame operations",
+    "value.deserializer": "values are binary columns; decode them with DataFrame operations",
+    "enable.auto.commit": "Spark keeps the offsets of a query in its checkpoint, and nothing is committed to Kafka",
+    "interceptor.classes": "interceptors could change what is read",
+}
+_REFUSED_IN_SINK = {
+    "key.serializer": "keys are written as the bytes that the key column holds; encode them with DataFrame operations",
+    "value.serializer": "values are written as the bytes that the value column holds; encode them with DataFrame "
+    "operations",
+}
+
+_KAFKA = "kafka."
+_SERVERS = "bootstrap.servers"
+
+_TIME_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+
+
+class _Given:
+    """Options as they came: by lower-case names, Kafka's own apart. Thread: owner."""
+
+    def __init__(self, options: Mapping[str, Any], names: tuple[str, ...], others: tuple[str, ...], use: str) -> None:
+        self._spelling = {name.lower(): name for name in names}
+        self.values: dict[str, str] = {}
+        self.kafka: dict[str, str] = {}
+        given: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower in given and options[given[lower]] != value:
+                raise ConfigError(f"option {given[lower]!r} is given twice with two values, also as {name!r}", key=name)
+            given[lower] = name
+            if value is None:
+                continue
+            if lower.startswith(_KAFKA):
+                self.kafka[lower.removeprefix(_KAFKA)] = str(value)
+            elif lower in self._spelling:
+                self.values[lower] = str(value)
+            elif lower not in _SPARKS_OPTIONS:
+                raise self._unknown(name, others, use)
+
+    def _unknown(self, name: str, others: tuple[str, ...], use: str) -> ConfigError:
+        lower = name.lower()
+        if lower in {other.lower() for other in others}:
+            return ConfigError(f"option {name!r} has no meaning {use}", key=name)
+        if "kafka." + lower in {_KAFKA + _SERVERS} or lower.replace(".", "_") == "bootstrap_servers":
+            return ConfigError(f"unknown option {name!r}; did you mean 'kafka.bootstrap.servers'?", key=name)
+        import difflib
+
+        near = difflib.get_close_matches(lower, [*self._spelling, _KAFKA + _SERVERS], n=1, cutoff=0.5)
+        hint = f"; did you mean {self._spelling.get(near[0], near[0])!r}?" if near else ""
+        kafkas = "" if near else "; Kafka's own keys have 'kafka.' in front"
+        return ConfigError(f"unknown option {name!r}{hint}{kafkas}", key=name)
+
+    def get(self, name: str) -> str | None:
+        return self.values.get(name.lower())
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self.values
+
+    def whole(self, name: str, minimum: int, bits: int = 64) -> int | None:
+        """A whole number, None where the option is not given."""
+        text = self.get(name)
+        return None if text is None else _whole(name, text, minimum, bits)
+
+    def time_ms(self, name: str, default: int) -> int:
+        text = self.get(name)
+        return default if text is None else parse_time_ms(name, text)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        text = self.get(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in {"true", "false"}:
+            raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
+        return text.strip().lower() == "true"
+
+
+class ReadOptions:
+    """What a query reads, and how. Pickles; its ``repr`` has none of Kafka's settings, some of which are secrets.
+
+    Thread: any (nothing changes after it was made).
+    """
+
+    __slots__ = (
+        "_kafka",
+        "columns",
+        "ending",
+        "fail_on_data_loss",
+        "freeze_heap",
+        "group_id",
+        "include_headers",
+        "max_offsets_per_trigger",
+        "max_records_per_partition",
+        "max_trigger_delay_ms",
+        "min_offsets_per_trigger",
+        "min_partitions",
+        "num_retries",
+        "poll_timeout_ms",
+        "records_per_task",
+        "retry_interval_ms",
+        "starting",
+        "streaming",
+        "topics",
+    )
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> ReadOptions:
+        """Check ``options`` and all their combinations; with ``streaming`` by the rules of streams.
+
+        Raises ConfigError, whose text names the option and what it expects.
+        """
+        others = "where Kafka is read; it is one of the sink"
+        return cls(_Given(options, _READ_OPTIONS, _WRITE_OPTIONS, others), streaming)
+
+    def __init__(self, given: _Given, streaming: bool) -> None:
+        self.streaming = streaming
+        self._kafka = _checked_kafka(given, _REFUSED_IN_SOURCE)
+        self.topics = _topics(given)
+        self._read_limits(given)
+        self._read_rates(given)
+        self._read_columns(given)
+        self.fail_on_data_loss: bool = given.boolean("failOnDataLoss", True)
+        self.poll_timeout_ms: int = given.time_ms("kafkaConsumer.pollTimeoutMs", DEFAULT_POLL_TIMEOUT_MS)
+        self.num_retries: int = given.whole("fetchOffset.numRetries", 1, 32) or DEFAULT_NUM_RETRIES
+        self.retry_interval_ms: int = given.time_ms("fetchOffset.retryIntervalMs", DEFAULT_RETRY_INTERVAL_MS)
+        self.freeze_heap: bool = given.boolean("gcFreeze", True)
+        self.group_id: str | None = _group_id(given)
+        _check_client_config("consumer", self.executor_config())
+
+    def _read_limits(self, given: _Given) -> None:
+        """Where to start and end."""
+        if self.streaming:
+            for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+                if name in given:
+                    raise ConfigError(
+                        f"option {name} is not for streaming queries, which have no end; to read what is there and "
+                        "stop, use trigger(availableNow=True)",
+                        key=name,
+                    )
+        when_none = _when_none(given)
+        self.starting = _limit(given, "starting", LATEST if self.streaming else EARLIEST, when_none)
+        # Whatever starting...Strategy says: no record that late means the end of the partition.
+        self.ending = _limit(given, "ending", LATEST, "latest")
+        if not self.streaming:
+            _check_batch_limits(self.starting, self.ending)
+
+    def _read_rates(self, given: _Given) -> None:
+        """How much at a time."""
+        self.max_offsets_per_trigger: int | None = given.whole("maxOffsetsPerTrigger", 1)
+        self.min_offsets_per_trigger: int | None = given.whole("minOffsetsPerTrigger", 0)
+        self.max_trigger_delay_ms: int = given.time_ms("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS)
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError(
+                f"minOffsetsPerTrigger ({least}) is greater than maxOffsetsPerTrigger ({most})",
+                key="minOffsetsPerTrigger",
+            )
+        if not self.streaming:
+            for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+                if name in given:
+                    _logger.warning("option %s has no effect in a batch query", name)
+        self.min_partitions: int | None = given.whole("minPartitions", 1, 32)
+        self.max_records_per_partition: int | None = given.whole("maxRecordsPerPartition", 1)
+        shared = given.whole("minRecordsPerTask", 0)
+        self.records_per_task: int = DEFAULT_RECORDS_PER_TASK if shared is None else shared
+        if self.min_partitions is not None or self.max_records_per_partition is not None:
+            # Who says how many tasks there are to be gets them.
+            if shared:
+                _logger.warning(
+                    "option minRecordsPerTask has no effect beside minPartitions and maxRecordsPerPartition"
+                )
+            self.records_per_task = 0
+
+    def _read_columns(self, given: _Given) -> None:
+        self.include_headers: bool = given.boolean("includeHeaders", False)
+        self.columns: tuple[str, ...] | None = None
+        text = given.get("columns")
+        if text is None:
+            return
+        self.columns = _columns(text)
+        if "includeHeaders" in given and self.include_headers != (_HEADERS in self.columns):
+            raise ConfigError(
+                f"includeHeaders is {str(self.include_headers).lower()}, but columns is {', '.join(self.columns)}; "
+                "where columns is given it says alone whether there are headers",
+                key="columns",
+            )
+        self.include_headers = _HEADERS in self.columns
+
+    def driver_config(self) -> dict[str, object]:
+        """The configuration of the consumer that asks for partitions and offsets. It has secrets, if there are any."""
+        return {
+            "allow.auto.create.topics": False,  # a query for a topic that is gone must not make it again
+            **self._kafka,
+            **self._group(),
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+
+    def executor_config(self) -> dict[str, object]:
+        """The configuration of the consumers that read, in bulk unless ``kafka.*`` options say otherwise.
+
+        It has secrets, if there are any.
+        """
+        return {
+            "allow.auto.create.topics": False,
+            "receive.buffer.bytes": -1,
+            "max.partition.fetch.bytes": 8 << 20,
+            **self._kafka,
+            **self._group(),
+            "auto.offset.reset": "none",
+            "enable.auto.commit": False,
+        }
+
+    def _group(self) -> dict[str, object]:
+        return {} if self.group_id is None else {"group.id": self.group_id}
+
+    def __repr__(self) -> str:
+        kind = "stream" if self.streaming else "batch"
+        return f"ReadOptions({kind}, {self.topics!r}, starting={self.starting!r}, ending={self.ending!r})"
+
+
+class WriteOptions:
+    """Where a query writes, and how. Pickles; its ``repr`` has none of Kafka's settings, some of which are secrets.
+
+    Thread: any (nothing changes after it was made).
+    """
+
+    __slots__ = ("_kafka", "include_headers", "streaming", "topic")
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
+        """Raises ConfigError, whose text names the option and what it expects."""
+        others = "where Kafka is written; it is one of the source"
+        return cls(_Given(options, _WRITE_OPTIONS, _READ_OPTIONS, others), streaming)
+
+    def __init__(self, given: _Given, streaming: bool) -> None:
+        self.streaming = streaming
+        self._kafka = _checked_kafka(given, _REFUSED_IN_SINK)
+        topic = given.get("topic")
+        self.topic: str | None = None if topic is None else topic.strip()
+        if self.topic == "":
+            raise ConfigError(
+                "option topic is empty; name a topic, or leave it out and have a topic column", key="topic"
+            )
+        self.include_headers: bool = given.boolean("includeHeaders", False)
+        _check_client_config("producer", self.producer_config())
+
+    def producer_config(self) -> dict[str, object]:
+        """The configuration of the producer. It has secrets, if there are any."""
+        return dict(self._kafka)
+
+    def __repr__(self) -> str:
+        return f"WriteOptions(topic={self.topic!r}, include_headers={self.include_headers})"
+
+
+# --- single values -------------------------------------------------------------------------------------------------
+
+
+def parse_time_ms(name: str, text: str) -> int:
+    """Milliseconds out of ``10s``, ``15m``, ``500ms`` or a bare number of them (Spark: JavaUtils.timeStringAsMs).
+
+    Units are us, ms, s, m or min, h and d; fractions are not allowed. Raises ConfigError, also for what is negative.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
+    unit = (match[2] or "ms") if match else ""
+    if match is None or unit not in _TIME_UNITS_US:
+        raise ConfigError(
+            f"option {name} must be a time such as 15m, 10s, 500ms or a number of milliseconds, not {text!r}", key=name
+        )
+    return int(match[1]) * _TIME_UNITS_US[unit] // 1_000
+
+
+def _whole(name: str, text: str, minimum: int, bits: int = 64) -> int:
+    match = re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip())
+    number = int(match[0]) if match else None
+    if number is None or not minimum <= number < 1 << (bits - 1):
+        least = "a whole number" if minimum < 0 else f"a whole number of at least {minimum}"
+        raise ConfigError(f"option {name} must be {least}, not {text!r}", key=name)
+    return number
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    spelling = {name.lower(): name for name in COLUMN_NAMES}
+    names: list[str] = []
+    for part in text.split(","):
+        name = part.strip()
+        if name.lower() not in spelling:
+            raise ConfigError(
+                f"option columns must be names of columns with commas between, out of {', '.join(COLUMN_NAMES)}; "
+                f"there is no column {name!r}",
+                key="columns",
+            )
+        if spelling[name.lower()] in names:
+            raise ConfigError(f"option columns has {name!r} twice", key="columns")
+        names.append(spelling[name.lower()])
+    return tuple(names)
+
+
+# --- topics, limits ------------------------------------------------------------------------------------------------
+
+
+def _topics(given: _Given) -> Topics:
+    found = [name for name in _TOPIC_OPTIONS if name in given]
+    if len(found) != 1:
+        what = "none of them is there" if not found else f"{' and '.join(found)} are there"
+        raise ConfigError(f"exactly one of the options {', '.join(_TOPIC_OPTIONS)} must say what is read; {what}")
+    (name,) = found
+    value = given.values[name.lower()].strip()
+    if name == "assign":
+        partitions = partition_list(value, "option assign")
+        if not partitions:
+            raise ConfigError(f"option assign has no partitions: {value!r}", key=name)
+        return Assign(partitions)
+    if name == "subscribe":
+        names = [part.strip() for part in value.split(",") if part.strip()]
+        if not names:
+            raise ConfigError(f"option subscribe has no topics: {value!r}", key=name)
+        return Subscribe(names)
+    if not value:
+        raise ConfigError("option subscribePattern is empty", key=name)
+    return SubscribePattern(value)
+
+
+def _when_none(given: _Given) -> WhenNone:
+    name = "startingOffsetsByTimestampStrategy"
+    value = (given.get(name) or "error").strip().lower()
+    if value == "error":
+        return "error"
+    if value == "latest":
+        return "latest"
+    raise ConfigError(f"option {name} must be error or latest, not {value!r}", key=name)
+
+
+def _limit(given: _Given, side: str, default: OffsetLimit, when_none: WhenNone) -> OffsetLimit:
+    """Where one side is. A time for all wins over times by partition, and these over offsets."""
+    name = f"{side}Timestamp"
+    if (text := given.get(name)) is not None:
+        return GlobalTimestamp(_whole(name, text, 0), when_none)
+    name = f"{side}OffsetsByTimestamp"
+    if (text := given.get(name)) is not None:
+        times = partition_numbers(text.strip(), f"option {name}", TIMESTAMPS_EXAMPLE)
+        return SpecificTimestamps(times, when_none)
+    name = f"{side}Offsets"
+    if (text := given.get(name)) is None:
+        return default
+    word = text.strip().lower()
+    if word in {"latest", "earliest"}:
+        return LATEST if word == "latest" else EARLIEST
+    if not word.startswith("{"):
+        raise ConfigError(f"option {name} must be earliest, latest or JSON such as {OFFSETS_EXAMPLE}, not {text!r}")
+    return SpecificOffsets(partition_numbers(text.strip(), f"option {name}", OFFSETS_EXAMPLE, minimum=EARLIEST_OFFSET))
+
+
+def _check_batch_limits(starting: OffsetLimit, ending: OffsetLimit) -> None:
+    """Raise ConfigError for a start or an end that a batch cannot have, and for two that do not go together."""
+    if starting is LATEST:
+        raise ConfigError("option startingOffsets can't be latest in a batch query: it would read nothing")
+    if ending is EARLIEST:
+        raise ConfigError("option endingOffsets can't be earliest in a batch query: it would read nothing")
+    for limit, name, forbidden, word in (
+        (starting, "startingOffsets", LATEST_OFFSET, "latest"),
+        (ending, "endingOffsets", EARLIEST_OFFSET, "earliest"),
+    ):
+        if isinstance(limit, SpecificOffsets):
+            for partition, offset in sorted(limit.offsets.items()):
+                if offset == forbidden:
+                    raise ConfigError(
+                        f"option {name} can't be {word} ({forbidden}) for {partition} in a batch query", key=name
+                    )
+    if isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
+        _check_pairs(starting.offsets, ending.offsets, "offset")
+    elif isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
+        _check_pairs(starting.timestamps_ms, ending.timestamps_ms, "timestamp")
+
+
+def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) -> None:
+    if starts.keys() != ends.keys():
+        lone = ", ".join(str(partition) for partition in sorted(starts.keys() ^ ends.keys()))
+        raise ConfigError(f"start and end must name the same partitions, but only one of them has {lone}")
+    for partition, start in sorted(starts.items()):
+        end = ends[partition]
+        if start > end >= 0:  # negative ones stand for what is not known yet
+            raise ConfigError(f"the starting {what} of {partition}, {start}, is behind its ending {what}, {end}")
+
+
+# --- Kafka's own settings ------------------------------------------------------------------------------------------
+
+
+def _checked_kafka(given: _Given, refused: Mapping[str, str]) -> dict[str, object]:
+    """What ``kafka.*`` options say, without those that a query may not set."""
+    for key in given.kafka:
+        if (reason := refused.get(key.replace("_", "."))) is not None:
+            raise ConfigError(f"option kafka.{key} is not supported: {reason}", key=_KAFKA + key)
+    if not {_SERVERS, _SERVERS.replace(".", "_")} & given.kafka.keys():
+        raise ConfigError("option kafka.bootstrap.servers must be set", key=_KAFKA + _SERVERS)
+    return dict(given.kafka)
+
+
+def _group_id(given: _Given) -> str | None:
+    """The group's name, for the consumers only: no query joins a group, nor commits to it."""
+    prefix = given.get("groupIdPrefix")
+    chosen = given.kafka.get("group.id")
+    if chosen is not None:
+        _logger.warning("kafka.group.id is set: a group shared with other consumers disturbs them and this query")
+        if prefix is not None:
+            _logger.warning("option groupIdPrefix has no effect beside kafka.group.id")
+        return chosen
+    return None if prefix is None else f"{prefix}-{uuid.uuid4()}"
+
+
+def _check_client_config(client: str, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError on the driver for what the clients of the executors would not accept."""
+    definition: Callable[[Mapping[str, Any]], object]
+    if client == "consumer":
+        from pykclient.config.consumer_config import ConsumerConfig
+
+        definition = ConsumerConfig
+    else:
+        from pykclient.config.producer_config import ProducerConfig
+
+        definition = ProducerConfig
+    try:
+        definition(config)
+    except ConfigError as error:
+        raise ConfigError(f"a kafka.* option is wrong: {error}", key=error.key) from None

@@ -1,0 +1,125 @@
+"""What the tasks of a query read: ranges of offsets, split, shared out and limited as Spark's own Kafka source does it.
+
+Arithmetic only; it knows neither Spark nor a cluster. Where Spark calculates with floating-point numbers, so does this,
+so that the same topics give the same ranges (KafkaOffsetRangeCalculator, KafkaMicroBatchStream.rateLimit).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, starmap
+from typing import NamedTuple
+
+from pykclient.types import TopicPartition
+
+
+class OffsetRange(NamedTuple):
+    """The records of one partition with offsets from ``start`` up to, and without, ``end``. A log may have gaps."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets that are; with gaps more than records."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} [{self.start}, {self.end})"
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """One range per task: large ranges in pieces, empty ranges left out, order kept.
+
+    First no piece may have more than ``max_records`` offsets; then, if there are fewer pieces than ``min_partitions``,
+    large ones are cut in proportion to their share, into about so many in all: rounding may give a few more or less.
+    """
+    pieces = [piece for piece in ranges if piece.size > 0]
+    if max_records is not None:
+        pieces = [part for piece in pieces for part in _divide(piece, math.ceil(float(piece.size) / max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(piece.size for piece in pieces)
+    # What stays whole takes no part in the proportions by which the rest is cut.
+    whole = [piece for piece in pieces if _part_count(piece.size, total, min_partitions) == 1]
+    left = total - sum(piece.size for piece in whole)
+    parts_left = max(min_partitions - len(whole), 1)
+    stays = {piece.topic_partition for piece in whole}
+    split: list[OffsetRange] = []
+    for piece in pieces:
+        parts = 1 if piece.topic_partition in stays else _part_count(piece.size, left, parts_left)
+        split += _divide(piece, parts)
+    return split
+
+
+def _part_count(size: int, total: int, parts: int) -> int:
+    # Java's Math.round: halves go up.
+    return max(math.floor(float(size) / total * parts + 0.5), 1)
+
+
+def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """``whole`` in ``parts`` pieces as equal as can be, the larger ones last; none of them empty."""
+    if parts <= 1:
+        return [whole]
+    pieces: list[OffsetRange] = []
+    start = whole.start
+    for part in range(parts):
+        end = start + (whole.end - start) // (parts - part)
+        if end > start:
+            pieces.append(OffsetRange(whole.topic_partition, start, end))
+        start = end
+    return pieces
+
+
+def share_tasks(ranges: Sequence[OffsetRange], records_per_task: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task. Those smaller than ``records_per_task`` share tasks, in the order given.
+
+    A task costs Spark and its Python worker milliseconds, whatever it reads; many partitions with few new records each
+    would pay it for each of them. Small ranges are spread over as many tasks as they would fill, the same number of
+    ranges in each: which ranges are together then changes little from one micro-batch to the next, and a worker meets
+    the partitions again that its consumer has read before. (Spark's own source has one task per range.)
+    """
+    small = [single for single in ranges if single.size < records_per_task]
+    if len(small) < 2:
+        return [(single,) for single in ranges]
+    count = min(max(sum(single.size for single in small) // records_per_task, 1), len(small))
+    bounds = [len(small) * part // count for part in range(count + 1)]
+    tasks = [(single,) for single in ranges if single.size >= records_per_task]
+    return [*tasks, *(tuple(small[start:end]) for start, end in pairwise(bounds))]
+
+
+def rate_limit(
+    limit: int,
+    start: Mapping[TopicPartition, int],
+    until: Mapping[TopicPartition, int],
+    earliest_of_new: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where a micro-batch ends that may have about ``limit`` offsets (Spark: KafkaMicroBatchStream.rateLimit).
+
+    Each partition gets the share that its backlog has of all: rounded down, but at least one offset, so that small
+    partitions do not starve; the sum may so be a little above or below the limit. ``earliest_of_new`` is where
+    partitions begin that ``start`` does not have; one that neither has ends where ``until`` says.
+    """
+    begins = {**earliest_of_new, **start}
+    sizes = {tp: end - begins[tp] for tp, end in until.items() if tp in begins and end > begins[tp]}
+    total = float(sum(sizes.values()))
+
+    def limited(tp: TopicPartition, end: int) -> tuple[TopicPartition, int]:
+        if tp not in sizes:
+            return tp, end
+        share = limit * (sizes[tp] / total)
+        return tp, min(end, begins[tp] + (math.ceil(share) if share < 1 else math.floor(share)))
+
+    return dict(starmap(limited, until.items()))
+
+
+def new_records(start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int]) -> int:
+    """How many offsets are new, which is what ``minOffsetsPerTrigger`` counts (KafkaMicroBatchStream.delayBatch).
+
+    A partition that ``start`` does not have counts from 0, as in Spark.
+    """
+    return sum(end - start.get(tp, 0) for tp, end in until.items())

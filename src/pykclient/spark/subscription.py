@@ -1,0 +1,58 @@
+"""Which partitions a query reads: named topics, topics by a pattern, or named partitions (Spark: ConsumerStrategy)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pykclient.types import TopicPartition
+
+
+class Topics:
+    """One of ``Subscribe``, ``SubscribePattern`` and ``Assign``. Thread: any (nothing changes)."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(repr(getattr(self, name)) for name in self.__slots__)})"
+
+
+class Subscribe(Topics):
+    """All partitions of the topics with these names."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(dict.fromkeys(names))
+
+
+class SubscribePattern(Topics):
+    """All partitions of topics in whose name ``pattern`` is found, wherever in the name."""
+
+    __slots__ = ("pattern",)
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic of this name is read."""
+        return re.search(self.pattern, topic) is not None
+
+
+class Assign(Topics):
+    """These partitions, as far as they exist."""
+
+    __slots__ = ("topic_partitions",)
+
+    def __init__(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self.topic_partitions = tuple(sorted(topic_partitions))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that the partitions belong to."""
+        return tuple(dict.fromkeys(partition.topic for partition in self.topic_partitions))
