@@ -1,0 +1,42 @@
+"""Kafka for PySpark: a data source (format ``pykclient``) to read and to write, and producers for the code in tasks.
+
+    from pykclient.spark import KafkaDataSource
+
+    spark.dataSource.register(KafkaDataSource)
+    spark.read.format("pykclient").option("kafka.bootstrap.servers", "broker:9092").option("subscribe", "orders").load()
+
+Options and columns are those of Spark's own source, format ``kafka``. Names are loaded when they are first used: each
+of Spark's Python workers imports this package, and none needs all of it.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pykclient.spark.data_source import KafkaDataSource
+    from pykclient.spark.producers import shared_producer, write_arrow
+
+#: Public names and the modules that they live in.
+_HOME = {
+    "KafkaDataSource": "data_source",
+    "shared_producer": "producers",
+    "write_arrow": "producers",
+}
+
+__all__ = ["KafkaDataSource", "shared_producer", "write_arrow"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,269 @@
+"""Streaming queries: where micro-batches end, decided on the driver by a process that lives as long as the query."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.errors import ConfigError, IllegalStateError
+from pykclient.spark.batch_reader import RangesReader, checked_columns, input_partitions, new_read_task
+from pykclient.spark.offsets import (
+    LATEST,
+    LATEST_OFFSET,
+    GlobalTimestamp,
+    OffsetLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+    offsets_from_json,
+    offsets_to_json,
+)
+from pykclient.spark.options import ReadOptions
+from pykclient.spark.ranges import new_records, rate_limit
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    HAS_READ_LIMITS = True
+except ImportError:  # Spark 4.1
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark 4.1 does not ask for it."""
+
+    HAS_READ_LIMITS = False
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from pykclient.clock import Clock
+    from pykclient.spark.offset_reader import KafkaOffsetReader
+    from pykclient.spark.offsets import Offsets
+    from pykclient.spark.range_reader import ReadTask
+    from pykclient.types import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Decides what each micro-batch reads (Spark: KafkaMicroBatchStream).
+
+    Offsets are what Spark's own source writes into a checkpoint, to the letter, so a query may go from one to the other
+    and back on its checkpoint. What differs is what this interface of Spark's does not let through:
+
+    - Spark's own source keeps in the checkpoint where a new query starts; this one is not told where the checkpoint is.
+      But Spark itself keeps where the first micro-batch ends, before that is read. So a partition that starts at its
+      latest offset has nothing in the first micro-batch: its end is the start. A query that dies before the first
+      micro-batch is done goes on from there, and nothing is lost. (With Spark's own source that micro-batch is as good
+      as always empty, too.) A query of Spark's own source must have done its first micro-batch before it is moved.
+    - How far a query is behind cannot be a metric of its progress. It is logged at level info; the progress has
+      ``endOffset`` and ``latestOffset``.
+    - Spark can be told one limit. All three are kept here.
+
+    With Trigger.AvailableNow, ``minOffsetsPerTrigger`` does not count: Spark's own source then ends a query early, and
+    leaves to the next run what is fewer than that.
+
+    Pickles as what tasks need of it. Thread: owner, Spark's process for this query.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._given = options
+        self._schema = schema
+        self._clock = clock
+        self._checked_options: ReadOptions | None = None
+        self._made_offset_reader: KafkaOffsetReader | None = None
+        self._initial: Offsets | None = None
+        self._held_back: frozenset[TopicPartition] = frozenset()  # of _initial, in the first micro-batch
+        self._first_end: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._available_now = False
+        self._target: Offsets | None = None  # where a query of Trigger.AvailableNow ends
+        self._last_batch_ms: int | None = None
+
+    # --- what Spark asks when a query starts
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:
+        """Where a new query starts. Spark asks twice, and must hear the same. Raises KafkaError, ConfigError."""
+        if self._initial is None:
+            starting, offset_reader = self._options.starting, self._offset_reader
+            held_back = frozenset[TopicPartition]()
+            if starting == LATEST:
+                self._initial = offset_reader.initial_offsets()
+                held_back = frozenset(self._initial)
+            elif _may_start_at_latest(starting):
+                before = offset_reader.latest_offsets(None)
+                self._initial = offset_reader.initial_offsets()
+                held_back = frozenset(tp for tp, offset in self._initial.items() if offset >= before.get(tp, 0))
+            else:
+                self._initial = offset_reader.initial_offsets()
+            self._held_back = held_back
+            _logger.info("A new query starts at %s", offsets_to_json(self._initial))
+        return offsets_to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """One of the limits, for Spark; ``latestOffset`` heeds all. Raises ConfigError."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query is to end where the topics end when Spark next asks for them."""
+        self._available_now = True
+
+    # --- what Spark asks for each micro-batch
+
+    def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Where the micro-batch ends that starts at ``start``; ``start`` itself where there is nothing to do yet.
+
+        Without ``start``, as Spark 4.1 asks, there are no limits. Raises KafkaError where the cluster does not answer.
+        """
+        known = None if start is None else offsets_from_json(start)
+        latest = self._latest = self._target or self._offset_reader.latest_offsets(known)
+        if known is None:
+            return offsets_to_json(latest)
+        if self._available_now:
+            self._target = latest
+        if self._first_end is None and known == self._initial:
+            there = {tp: known[tp] if tp in self._held_back else offset for tp, offset in latest.items()}
+            self._first_end = end = self._limited(known, there, limit)
+        else:
+            end = self._limited(known, latest, limit)
+        if end != known and _logger.isEnabledFor(logging.INFO):
+            _log_lag(end, latest)
+        return offsets_to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The latest offsets of the partitions when Spark last asked where to end, for the progress of the query."""
+        return offsets_to_json(self._latest) if self._latest else None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        """What the tasks of a micro-batch read.
+
+        Raises KafkaError where the cluster does not answer, and where records are lost and ``failOnDataLoss`` is on.
+        """
+        begin, until = offsets_from_json(start), offsets_from_json(end)
+        if self._target is not None:
+            self._check_target(self._target, until)
+        if begin == self._initial and self._first_end in (None, until):
+            self._first_end = until
+            if _may_start_at_latest(self._options.starting):
+                # The query died in its first micro-batch, and what was latest then is not what it is now.
+                begin = {tp: min(offset, until.get(tp, offset)) for tp, offset in begin.items()}
+        if begin == until:
+            return []
+        return input_partitions(self._options, self._offset_reader.stream_ranges(begin, until))
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing to do: Spark keeps the offsets."""
+
+    def stop(self) -> None:
+        """Close the connections. Spark calls this after an error only; else it ends the process."""
+        if self._made_offset_reader is not None:
+            self._made_offset_reader.close()
+            self._made_offset_reader = None
+
+    # --- tasks
+
+    def read_task(self) -> ReadTask:
+        return new_read_task(self._options, checked_columns(self._schema))
+
+    # --- parts
+
+    @property
+    def _options(self) -> ReadOptions:
+        """Parsed on first use: an error in the constructor would not reach the user."""
+        if self._checked_options is None:
+            options = ReadOptions.parse(self._given, streaming=True)
+            limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger)
+            if not HAS_READ_LIMITS and any(limit is not None for limit in limits):
+                raise ConfigError(
+                    "options maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2, as older ones do not let a "
+                    "Python data source limit a micro-batch; leave them out, or use Spark's own source (format kafka)"
+                )
+            self._checked_options = options
+        return self._checked_options
+
+    @property
+    def _offset_reader(self) -> KafkaOffsetReader:
+        """Made on first use: it connects, and this reader is made where nothing must fail."""
+        if self._made_offset_reader is None:
+            from pykclient.spark.offset_reader import KafkaOffsetReader
+
+            self._made_offset_reader = KafkaOffsetReader(self._options)
+        return self._made_offset_reader
+
+    def _limited(self, start: Offsets, latest: Offsets, limit: ReadLimit | None) -> Offsets:
+        """Where a micro-batch ends by ``minOffsetsPerTrigger``, ``maxTriggerDelay`` and ``maxOffsetsPerTrigger``."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
+        if isinstance(limit, ReadAllAvailable):  # no limit was given, or Trigger.Once, which takes all in one
+            return latest
+        if least is not None and not self._available_now and self._must_wait(least, start, latest):
+            return start
+        if most is None:
+            return latest
+        new = latest.keys() - start.keys()
+        return rate_limit(most, start, latest, self._offset_reader.earliest_offsets(new) if new else {})
+
+    def _must_wait(self, least: int, start: Offsets, latest: Offsets) -> bool:
+        """Whether there are too few records, and the last micro-batch is not too long ago; there is always a first."""
+        now_ms, last_ms = self._clock.now_ms(), self._last_batch_ms
+        overdue = last_ms is None or now_ms - last_ms >= self._options.max_trigger_delay_ms
+        if not overdue and new_records(start, latest) < least:
+            return True
+        self._last_batch_ms = now_ms
+        return False
+
+    def _check_target(self, target: Offsets, end: Offsets) -> None:
+        """A query of Trigger.AvailableNow would run for ever if it could not reach the end that it was given.
+
+        Raises IllegalStateError.
+        """
+        latest = self._offset_reader.latest_offsets(end)
+        if target.keys() != end.keys():
+            missing = ", ".join(map(str, sorted(target.keys() ^ end.keys())))
+            problem = f"its micro-batch has other partitions than the query had when it started: {missing}"
+        elif past := [tp for tp, offset in end.items() if offset > target[tp]]:
+            problem = f"its micro-batch goes past where the query is to end: {_listed(past, end, target)}"
+        elif gone := sorted(end.keys() - latest.keys()):
+            problem = f"partitions were deleted while it ran: {', '.join(map(str, gone))}"
+        elif back := [tp for tp, offset in end.items() if offset > latest[tp]]:
+            problem = f"partitions made anew end before its micro-batch does: {_listed(back, end, latest)}"
+        else:
+            return
+        raise IllegalStateError(
+            f"The query with Trigger.AvailableNow cannot reach its end, as {problem}; start it again, with "
+            "failOnDataLoss=false if records may be missing"
+        )
+
+
+def _may_start_at_latest(starting: OffsetLimit) -> bool:
+    """Whether a partition may start at its end, wherever that is when the query starts."""
+    if isinstance(starting, SpecificOffsets):
+        return LATEST_OFFSET in starting.offsets.values()
+    if isinstance(starting, (GlobalTimestamp, SpecificTimestamps)):
+        return starting.when_none == "latest"
+    return starting == LATEST
+
+
+def _listed(partitions: list[TopicPartition], ends: Offsets, others: Offsets) -> str:
+    return ", ".join(f"{tp} {ends[tp]} instead of {others[tp]}" for tp in sorted(partitions))
+
+
+def _log_lag(end: Offsets, latest: Offsets) -> None:
+    """What Spark's own source has as metrics of its progress (KafkaMicroBatchStream.metrics)."""
+    behind = [offset - end.get(tp, 0) for tp, offset in latest.items()]
+    if behind:
+        average = sum(behind) / len(behind)
+        _logger.info("Offsets behind latest: min %d, max %d, avg %.1f", min(behind), max(behind), average)
