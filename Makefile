@@ -14,7 +14,7 @@ DEMO := $(VENV)/.demo-$(KEY)
 
 TWINNED := $(addprefix tests/,record protocol network producer consumer simulation stress interop/arrow)
 
-.PHONY: help demo test lint bench docs test-all-pythons clean
+.PHONY: help demo test lint bench bench-spark docs test-all-pythons clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test              every check and every test, compiled and in Python'
 	@echo 'make lint              the checks alone'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=--quick for a first idea)'
+	@echo 'make bench-spark       the data source for Spark beside the one that comes with Spark (ARGS=--quick)'
 	@echo 'make docs              write the generated part of docs/ again'
 	@echo 'make test-all-pythons  the tests that need no broker, on every Python from 3.11 to 3.14 found'
 	@echo 'make clean             remove the environment and every cache'
@@ -42,6 +43,9 @@ lint: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-spark: $(DEV)
+	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 docs: $(DEV)
 	$(BIN)/python -m pykclient.config.reference docs/configuration.md

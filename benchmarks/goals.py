@@ -8,6 +8,8 @@ from typing import NamedTuple
 from benchmarks.cases import CODECS, CONSUME, LATENCY, PRODUCE, SIZES, Bench
 from benchmarks.results import REFERENCE, Results, Spread
 
+_NAMES = {"java": "Java", "built-in": "the built-in source", "built-in-tuned": "the built-in source, tuned"}
+
 
 class Comparison(NamedTuple):
     """A ratio that is to stay at or below ``bound``, or at or above it. ``to`` and ``to_bench`` are what is 1."""
@@ -26,7 +28,7 @@ class Comparison(NamedTuple):
 
     @property
     def goal(self) -> str:
-        whose = "Java" if self.to == "java" else self.to
+        whose = _NAMES.get(self.to, self.to)
         if self.to_bench is not None:
             whose = f"{self.to_bench.partitions} partitions"
         return f"{'≥' if self.at_least else '≤'} {self.bound:g} of {whose}"
@@ -95,9 +97,9 @@ GOALS = (
 )
 
 
-def verdicts(results: Results) -> Iterator[Verdict]:
+def verdicts(results: Results, goals: Sequence[Goal] = GOALS) -> Iterator[Verdict]:
     """Of every goal of which the run can tell."""
-    for goal in GOALS:
+    for goal in goals:
         found = [
             Verdict(goal, comparison, ratio, comparison.met_by(ratio.median))
             for comparison in goal.comparisons

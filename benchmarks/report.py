@@ -7,13 +7,15 @@ is written by hand into benchmarks/notes.md, under the goal's id.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from benchmarks import goals, tables
+from benchmarks.cases import Bench
 from benchmarks.plots import dot_plot, three_digits
 from benchmarks.results import Results
+from benchmarks.spark import cases as spark_cases
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent
@@ -40,9 +42,16 @@ class Place(NamedTuple):
     def folder(self) -> Path:
         return self.page.with_suffix("")
 
+    @property
+    def spark_lines(self) -> Path:
+        """The lines of ``python -m benchmarks.spark``."""
+        return self.lines.with_name("spark.jsonl")
 
-def pages(results: Results, page: str, notes: str, folder: str = "performance") -> dict[str, str]:
-    """The text of every file that the run gives, by its path beside the page; ``""`` is the page itself."""
+
+def pages(
+    results: Results, page: str, notes: str, folder: str = "performance", spark: Results | None = None
+) -> dict[str, str]:
+    """The text of every file that the runs give, by its path beside the page; ``""`` is the page itself."""
     pictures = {
         f"{name}.svg": dot_plot(plot.title, plot.unit, panels, logarithmic=plot.logarithmic)
         for name, plot in tables.PLOTS.items()
@@ -50,16 +59,30 @@ def pages(results: Results, page: str, notes: str, folder: str = "performance") 
     }
     parts = {
         "run": _run(results),
-        "goals": _goals(results),
-        "bounds": _bounds(results, notes),
+        "goals": _goals(goals.verdicts(results)),
+        "bounds": _bounds(goals.verdicts(results), notes),
         "java-start": _java_start(results),
+        **_spark_parts(spark, notes),
     }
     for name, table in tables.TABLES.items():
         parts[name] = _markdown(tables.filled(results, table))
     for name, plot in tables.PLOTS.items():
         parts[f"{name}-plot"] = f"![{plot.title}]({folder}/{name}.svg)" if f"{name}.svg" in pictures else ""
     text = re.sub(r"\{\{([\w-]+)\}\}", lambda found: parts[found[1]], page)
-    return {"": _WRITTEN + text, "figures.md": _WRITTEN + _figures(results), **pictures}
+    return {"": _WRITTEN + text, "figures.md": _WRITTEN + _figures(results, spark), **pictures}
+
+
+def _spark_parts(spark: Results | None, notes: str) -> dict[str, str]:
+    """What the page says of Spark."""
+    if spark is None:
+        names = ("spark-run", "spark-goals", "spark-bounds", *spark_cases.TABLES)
+        return dict.fromkeys(names, "Not measured yet.")
+    return {
+        "spark-run": _run(spark),
+        "spark-goals": _goals(goals.verdicts(spark, spark_cases.GOALS)),
+        "spark-bounds": _bounds(goals.verdicts(spark, spark_cases.GOALS), notes),
+        **{name: _markdown(tables.filled(spark, table)) for name, table in spark_cases.TABLES.items()},
+    }
 
 
 def texts(place: Place) -> dict[Path, str]:
@@ -69,6 +92,7 @@ def texts(place: Place) -> dict[Path, str]:
         (_HERE / "page.md").read_text(encoding="utf-8"),
         (_HERE / "notes.md").read_text(encoding="utf-8"),
         place.folder.name,
+        Results.read(place.spark_lines) if place.spark_lines.exists() else None,
     )
     return {place.folder / name if name else place.page: text for name, text in written.items()}
 
@@ -82,13 +106,24 @@ def render(place: Place) -> None:
 
 def show(place: Place) -> None:
     """Print the tables."""
+    _show(Results.read(place.lines), tables.TABLES, goals.GOALS, place.page, place.lines)
+
+
+def show_spark(place: Place) -> None:
+    """Print the tables about Spark."""
+    _show(Results.read(place.spark_lines), spark_cases.TABLES, spark_cases.GOALS, place.spark_lines)
+
+
+def _show(
+    results: Results, shown_tables: Mapping[str, tables.Table], shown_goals: Sequence[goals.Goal], *written: Path
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    results, console = Results.read(place.lines), Console()
+    console = Console()
     if not console.is_terminal:  # a file has room
         console = Console(width=180)
-    for table in tables.TABLES.values():
+    for table in shown_tables.values():
         filled = tables.filled(results, table)
         if not filled.rows:
             continue
@@ -100,11 +135,11 @@ def show(place: Place) -> None:
             shown.add_row(label, *cells)
         console.print(shown)
     met = Table("goal", "measured", "", title="Goals", title_justify="left")
-    for verdict in goals.verdicts(results):
+    for verdict in goals.verdicts(results, shown_goals):
         what, measured, word = _verdict(verdict)
         met.add_row(what.replace("`", ""), measured, word, style=None if verdict.met else "red")
     console.print(met)
-    console.print(f"{place.page}\n{place.lines}", highlight=False)
+    console.print("\n".join(map(str, written)), highlight=False)
 
 
 def _markdown(table: tables.Filled) -> str:
@@ -132,19 +167,19 @@ def _verdict(verdict: goals.Verdict) -> tuple[str, str, str]:
     return f"{verdict.comparison.what}: {verdict.comparison.goal}", measured, "met" if verdict.met else "not met"
 
 
-def _goals(results: Results) -> str:
+def _goals(verdicts: Iterator[goals.Verdict]) -> str:
     lines = ["| goal | measured | |", "| --- | ---: | --- |"]
-    for verdict in goals.verdicts(results):
+    for verdict in verdicts:
         what, measured, word = _verdict(verdict)
         lines.append(f"| {what} | {measured} | {word if verdict.met else f'**{word}**'} |")
     return "\n".join(lines)
 
 
-def _bounds(results: Results, notes: str) -> str:
+def _bounds(verdicts: Iterator[goals.Verdict], notes: str) -> str:
     """What notes.md says of the goals that were not met."""
     found = re.split(r"^## ([\w -]+)\n", notes, flags=re.MULTILINE)[1:]
     texts = {id: text.strip() for ids, text in zip(found[::2], found[1::2], strict=True) for id in ids.split()}
-    missed = [verdict.goal.id for verdict in goals.verdicts(results) if not verdict.met]
+    missed = [verdict.goal.id for verdict in verdicts if not verdict.met]
     said = dict.fromkeys(texts[id] for id in missed if texts.get(id))  # one text may be about several goals
     return "\n\n".join(said)
 
@@ -160,23 +195,29 @@ def _java_start(results: Results) -> str:
     return f"{three_digits(min(s.median for s in starts))} to {three_digits(max(s.median for s in starts))} s"
 
 
-def _figures(results: Results) -> str:
+_FIGURES = {
+    "cpu_us_per_record": "CPU µs a record",
+    "records_per_s": "records/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "cpu_share": "share of a core",
+    "peak_rss_mb": "peak MB",
+    "sleeps_per_1000_records": "sleeps for 1,000 records",
+}
+
+
+def _figures(results: Results, spark: Results | None) -> str:
     """Every figure of every client, with the lowest and the highest of all rounds."""
-    return "\n".join(["# All figures", "", _run(results), "", *_rows(results), ""])
+    lines = ["# All figures", "", _run(results), "", *_rows(results, _FIGURES, tables.figures_of), ""]
+    if spark is not None:
+        rows = _rows(spark, spark_cases.FIGURES, lambda _: tuple(spark_cases.FIGURES))
+        lines += ["## Spark", "", _run(spark), "", *rows, ""]
+    return "\n".join(lines)
 
 
-def _rows(results: Results) -> Iterator[str]:
-    names = {
-        "cpu_us_per_record": "CPU µs a record",
-        "records_per_s": "records/s",
-        "p50_ms": "p50 ms",
-        "p99_ms": "p99 ms",
-        "cpu_share": "share of a core",
-        "peak_rss_mb": "peak MB",
-        "sleeps_per_1000_records": "sleeps for 1,000 records",
-    }
+def _rows(results: Results, names: Mapping[str, str], figures_of: Callable[[Bench], Sequence[str]]) -> Iterator[str]:
     for bench in results.benches:
-        figures = tables.figures_of(bench)
+        figures = figures_of(bench)
         yield f"\n### {bench}\n"
         yield "| | " + " | ".join(names[figure] for figure in figures) + " |"
         yield "| --- |" + " ---: |" * len(figures)

@@ -27,13 +27,14 @@ class TableRow(NamedTuple):
 
 
 class Table(NamedTuple):
-    """``unit`` is what one is: figures are divided by it."""
+    """``unit`` is what one is: figures are divided by it. ``reference``: whose figure is 1, where no row says else."""
 
     title: str
     caption: str
     clients: Sequence[str]
     rows: Sequence[TableRow]
     unit: float = 1.0
+    reference: str = REFERENCE
 
 
 class Filled(NamedTuple):
@@ -239,7 +240,7 @@ def _cell(results: Results, table: Table, row: TableRow, client: str) -> str:
     if row.to_bench is not None:
         to_client, to_bench = client, row.to_bench
     else:
-        to_client, to_bench = REFERENCE, row.bench
+        to_client, to_bench = table.reference, row.bench
     if (client, row.bench) == (to_client, to_bench):
         return text
     ratio = results.ratio(client, row.bench, row.figure, to_client, to_bench)

@@ -1,0 +1,127 @@
+"""What both sources do by turns, with which settings, and what ours is meant to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from benchmarks.cases import Bench
+from benchmarks.goals import Comparison, Goal
+from benchmarks.tables import Table, TableRow
+
+#: Whose figure is 1.
+REFERENCE = "built-in"
+TUNED = "built-in-tuned"
+OURS = "pykclient"
+
+PARTITIONS = 4
+
+
+class Source(NamedTuple):
+    """A format of Spark's, with options for reading and for writing."""
+
+    format: str
+    read_options: Mapping[str, str]
+    write_options: Mapping[str, str]
+
+
+SOURCES = {
+    REFERENCE: Source("kafka", {}, {}),
+    TUNED: Source(
+        "kafka",
+        {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(8 << 20)},
+        {"kafka.linger.ms": "5", "kafka.batch.size": str(128 << 10)},
+    ),
+    OURS: Source("pykclient", {}, {}),
+}
+
+
+class SparkCase(NamedTuple):
+    """``bench`` is what results know it by. ``rows`` of them are in the topic, or are written."""
+
+    bench: Bench
+    rows: int
+    what: str
+    sources: Sequence[str] = tuple(SOURCES)
+
+
+def _bench(kind: str, size_bytes: int = 100, codec: str = "none") -> Bench:
+    return Bench(f"spark-{kind}", size_bytes, codec, partitions=PARTITIONS)
+
+
+_MANY = 4_000_000
+_UNTUNED = (REFERENCE, OURS)
+
+#: Rows of one micro-batch, of four that there are, and of small ones.
+ROWS_PER_TRIGGER = {"stream": _MANY // 4, "triggers": 2000}
+
+CASES = {
+    "read": SparkCase(_bench("read"), _MANY, "batch read, 4 M x 100 B"),
+    "read-lz4": SparkCase(_bench("read", codec="lz4"), _MANY, "batch read, 4 M x 100 B, lz4", _UNTUNED),
+    "read-zstd": SparkCase(_bench("read", codec="zstd"), _MANY, "batch read, 4 M x 100 B, zstd", _UNTUNED),
+    "read-1k": SparkCase(_bench("read", 1000), _MANY // 4, "batch read, 1 M x 1 KB", _UNTUNED),
+    "stream": SparkCase(_bench("stream"), _MANY, "stream, 4 M x 100 B, four micro-batches"),
+    "triggers": SparkCase(_bench("triggers"), 40_000, "stream, 20 micro-batches of 2,000 rows"),
+    "filter": SparkCase(_bench("filter"), _MANY, "batch read, `timestamp > ...` keeps 1 %", _UNTUNED),
+    "write": SparkCase(_bench("write"), 1_000_000, "batch write, 1 M x 100 B"),
+}
+
+_TIME, _CPU, _TRIGGER = "wall_s", "cpu_us_per_record", "trigger_ms"
+
+
+def _at_most(case: str, what: str, bound: float, figure: str = _TIME, to: str = REFERENCE) -> Comparison:
+    return Comparison(what, OURS, CASES[case].bench, figure, bound, to=to)
+
+
+GOALS = (
+    Goal("spark-read", [_at_most("read", "batch read, time", 0.45)]),
+    Goal("spark-read-tuned", [_at_most("read", "batch read, time", 0.6, to=TUNED)]),
+    Goal(
+        "spark-coded",
+        [
+            _at_most(case, f"batch read of lz4, zstd, 1 KB, time; worst: {CASES[case].what}", 0.6)
+            for case in ("read-lz4", "read-zstd", "read-1k")
+        ],
+    ),
+    Goal("spark-stream", [_at_most("stream", "stream of four micro-batches, time", 1.0)]),
+    Goal("spark-triggers", [_at_most("triggers", "small micro-batches, latency of a trigger", 1.4, _TRIGGER)]),
+    Goal("spark-filter", [_at_most("filter", "`timestamp > ...` that keeps 1 %, time", 0.15)]),
+    Goal("spark-write", [_at_most("write", "batch write, time", 0.7)]),
+    Goal(
+        "spark-cpu",
+        [
+            _at_most(case, f"CPU of JVM and Python; worst: {CASES[case].what}", 1.0, _CPU)
+            for case in CASES
+            if case != "triggers"
+        ],
+    ),
+)
+
+
+def _table(
+    title: str, caption: str, figure: str, names: Sequence[str] = tuple(CASES), sources: Sequence[str] = tuple(SOURCES)
+) -> Table:
+    rows = [TableRow(CASES[name].what, CASES[name].bench, figure) for name in names]
+    return Table(title, caption, sources, rows, reference=REFERENCE)
+
+
+_BESIDE = "In parentheses: the ratio to the built-in source as it comes."
+
+TABLES = {
+    "spark-time": _table("Spark: seconds", _BESIDE, _TIME),
+    "spark-triggers": _table("Spark: a trigger, ms (median)", _BESIDE, _TRIGGER, ("triggers", "stream")),
+    "spark-cpu": _table("Spark: CPU of JVM and Python, µs a row", _BESIDE, _CPU),
+    "spark-jvm": _table("Spark: CPU of the JVM, µs a row", _BESIDE, "jvm_us_per_record"),
+    "spark-python": _table("Spark: CPU of Python, µs a row", "", "python_us_per_record", sources=(OURS,)),
+    "spark-broker": _table("Spark: CPU of the broker, µs a row", _BESIDE, "broker_us_per_record"),
+}
+
+#: Every figure of a run, and what it is called.
+FIGURES = {
+    _TIME: "seconds",
+    _TRIGGER: "ms a trigger",
+    _CPU: "CPU µs a row",
+    "jvm_us_per_record": "of the JVM",
+    "python_us_per_record": "of Python",
+    "broker_us_per_record": "of the broker",
+}

@@ -1,0 +1,201 @@
+"""Both sources by turns in one virtual machine: every case in rounds, in each round every source once."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.results import Line, case_of
+from benchmarks.spark import topics
+from benchmarks.spark.cases import OURS, ROWS_PER_TRIGGER, SOURCES, SparkCase
+from benchmarks.spark.processes import cpu
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+#: The first triggers of a query start processes and compile; they are not looked at.
+_FIRST_TRIGGERS = 2
+
+
+class Outcome(NamedTuple):
+    """What a run tells of itself. ``rows`` where it knows."""
+
+    rows: int | None = None
+    trigger_ms: float | None = None
+
+
+def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
+    """Spark as a reader of our documentation has it on two cores, with both sources."""
+    from pyspark.sql import SparkSession
+
+    from pykclient.spark import KafkaDataSource
+    from tests.spark import session as tested
+
+    configuration = {
+        **tested.settings(folder, java_options=()),
+        "spark.driver.memory": "4g",
+        **settings,
+    }
+    started = SparkSession.builder.config(map=dict(configuration)).getOrCreate()
+    started.dataSource.register(KafkaDataSource)
+    return started
+
+
+class SparkRunner:
+    """Runs cases on one cluster, of which there is one broker. Thread: owner."""
+
+    def __init__(
+        self,
+        cluster: Any,
+        spark: SparkSession,
+        rounds: int,
+        scale: float,
+        sources: Sequence[str],
+        options: Mapping[str, str],
+    ) -> None:
+        self._cluster = cluster
+        self._spark = spark
+        self._rounds = rounds
+        self._scale = scale
+        self._sources = sources
+        self._options = options
+        self._folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+        self._topics: set[str] = set()
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def measure(self, name: str, case: SparkCase) -> Iterator[Line]:
+        """All rounds of a case, after one for each source that does not count. Who begins changes with every round."""
+        scale = 1 if name == "triggers" else self._scale  # as many triggers as there are
+        rows = int(case.rows * scale) // case.bench.partitions * case.bench.partitions
+        topic = self._topic(name, case, rows)
+        sources = [source for source in case.sources if source in self._sources]
+        for source in sources:
+            self._check(name, case, source, topic, rows)
+            self._run(name, case, source, topic, rows)
+        for turn in range(self._rounds):
+            first = turn % len(sources)
+            for source in sources[first:] + sources[:first]:
+                yield {"round": turn, **self._run(name, case, source, topic, rows)}
+        if name == "write":
+            self._cluster.delete_topic(topic)
+
+    def _topic(self, name: str, case: SparkCase, rows: int) -> str:
+        if name == "write":
+            return str(self._cluster.create_topic("spark-written", case.bench.partitions))
+        topic = topics.name_of(case.bench) + ("-few" if name == "triggers" else "")
+        if topic not in self._topics:
+            topics.create(self._cluster, case.bench, rows, topic)
+            self._topics.add(topic)
+        return topic
+
+    def _check(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> None:
+        """Who leaves out rows is not compared."""
+        from pyspark.sql import functions
+
+        if name == "write":
+            return
+        found = self._read(name, case, source, topic, rows).agg(
+            functions.count("*"), functions.countDistinct("partition"), functions.sum(functions.length("value"))
+        )
+        wanted = rows // topics.KEPT_OF if name == "filter" else rows
+        assert tuple(found.first() or ()) == (wanted, case.bench.partitions, wanted * case.bench.size_bytes), (
+            f"{source}, {name}: {found.first()}"
+        )
+
+    def _run(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> Line:
+        jvm = self._spark.sparkContext
+        assert jvm._gateway is not None
+        assert jvm._jvm is not None
+        jvm._jvm.System.gc()  # no source pays for what another one left behind
+        ids = (jvm._gateway.proc.pid, _broker_of(self._cluster))
+        before, begun_s = cpu(*ids), time.perf_counter()
+        outcome = self._work(name, case, source, topic, rows)
+        wall_s, used = time.perf_counter() - begun_s, cpu(*ids).since(before)
+        assert outcome.rows in (None, rows), f"{source}, {name}: {outcome.rows} rows and not {rows}"
+        line = {
+            "client": source,
+            **case_of(case.bench),
+            "records": rows,
+            "wall_s": wall_s,
+            "records_per_s": rows / wall_s,
+            "cpu_us_per_record": (used.jvm_s + used.python_s) / rows * 1e6,
+            "jvm_us_per_record": used.jvm_s / rows * 1e6,
+            "python_us_per_record": used.python_s / rows * 1e6,
+            "broker_us_per_record": used.broker_s / rows * 1e6,
+            "trigger_ms": outcome.trigger_ms,
+        }
+        print(
+            f"  {name}, {source}: {wall_s:.2f} s; CPU {used.jvm_s:.2f} JVM, {used.python_s:.2f} Python, "
+            f"{used.broker_s:.2f} broker" + (f"; {outcome.trigger_ms:.0f} ms a trigger" if outcome.trigger_ms else ""),
+            file=sys.stderr,
+            flush=True,
+        )
+        return line
+
+    def _work(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> Outcome:
+        if name == "write":
+            options = {**SOURCES[source].write_options, "kafka.bootstrap.servers": self._cluster.bootstrap_servers}
+            made = _made(self._spark, case, rows).write.format(SOURCES[source].format)
+            made.options(topic=topic, **options).mode("append").save()
+            return Outcome()
+        if name in ROWS_PER_TRIGGER:
+            return self._stream(name, source, topic)
+        self._read(name, case, source, topic, rows).select(*COLUMNS).write.format("noop").mode("overwrite").save()
+        return Outcome()
+
+    def _options_of(self, source: str, topic: str) -> dict[str, str]:
+        options = {**SOURCES[source].read_options, "kafka.bootstrap.servers": self._cluster.bootstrap_servers}
+        own = self._options if source == OURS else {}
+        return {**options, "subscribe": topic, "startingOffsets": "earliest", **own}
+
+    def _read(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> DataFrame:
+        filters = name == "filter"
+        self._spark.conf.set(_PUSHDOWN, str(filters).lower())
+        read = self._spark.read.format(SOURCES[source].format).options(**self._options_of(source, topic)).load()
+        return (
+            read.where(f"timestamp > timestamp_millis({topics.kept_after_ms(case.bench, rows)})") if filters else read
+        )
+
+    def _stream(self, name: str, source: str, topic: str) -> Outcome:
+        per_trigger = ROWS_PER_TRIGGER[name] * (self._scale if name == "stream" else 1)
+        options = {**self._options_of(source, topic), "maxOffsetsPerTrigger": str(int(per_trigger))}
+        stream = self._spark.readStream.format(SOURCES[source].format).options(**options).load().select(*COLUMNS)
+        query = (
+            stream.writeStream.format("noop")
+            .option("checkpointLocation", tempfile.mkdtemp(dir=self._folder))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        triggers = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        times_ms = [progress["durationMs"]["triggerExecution"] for progress in triggers]
+        later_ms = times_ms[_FIRST_TRIGGERS if len(times_ms) > 2 * _FIRST_TRIGGERS else 0 :]
+        return Outcome(sum(progress["numInputRows"] for progress in triggers), statistics.median(later_ms))
+
+
+def _made(spark: SparkSession, case: SparkCase, rows: int) -> DataFrame:
+    """Rows that cost little to make: a number as the key, and as the padded value."""
+    from pyspark.sql import functions
+
+    number = functions.col("id").cast("string")
+    value = functions.rpad(number, case.bench.size_bytes, "x")
+    return spark.range(0, rows, 1, case.bench.partitions).select(
+        number.cast("binary").alias("key"), value.cast("binary").alias("value")
+    )
+
+
+def _broker_of(cluster: Any) -> int | None:
+    process = cluster.brokers[1].process
+    return process.pid if process is not None else None

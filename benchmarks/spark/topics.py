@@ -1,0 +1,57 @@
+"""The topics that are read, written once for all by confluent-kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.cases import Bench
+from benchmarks.clients.measuring import payloads
+
+#: The first record's timestamp, and by how much each of a partition is later than the one before it.
+BEGUN_MS, STEP_MS = 1_760_000_000_000, 4
+
+#: Of so many records a filter keeps one.
+KEPT_OF = 100
+
+
+def name_of(bench: Bench) -> str:
+    """Reading, streaming and filtering take place on one topic."""
+    return f"spark-{bench.size_bytes}-{bench.codec}"
+
+
+def create(cluster: Any, bench: Bench, rows: int, name: str) -> None:
+    """As many records, evenly in all partitions, in batches as a busy producer makes them."""
+    from confluent_kafka import Producer
+
+    cluster.create_topic(name, bench.partitions)
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "compression.type": bench.codec,
+            "linger.ms": 50,
+            "batch.size": 128 << 10,
+            "queue.buffering.max.messages": 200_000,
+            "enable.idempotence": True,
+        }
+    )
+    values = payloads(bench.size_bytes)
+    for number in range(rows // bench.partitions):
+        timestamp_ms = BEGUN_MS + number * STEP_MS
+        for partition in range(bench.partitions):
+            value = values[(number * bench.partitions + partition) % len(values)]
+            while True:
+                try:
+                    producer.produce(name, value, partition=partition, timestamp=timestamp_ms)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        if number % 1000 == 0:
+            producer.poll(0)
+    if left := producer.flush(60):
+        raise RuntimeError(f"{left} records of {name} were not written")
+
+
+def kept_after_ms(bench: Bench, rows: int) -> int:
+    """The timestamp than which one in ``KEPT_OF`` of the records is later."""
+    each = rows // bench.partitions
+    return BEGUN_MS + (each - each // KEPT_OF - 1) * STEP_MS

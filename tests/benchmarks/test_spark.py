@@ -1,0 +1,90 @@
+"""The cases of Spark and what the page says of them, without measuring anything."""
+
+from __future__ import annotations
+
+import os
+
+from benchmarks import goals, report, tables
+from benchmarks.report import Place
+from benchmarks.results import Line, Results, case_of
+from benchmarks.spark.__main__ import parse
+from benchmarks.spark.cases import CASES, FIGURES, GOALS, OURS, REFERENCE, ROWS_PER_TRIGGER, SOURCES, TABLES
+from benchmarks.spark.processes import cpu
+from benchmarks.spark.topics import BEGUN_MS, KEPT_OF, STEP_MS, kept_after_ms
+from tests.benchmarks.test_report import ABOUT
+
+
+def line(source: str, case: str, **figures: float) -> Line:
+    return {"round": 0, "client": source, **case_of(CASES[case].bench), **figures}
+
+
+def test_cases_are_told_apart_and_compared_with_the_reference() -> None:
+    assert len({case.bench for case in CASES.values()}) == len(CASES)
+    for case in CASES.values():
+        assert {REFERENCE, OURS} <= set(case.sources) <= set(SOURCES)
+    assert set(ROWS_PER_TRIGGER) <= set(CASES)
+
+
+def test_goals_and_tables_are_of_cases_that_are_run() -> None:
+    run = {(source, case.bench) for case in CASES.values() for source in case.sources}
+    for goal in GOALS:
+        for comparison in goal.comparisons:
+            assert {(comparison.client, comparison.bench), (comparison.to, comparison.bench)} <= run, goal.id
+            assert comparison.figure in FIGURES
+    assert {row.bench for table in TABLES.values() for row in table.rows} <= {bench for _, bench in run}
+
+
+def test_goals_of_spark_have_ids_of_their_own() -> None:
+    ids = [goal.id for goal in (*goals.GOALS, *GOALS)]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_filter_keeps_one_row_in_a_hundred() -> None:
+    case = CASES["filter"]
+    each = case.rows // case.bench.partitions
+    after_ms = kept_after_ms(case.bench, case.rows)
+    assert sum(BEGUN_MS + number * STEP_MS > after_ms for number in range(each)) * KEPT_OF == each
+
+
+def test_the_page_compares_with_the_built_in_source() -> None:
+    spark = Results(
+        ABOUT,
+        [
+            line(OURS, "read", wall_s=2.0, cpu_us_per_record=1.0),
+            line(REFERENCE, "read", wall_s=5.0, cpu_us_per_record=2.0),
+            line(OURS, "write", wall_s=4.0, cpu_us_per_record=1.0),
+            line(REFERENCE, "write", wall_s=5.0, cpu_us_per_record=0.8),
+        ],
+    )
+    notes = "## spark-write\n\nWhat bounds it.\n"
+    names = ("spark-run", "spark-goals", "spark-bounds", *TABLES)
+    page = report.pages(Results(ABOUT, []), "\n\n".join(f"{{{{{name}}}}}" for name in names), notes, spark=spark)
+    assert "| batch read, time: ≤ 0.45 of the built-in source | 0.400 (0.400 to 0.400) | met |" in page[""]
+    assert "| batch write, time: ≤ 0.7 of the built-in source | 0.800 (0.800 to 0.800) | **not met** |" in page[""]
+    assert "worst: batch write, 1 M x 100 B: ≤ 1 of the built-in source | 1.25" in page[""]
+    assert "What bounds it." in page[""]
+    assert "| batch read, 4 M x 100 B | 5.00 | 2.00 (0.400) |" in page[""]
+    assert "### spark-read, 100 B, none, 4 partitions" in page["figures.md"]
+
+
+def test_tables_of_spark_are_empty_before_it_was_measured() -> None:
+    for table in TABLES.values():
+        assert tables.filled(Results(ABOUT, []), table).rows == []
+    assert "Not measured" in report.pages(Results(ABOUT, []), "{{spark-time}}", "")[""]
+
+
+def test_the_page_is_only_written_for_a_whole_run() -> None:
+    assert parse([]).place == Place.of_repository()
+    assert parse(["--rounds", "3"]).place == Place.of_repository()
+    for words in (["--quick"], ["--cases", "read"], ["--option", "gcFreeze=false"], ["--conf", "a=b"]):
+        assert parse(words).place == Place.of_folder()
+
+
+def test_processes_below_one_are_counted_as_python() -> None:
+    """This process as the virtual machine, and as the broker."""
+    before = cpu(os.getpid(), os.getpid())
+    sum(number * number for number in range(2_000_000))
+    used = cpu(os.getpid(), os.getpid()).since(before)
+    assert used.jvm_s > 0
+    assert used.broker_s > 0
+    assert used.python_s >= 0
