@@ -42,6 +42,16 @@ def test_one_topic(harness: Harness, fetcher: TopicMetadataFetcher) -> None:
     assert len(partitions) == 2
 
 
+def test_several_topics_in_one_request(harness: Harness, fetcher: TopicMetadataFetcher) -> None:
+    response = metadata_response({"a": 2}, errors={"x": errors.UnknownTopicOrPartitionError.code})
+    asked = []
+    harness.client.prepare_response(response, lambda r: asked.append(r) is None)
+    assert list(fetcher.get_metadata_of_topics(["a", "x"], harness.timer())) == ["a"]
+    assert [topic.name for topic in asked[0].topics] == ["a", "x"]
+    assert not asked[0].allow_auto_topic_creation
+    assert fetcher.get_metadata_of_topics([], harness.timer()) == {}
+
+
 def test_unknown_topic(harness: Harness, fetcher: TopicMetadataFetcher) -> None:
     response = metadata_response({}, errors={"x": errors.UnknownTopicOrPartitionError.code})
     harness.client.prepare_response(response)

@@ -42,7 +42,8 @@ DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 #: How long leaving ``with`` takes at most when it is left by KeyboardInterrupt or SystemExit.
 ENDING_TIMEOUT_MS = 500
 
-_INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+#: Kafka's own topics, which nobody means by a pattern.
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
 class KafkaConsumer(Generic[K, V]):
@@ -477,13 +478,21 @@ class KafkaConsumer(Generic[K, V]):
     def topics(self, timeout_ms: float | None = None) -> set[str]:
         """All topics that may be seen, without Kafka's own unless ``exclude.internal.topics`` is off."""
         return set(self.list_topics(timeout_ms)) - (
-            _INTERNAL_TOPICS if self.config["exclude.internal.topics"] else frozenset()
+            INTERNAL_TOPICS if self.config["exclude.internal.topics"] else frozenset()
         )
 
-    def list_topics(self, timeout_ms: float | None = None) -> dict[str, list[PartitionInfo]]:
-        """All topics that may be seen, and where their partitions live."""
+    def list_topics(
+        self, timeout_ms: float | None = None, *, topics: Collection[str] | None = None
+    ) -> dict[str, list[PartitionInfo]]:
+        """All topics that may be seen, or those of ``topics`` that exist, and where their partitions live.
+
+        Always asks the cluster, in one request, and creates nothing.
+        """
         with self._guard:
-            return self._components.topic_metadata_fetcher.get_all_topic_metadata(self._timer(timeout_ms))
+            fetcher, timer = self._components.topic_metadata_fetcher, self._timer(timeout_ms)
+            if topics is None:
+                return fetcher.get_all_topic_metadata(timer)
+            return fetcher.get_metadata_of_topics(arguments.topics(topics), timer)
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
         """Wait until the cluster is known; with ``refresh`` until it was asked again. False when time ran out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pykclient import errors
@@ -42,6 +43,13 @@ class TopicMetadataFetcher:
         """The partitions of ``topic``; None when there is no such topic."""
         builder = MetadataRequestBuilder.for_topic_names([topic], allow_auto_topic_creation)
         return self._fetch(builder, f"topic {topic!r}", timer).get(topic)
+
+    def get_metadata_of_topics(self, topics: Collection[str], timer: Timer) -> dict[str, list[PartitionInfo]]:
+        """The partitions of those of ``topics`` that exist. None is created."""
+        if not topics:
+            return {}
+        builder = MetadataRequestBuilder.for_topic_names(topics, False)
+        return self._fetch(builder, f"topics {', '.join(sorted(topics))}", timer)
 
     def get_all_topic_metadata(self, timer: Timer) -> dict[str, list[PartitionInfo]]:
         """The partitions of all topics that may be seen."""
