@@ -18,6 +18,11 @@ class Topics:
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def description(self) -> str:
+        """What is read, for the texts of errors."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(getattr(self, name)) for name in self.__slots__)})"
 
@@ -29,6 +34,10 @@ class Subscribe(Topics):
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(dict.fromkeys(names))
+
+    @property
+    def description(self) -> str:
+        return f"topic {', '.join(self.names)}"
 
 
 class SubscribePattern(Topics):
@@ -43,6 +52,10 @@ class SubscribePattern(Topics):
         """Whether a topic of this name is read."""
         return re.search(self.pattern, topic) is not None
 
+    @property
+    def description(self) -> str:
+        return f"topics that match {self.pattern!r}"
+
 
 class Assign(Topics):
     """These partitions, as far as they exist."""
@@ -56,3 +69,7 @@ class Assign(Topics):
     def names(self) -> tuple[str, ...]:
         """The topics that the partitions belong to."""
         return tuple(dict.fromkeys(partition.topic for partition in self.topic_partitions))
+
+    @property
+    def description(self) -> str:
+        return f"partition {', '.join(map(str, self.topic_partitions))}"

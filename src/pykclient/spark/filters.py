@@ -1,0 +1,196 @@
+"""What the filters of a query leave to be fetched: partitions, offsets and times that can match at all.
+
+Spark evaluates all filters again on what it gets, so a bound may be too wide and must never be too narrow: whatever is
+not understood here bounds nothing. Spark's own Kafka source pushes no filters down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pykclient.spark.ranges import OffsetRange
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+#: Comparisons of a name or a number with the value, or values, of a filter.
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": lambda it, value: bool(it == value),
+    "EqualNullSafe": lambda it, value: bool(it == value),
+    "In": lambda it, values: it in values,
+    "GreaterThan": lambda it, value: bool(it > value),
+    "GreaterThanOrEqual": lambda it, value: bool(it >= value),
+    "LessThan": lambda it, value: bool(it < value),
+    "LessThanOrEqual": lambda it, value: bool(it <= value),
+    "StringStartsWith": lambda it, value: it.startswith(value),
+    "StringEndsWith": lambda it, value: it.endswith(value),
+    "StringContains": lambda it, value: value in it,
+}
+_ON_NUMBERS = frozenset(name for name in _TESTS if not name.startswith("String"))
+_ON_NAMES = frozenset(_TESTS) - {"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"}
+
+#: What a comparison is where it is not; equality has no counterpart that is an interval.
+_OPPOSITES = {
+    "GreaterThan": "LessThanOrEqual",
+    "GreaterThanOrEqual": "LessThan",
+    "LessThan": "GreaterThanOrEqual",
+    "LessThanOrEqual": "GreaterThan",
+}
+
+#: Kind of comparison, whether it is negated, and its value: one filter on a topic's name or a partition's number.
+_Rule = tuple[str, bool, Any]
+
+
+class Bounds:
+    """Outside of these a record cannot match the filters of a query; offsets and times are inclusive, None is no bound.
+
+    ``apply`` takes all of it into account but for times. These are the reader's: records of a log are not in order of
+    their timestamps, so ``first_timestamp_ms`` tells (by ``offsets_for_times``) where reading may start, nothing tells
+    where it may end, and rows in between may be outside of ``first_timestamp_ms`` and ``last_timestamp_ms``.
+
+    Pickles. Thread: any (nothing changes after it was made).
+    """
+
+    __slots__ = (
+        "_partition_rules",
+        "_topic_rules",
+        "first_offset",
+        "first_timestamp_ms",
+        "last_offset",
+        "last_timestamp_ms",
+    )
+
+    def __init__(
+        self,
+        topic_rules: Iterable[_Rule] = (),
+        partition_rules: Iterable[_Rule] = (),
+        offsets: tuple[int | None, int | None] = (None, None),
+        timestamps_ms: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self._topic_rules = tuple(topic_rules)
+        self._partition_rules = tuple(partition_rules)
+        self.first_offset, self.last_offset = offsets
+        self.first_timestamp_ms, self.last_timestamp_ms = timestamps_ms
+
+    @classmethod
+    def of(cls, filters: Iterable[Filter]) -> Bounds:
+        """The bounds that ``filters``, all of which must match, have in common."""
+        topic_rules: list[_Rule] = []
+        partition_rules: list[_Rule] = []
+        offsets, times = _Interval(), _Interval()
+        for given in filters:
+            column, kind, negated, value = _taken_apart(given)
+            if column == "topic" and kind in _ON_NAMES and _all_are(value, str):
+                topic_rules.append((kind, negated, value))
+            elif column == "partition" and kind in _ON_NUMBERS and _all_are(value, int):
+                partition_rules.append((kind, negated, value))
+            elif column == "offset" and kind in _ON_NUMBERS and _all_are(value, int):
+                offsets.narrow(kind, negated, value, 1)
+            elif column == "timestamp" and kind in _ON_NUMBERS and _all_are(value, datetime):
+                microseconds = [_microseconds(each) for each in _each(value)]
+                if None not in microseconds:
+                    times.narrow(kind, negated, tuple(microseconds) if kind == "In" else microseconds[0], 1_000)
+        return cls(topic_rules, partition_rules, (offsets.first, offsets.last), (times.first, times.last))
+
+    def allows(self, topic_partition: TopicPartition) -> bool:
+        """Whether records of the partition can match."""
+        return _match(self._topic_rules, topic_partition.topic) and _match(
+            self._partition_rules, topic_partition.partition
+        )
+
+    def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """What is left of ``ranges`` by topic, partition and offset, in their order, empty ones left out."""
+        left = []
+        for each in ranges:
+            start = each.start if self.first_offset is None else max(each.start, self.first_offset)
+            end = each.end if self.last_offset is None else min(each.end, self.last_offset + 1)
+            if start < end and self.allows(each.topic_partition):
+                left.append(OffsetRange(each.topic_partition, start, end))
+        return left
+
+    def _state(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bounds) and self._state() == other._state()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name.removeprefix('_')}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"Bounds({fields})"
+
+
+class _Interval:
+    """Whole numbers from ``first`` to ``last``, both inclusive; None is no bound. Thread: owner."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.last: int | None = None
+
+    def narrow(self, kind: str, negated: bool, value: Any, unit: int) -> None:
+        """Take away the ``n`` for which ``n * unit`` does not stand in the relation ``kind`` to ``value``."""
+        if negated:
+            kind = _OPPOSITES.get(kind, "")
+        values = _each(value)
+        if kind in {"EqualTo", "EqualNullSafe", "In"}:
+            # Whatever is between two values of a list stays in.
+            self._from(min((-(-each // unit) for each in values), default=1))
+            self._to(max((each // unit for each in values), default=0))
+        elif kind == "GreaterThan":
+            self._from(value // unit + 1)
+        elif kind == "GreaterThanOrEqual":
+            self._from(-(-value // unit))
+        elif kind == "LessThan":
+            self._to(-(-value // unit) - 1)
+        elif kind == "LessThanOrEqual":
+            self._to(value // unit)
+
+    def _from(self, first: int) -> None:
+        self.first = first if self.first is None else max(self.first, first)
+
+    def _to(self, last: int) -> None:
+        self.last = last if self.last is None else min(self.last, last)
+
+
+def _taken_apart(given: Filter) -> tuple[str, str, bool, Any]:
+    """Column, kind, whether it is negated, and value; columns of nested fields and filters of no value have no name."""
+    negated = False
+    inner: Any = given
+    while type(inner).__name__ == "Not":
+        inner, negated = inner.child, not negated
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    kind = type(inner).__name__
+    value = getattr(inner, "value", None)
+    if kind == "In":
+        # Null is equal to nothing, and beside it NOT IN is true of nothing: what is left of the list bounds less.
+        value = tuple(each for each in value or () if each is not None)
+    return (path[0].lower() if len(path) == 1 else ""), kind, negated, value
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _all_are(value: Any, kind: type) -> bool:
+    """Whether a value, or each of several, is of this type; a bool is no number."""
+    return all(isinstance(each, kind) and not isinstance(each, bool) for each in _each(value))
+
+
+def _microseconds(moment: datetime) -> int | None:
+    """Since the epoch; None for a moment without a time zone, as only Spark knows which one was meant."""
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        return None
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _match(rules: tuple[_Rule, ...], it: str | int) -> bool:
+    return all(_TESTS[kind](it, value) != negated for kind, negated, value in rules)
