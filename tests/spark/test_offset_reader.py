@@ -1,0 +1,404 @@
+"""The driver's questions: on a cluster what they find, on a consumer made of answers what is done with these."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pykclient.errors import (
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.spark.filters import Bounds
+from pykclient.spark.offset_reader import KafkaOffsetReader
+from pykclient.spark.offsets import Offsets
+from pykclient.spark.options import ReadOptions
+from pykclient.spark.ranges import OffsetRange
+from pykclient.types import OffsetAndTimestamp, PartitionInfo, TopicPartition
+from tests.support.any_kafka import AnyKafka
+from tests.support.mock_clock import MockClock
+
+T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
+
+
+def options(streaming: bool = False, servers: str = "127.0.0.1:1", /, **given: str) -> ReadOptions:
+    given = {name.replace("__", "."): value for name, value in given.items()}
+    if not {"subscribe", "subscribePattern", "assign"} & given.keys():
+        given["subscribe"] = "t"
+    return ReadOptions.parse({"kafka.bootstrap.servers": servers, **given}, streaming=streaming)
+
+
+# --- on a cluster ----------------------------------------------------------------------------------------------------
+
+
+class Topic:
+    """A topic on a cluster, and readers of it."""
+
+    def __init__(self, kafka: AnyKafka, name: str, partitions: int) -> None:
+        self.kafka = kafka
+        self.name = kafka.create_topic(name, partitions)
+
+    def __getitem__(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.name, partition)
+
+    def produce(self, partition: int, timestamps_ms: Iterable[int]) -> None:
+        from confluent_kafka import Producer
+
+        failed: list[object] = []
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "log_level": 0})
+        for timestamp_ms in timestamps_ms:
+            producer.produce(
+                self.name,
+                b"value",
+                partition=partition,
+                timestamp=timestamp_ms,
+                on_delivery=lambda error, _: failed.append(error),
+            )
+        assert producer.flush(30.0) == 0
+        assert not any(failed)
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition as Partition
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers, "log_level": 0})
+        for future in admin.delete_records([Partition(self.name, partition, offset)]).values():
+            future.result(30.0)
+
+    def reader(self, streaming: bool = False, /, **given: str) -> KafkaOffsetReader:
+        given = (
+            {"subscribe": self.name, **given} if "assign" not in given and "subscribePattern" not in given else given
+        )
+        return KafkaOffsetReader(options(streaming, self.kafka.bootstrap_servers, **given))
+
+    def batch(self, bounds: Bounds | None = None, /, **given: str) -> list[tuple[int, int, int]]:
+        """Partition, start and end of each range of a batch."""
+        reader = self.reader(**given)
+        try:
+            return [(each.topic_partition.partition, each.start, each.end) for each in reader.batch_ranges(bounds)]
+        finally:
+            reader.close()
+
+    def start(self, **given: str) -> dict[int, int]:
+        """Where a stream starts, by partition."""
+        reader = self.reader(True, **given)
+        try:
+            return {tp.partition: offset for tp, offset in reader.initial_offsets().items()}
+        finally:
+            reader.close()
+
+    def json(self, partitions: Mapping[int, int]) -> str:
+        return f'{{"{self.name}":{{{",".join(f"{chr(34)}{p}{chr(34)}:{n}" for p, n in partitions.items())}}}}}'
+
+
+@pytest.fixture
+def filled(any_kafka: AnyKafka, topic: str) -> Topic:
+    """Three partitions: 2 records aged out and 8 left, a second apart; 4 a second apart but out of order; nothing."""
+    made = Topic(any_kafka, topic, 3)
+    made.produce(0, [1_000 * second for second in range(1, 11)])
+    made.delete_before(0, 2)
+    made.produce(1, [1_000, 5_000, 2_000, 9_000])
+    return made
+
+
+class TestOnCluster:
+    def test_a_batch_by_default_reads_all_there_is(self, filled: Topic) -> None:
+        assert filled.batch() == [(0, 2, 10), (1, 0, 4)]
+
+    def test_batch_limits(self, filled: Topic) -> None:
+        assert filled.batch(startingOffsets=filled.json({0: 5, 1: -2, 2: 0})) == [(0, 5, 10), (1, 0, 4)]
+        ends = filled.json({0: 7, 1: -1, 2: -1})
+        assert filled.batch(endingOffsets=ends) == [(0, 2, 7), (1, 0, 4)]
+        assert filled.batch(startingOffsets=filled.json({0: 5, 1: 4, 2: 0}), endingOffsets=ends) == [(0, 5, 7)]
+        # An offset before the first record is for the tasks to find: only they know whether it is lost.
+        assert filled.batch(startingOffsets=filled.json({0: 1, 1: 0, 2: 0})) == [(0, 1, 10), (1, 0, 4)]
+
+    def test_batch_by_time(self, filled: Topic) -> None:
+        assert filled.batch(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest") == [
+            (0, 4, 10),
+            (1, 1, 4),
+        ]
+        assert filled.batch(endingTimestamp="5000") == [(0, 2, 4), (1, 0, 1)]
+        assert filled.batch(endingTimestamp="10001") == [(0, 2, 10), (1, 0, 4)]
+        by_partition = filled.json({0: 9_000, 1: 1, 2: 7})
+        assert filled.batch(startingOffsetsByTimestamp=by_partition, startingOffsetsByTimestampStrategy="latest") == [
+            (0, 8, 10),
+            (1, 0, 4),
+        ]
+        with pytest.raises(IllegalStateError, match=rf"{filled.name}-2 \(5000\).*startingOffsetsByTimestampStrategy"):
+            filled.batch(startingTimestamp="5000")
+
+    def test_a_start_behind_the_end(self, filled: Topic) -> None:
+        with pytest.raises(IllegalStateError, match=rf"behind its end in {filled.name}-0 \[11, 10\)"):
+            filled.batch(startingOffsets=filled.json({0: 11, 1: 0, 2: 0}))
+
+    @pytest.mark.parametrize("side", ["starting", "ending"])
+    @pytest.mark.parametrize("by", ["Offsets", "OffsetsByTimestamp"])
+    def test_limits_name_all_partitions(self, filled: Topic, side: str, by: str) -> None:
+        with pytest.raises(
+            IllegalStateError, match=rf"The {side} .*{filled.name}-2 missing; {filled.name}-5 not there"
+        ):
+            filled.batch(**{f"{side}{by}": filled.json({0: 3, 1: 3, 5: 3})})
+
+    def test_a_batch_within_bounds(self, filled: Topic) -> None:
+        bounds = Bounds(partition_rules=[("EqualTo", False, 0)], offsets=(3, 8))
+        assert filled.batch(bounds) == [(0, 3, 9)]
+        # Times move the start, and leave out partitions all of whose records are older; never the end.
+        assert filled.batch(Bounds(timestamps_ms=(5_000, 6_000))) == [(0, 4, 10), (1, 1, 4)]
+        assert filled.batch(Bounds(timestamps_ms=(9_500, None))) == [(0, 9, 10)]
+        assert filled.batch(Bounds(timestamps_ms=(9_000, None), offsets=(None, 8))) == [(0, 8, 9), (1, 3, 4)]
+        assert filled.batch(Bounds(timestamps_ms=(-5, None))) == [(0, 2, 10), (1, 0, 4)]
+        assert filled.batch(Bounds(topic_rules=[("StringStartsWith", True, filled.name)])) == []
+
+    def test_a_stream_starts(self, filled: Topic) -> None:
+        assert filled.start() == {0: 10, 1: 4, 2: 0}
+        assert filled.start(startingOffsets="earliest") == {0: 2, 1: 0, 2: 0}
+        assert filled.start(startingOffsets=filled.json({0: -1, 1: -2, 2: 0})) == {0: 10, 1: 0, 2: 0}
+        late = {"startingTimestamp": "9001", "startingOffsetsByTimestampStrategy": "LATEST"}
+        assert filled.start(**late) == {0: 9, 1: 4, 2: 0}
+        with pytest.raises(IllegalStateError, match="No record is as late"):
+            filled.start(startingTimestamp="9001")
+
+    def test_new_partitions_and_topics_are_seen(self, filled: Topic, any_kafka: AnyKafka) -> None:
+        from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+        reader = filled.reader(True, subscribePattern=f"{filled.name}.*")
+        before = reader.latest_offsets()
+        assert before == {filled[0]: 10, filled[1]: 4, filled[2]: 0}
+        admin = AdminClient({"bootstrap.servers": any_kafka.bootstrap_servers, "log_level": 0})
+        admin.create_partitions([NewPartitions(filled.name, 4)])[filled.name].result(30.0)
+        other = any_kafka.create_topic(f"{filled.name}-other", 1)
+        any_kafka._await_topic(filled.name, 4)
+        filled.produce(3, [1_000, 2_000])
+        after = reader.latest_offsets(before)
+        assert after == {**before, filled[3]: 2, TopicPartition(other, 0): 0}
+        assert reader.earliest_offsets([filled[3], TopicPartition("gone", 0)]) == {filled[3]: 0}
+        assert reader.stream_ranges(before, after) == [OffsetRange(filled[3], 0, 2)]
+        any_kafka.delete_topic(other)
+        assert reader.latest_offsets(after).keys() == after.keys() - {TopicPartition(other, 0)}
+        reader.close()
+
+    def test_partitions_by_number(self, filled: Topic) -> None:
+        assigned = f'{{"{filled.name}":[1,2,9]}}'
+        assert filled.batch(assign=assigned) == [(1, 0, 4)]
+        reader = filled.reader(True, assign=assigned)
+        assert reader.latest_offsets() == {filled[1]: 4, filled[2]: 0}
+        reader.close()
+
+    def test_a_topic_that_is_not_there(self, filled: Topic) -> None:
+        retries = {"fetchOffset__numRetries": "2", "fetchOffset__retryIntervalMs": "1"}
+        expected = rf"latest offsets of topic {filled.name}, {filled.name}-x.*tried 2 times.*no topic {filled.name}-x"
+        reader = filled.reader(subscribe=f"{filled.name},{filled.name}-x", **retries)
+        with pytest.raises(KafkaError, match=expected):
+            reader.latest_offsets()
+        assert filled.batch(subscribePattern=f"^{filled.name}-x") == []
+
+    def test_kafkas_own_topics_are_not_read(self, filled: Topic, any_kafka: AnyKafka) -> None:
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as Partition
+
+        consumer = Consumer({"bootstrap.servers": any_kafka.bootstrap_servers, "group.id": filled.name})
+        consumer.commit(offsets=[Partition(filled.name, 0, 1)], asynchronous=False)  # makes __consumer_offsets
+        consumer.close()
+        reader = filled.reader(True, subscribePattern=f"__consumer_offsets|^{filled.name}$")
+        assert {tp.topic for tp in reader.latest_offsets()} == {filled.name}
+        reader.close()
+
+
+# --- on answers ------------------------------------------------------------------------------------------------------
+
+Ends = list[Offsets | Exception]
+
+
+class Answers:
+    """A consumer whose answers are given; one that is an exception is raised."""
+
+    def __init__(self, ends: Ends, begins: Offsets | None = None, times: Mapping[TopicPartition, int] | None = None):
+        self.ends = ends
+        self.begins = begins or {}
+        self.times = times or {}
+        self.closed = False
+
+    def list_topics(self, *, topics: Collection[str] | None = None) -> dict[str, list[PartitionInfo]]:
+        known = {T0: 0, **self.begins, **{tp: 0 for end in self.ends if isinstance(end, dict) for tp in end}}
+        found: dict[str, list[PartitionInfo]] = {}
+        for tp in known:
+            found.setdefault(tp.topic, []).append(PartitionInfo(tp.topic, tp.partition, None, (), ()))
+        return found
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        answer = self.ends.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return {tp: answer[tp] for tp in partitions}
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return {tp: self.begins[tp] for tp in partitions}
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return {tp: OffsetAndTimestamp(self.times[tp], 0) if tp in self.times else None for tp in times}
+
+    def close(self, timeout_ms: int) -> None:
+        self.closed = True
+
+
+def answering(
+    ends: Ends, begins: Offsets | None = None, **given: str
+) -> tuple[KafkaOffsetReader, list[Answers], MockClock]:
+    """A stream's reader whose consumers share ``ends``, those consumers, and its clock."""
+    made: list[Answers] = []
+    clock = MockClock()
+
+    def new(config: Mapping[str, object]) -> Any:
+        made.append(Answers(ends, begins))
+        return made[-1]
+
+    return KafkaOffsetReader(options(True, **given), clock, new), made, clock
+
+
+class TestAskingAgain:
+    def test_with_new_connections_after_a_pause(self) -> None:
+        reader, made, clock = answering([KafkaTimeoutError("no answer"), {T0: 5}])
+        start_ms = clock.now_ms()
+        assert reader.latest_offsets() == {T0: 5}
+        assert [consumer.closed for consumer in made] == [True, False]
+        assert clock.now_ms() - start_ms == 1_000
+
+    def test_as_often_as_the_option_says_and_then_tells(self) -> None:
+        ends: Ends = [KafkaTimeoutError(f"no answer {n}") for n in range(4)]
+        reader, made, _ = answering([*ends, {T0: 1}], fetchOffset__numRetries="4", fetchOffset__retryIntervalMs="10ms")
+        with pytest.raises(
+            KafkaError, match=r"latest offsets of topic t from Kafka, tried 4 times in 30 ms: no answer 3"
+        ):
+            reader.latest_offsets()
+        assert len(made) == 4
+        assert all(consumer.closed for consumer in made)
+        assert reader.latest_offsets() == {T0: 1}  # the next question starts afresh
+
+    def test_not_for_what_stays_as_it_is(self) -> None:
+        reader, made, _ = answering([TopicAuthorizationError("not allowed"), {T0: 1}])
+        with pytest.raises(TopicAuthorizationError):
+            reader.latest_offsets()
+        assert len(made) == 1
+        assert made[0].closed
+
+    def test_a_consumer_that_cannot_be_made(self) -> None:
+        def new(_: Mapping[str, object]) -> Any:
+            raise KafkaError("no such host")
+
+        reader = KafkaOffsetReader(options(fetchOffset__numRetries="1"), MockClock(), new)
+        with pytest.raises(KafkaError, match=r"offsets to read .* tried once in 0 ms: no such host"):
+            reader.batch_ranges()
+
+    def test_errors_of_the_program_are_not_hidden(self) -> None:
+        reader, made, _ = answering([ZeroDivisionError()])
+        with pytest.raises(ZeroDivisionError):
+            reader.latest_offsets()
+        assert len(made) == 1
+
+    def test_close_is_for_now(self) -> None:
+        reader, made, _ = answering([{T0: 1}, {T0: 2}])
+        reader.close()
+        assert reader.latest_offsets() == {T0: 1}
+        reader.close()
+        assert made[0].closed
+        assert reader.latest_offsets() == {T0: 2}
+        assert len(made) == 2
+
+
+class TestOffsetsThatGoBack:
+    def test_are_asked_for_again(self) -> None:
+        reader, made, clock = answering([{T0: 5, T1: 9}, {T0: 8, T1: 9}], fetchOffset__retryIntervalMs="7")
+        start_ms = clock.now_ms()
+        assert reader.latest_offsets({T0: 8, T1: 9}) == {T0: 8, T1: 9}
+        assert clock.now_ms() - start_ms == 7
+        assert len(made) == 1  # a new client would be more likely to meet the stale broker again
+
+    def test_are_believed_in_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
+        reader, _, clock = answering([{T0: 5}, {T0: 5}, {T0: 5}, {T0: 8}])
+        start_ms = clock.now_ms()
+        with caplog.at_level(logging.WARNING):
+            assert reader.latest_offsets({T0: 8}) == {T0: 5}
+        assert clock.now_ms() - start_ms == 2_000
+        assert "Offsets went back: t-0 from 8 to 5 (attempt 3)" in caplog.text
+
+    def test_new_partitions_are_no_step_back(self) -> None:
+        reader, _, clock = answering([{T0: 5, T1: 0}])
+        start_ms = clock.now_ms()
+        assert reader.latest_offsets({T0: 5, T2: 3}) == {T0: 5, T1: 0}
+        assert clock.now_ms() == start_ms
+
+
+class TestStreamRanges:
+    def test_between_two_offsets(self) -> None:
+        reader, made, _ = answering([])
+        ranges = reader.stream_ranges({T1: 3, T0: 1, T2: 4}, {T1: 5, T0: 9, T2: 4})
+        assert ranges == [OffsetRange(T0, 1, 9), OffsetRange(T1, 3, 5)]
+        assert made == []  # without new partitions nothing is asked
+
+    def test_new_partitions_start_at_their_beginning(self) -> None:
+        reader, _, _ = answering([], {T0: 0, T1: 0})
+        assert reader.stream_ranges({T0: 2}, {T0: 2, T1: 7}) == [OffsetRange(T1, 0, 7)]
+
+    LOSSES: tuple[tuple[Offsets, Offsets, Offsets, str, list[OffsetRange]], ...] = (
+        ({T0: 1}, {T0: 2, T1: 9}, {T1: 4}, "the new partition t-1 starts at 4 instead of 0", [
+            OffsetRange(T0, 1, 2), OffsetRange(T1, 4, 9)]),
+        ({T0: 1}, {T0: 2, T1: 9}, {T0: 0}, "where t-1 begin", [OffsetRange(T0, 1, 2)]),
+        ({T0: 1, T2: 3, T1: 4}, {T0: 2}, {}, "t-1, t-2 are gone", [OffsetRange(T0, 1, 2)]),
+        ({T0: 1, T1: 9}, {T0: 2, T1: 5}, {}, "t-1 ends at 5 but was read up to 9", [OffsetRange(T0, 1, 2)]),
+    )  # fmt: skip
+
+    @pytest.mark.parametrize(("start", "end", "begins", "loss", "_"), LOSSES)
+    def test_losses_fail_the_query(self, start: Offsets, end: Offsets, begins: Offsets, loss: str, _: Any) -> None:
+        reader, _, _ = answering([], begins)
+        with pytest.raises(IllegalStateError, match=rf"^Records may be lost: {loss}.*failOnDataLoss to false"):
+            reader.stream_ranges(start, end)
+
+    @pytest.mark.parametrize(("start", "end", "begins", "loss", "left"), LOSSES)
+    def test_or_are_warned_of(
+        self,
+        start: Offsets,
+        end: Offsets,
+        begins: Offsets,
+        loss: str,
+        left: list[OffsetRange],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        reader, _, _ = answering([], begins, failOnDataLoss="false")
+        with caplog.at_level(logging.WARNING):
+            assert reader.stream_ranges(start, end) == left
+        assert f"Records may be lost: {loss}" in caplog.text
+
+
+def test_ends_are_asked_for_before_times() -> None:
+    """A record that comes in between is behind the end, so it does not matter that its time was not looked up."""
+    order: list[str] = []
+
+    class Ordered(Answers):
+        def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+            order.append("end")
+            return super().end_offsets(partitions)
+
+        def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Any:
+            order.append("times")
+            return super().offsets_for_times(times)
+
+    consumer: Any = Ordered([{T0: 9, T1: 9}], {T0: 0, T1: 0}, {T0: 6})
+    make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731
+    bounds = Bounds(timestamps_ms=(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000, None))
+    assert KafkaOffsetReader(options(), MockClock(), make).batch_ranges(bounds) == [OffsetRange(T0, 6, 9)]
+    assert order == ["end", "times"]
+
+
+def test_missing_topics_are_an_error_of_the_topic() -> None:
+    reader, _, _ = answering([{T0: 1}], subscribe="t,u", fetchOffset__numRetries="1")
+    with pytest.raises(KafkaError, match="there is no topic u") as caught:
+        reader.latest_offsets()
+    assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)
