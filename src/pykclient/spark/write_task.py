@@ -1,0 +1,113 @@
+"""What one task writes: Arrow batches by columns into a shared producer (Spark: KafkaWriteTask, KafkaRowWriter)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.record.row_columns import group_rows
+from pykclient.spark.deliveries import described
+from pykclient.spark.producers import LeasedProducer, pool, task_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOPIC, KEY, VALUE, HEADERS, PARTITION = "topic", "key", "value", "headers", "partition"
+
+#: What the sink reads; it ignores other columns, as the built-in one does.
+COLUMNS = (TOPIC, KEY, VALUE, HEADERS, PARTITION)
+
+
+class KafkaWriteTask:
+    """Writes one task's rows. ``topic`` wins over the column of that name; one of the two there must be.
+
+    Thread: owner.
+    """
+
+    __slots__ = ("_columns", "_config", "_name", "_rows", "_topic")
+
+    def __init__(self, config: Mapping[str, Any], topic: str | None) -> None:
+        self._config = config
+        self._topic = topic
+        self._name = task_name()
+        self._rows = 0
+        #: Of those that are optional, and are there.
+        self._columns: dict[str, str] | None = None
+
+    def execute(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Write all rows and wait for them; their number.
+
+        Memory is bounded by ``buffer.memory``: with so much on its way, the next batch waits. The first error that is
+        found ends the task, and what is left is not sent.
+
+        Raises KafkaError: rows were not written, or cannot be. Its text names the task, not the data.
+        """
+        lease: LeasedProducer | None = None  # a task without rows needs none
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    lease = lease or LeasedProducer(pool(), self._config)
+                    self._send(lease, batch)
+        except BaseException:
+            if lease is not None:
+                lease.end(failed=True)
+            raise
+        return 0 if lease is None else lease.end(failed=False)
+
+    def _send(self, lease: LeasedProducer, batch: pa.RecordBatch) -> None:
+        if self._columns is None:
+            check_names(batch.schema.names, self._topic)
+            self._columns = {name: name for name in (KEY, HEADERS, PARTITION) if name in batch.schema.names}
+        try:
+            if self._topic is not None:
+                lease.send_batch(self._topic, batch, value=VALUE, **self._columns)
+            else:
+                for topic, rows in self._by_topic(batch):
+                    lease.send_batch(topic, rows, value=VALUE, **self._columns)
+        except KafkaError as error:
+            raise KafkaError(
+                f"{self._name} could not be written to Kafka; after {self._rows} rows of it: {described(error)}"
+            ) from error
+        self._rows += batch.num_rows
+        lease.check()
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows for each topic, in their order."""
+        column = batch.column(batch.schema.get_field_index(TOPIC))
+        if column.null_count:
+            row = self._rows + next(row for row in range(len(column)) if not column[row].is_valid)
+            raise IllegalArgumentError(
+                f"row {row} (counted from 0) has a null topic; give each row a topic, or set one for all rows by the "
+                "option topic"
+            )
+        encoded = column.dictionary_encode()
+        topics = encoded.dictionary.to_pylist()
+        if len(topics) == 1:
+            yield topics[0], batch
+            return
+        import pyarrow as pa
+
+        numbers = memoryview(encoded.indices.buffers()[1]).cast("B").cast("i")
+        first = encoded.indices.offset
+        rows = batch.select([name for name in batch.schema.names if name in COLUMNS])
+        for number, indices in group_rows(numbers[first : first + len(column)], 0, len(column)):
+            taken = pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)])
+            yield topics[number], rows.take(taken)
+
+
+def check_names(names: Sequence[str], topic: str | None) -> None:
+    """Whether rows with columns of these names can be written.
+
+    Raises IllegalArgumentError: there is no value, no topic, or one of the columns twice.
+    """
+    there = f"the rows have {', '.join(names)}"
+    if VALUE not in names:
+        raise IllegalArgumentError(f"rows to write need a column {VALUE!r}; {there}")
+    if TOPIC not in names and topic is None:
+        raise IllegalArgumentError(
+            f"there is neither the option {TOPIC} nor a column {TOPIC!r}, and one must say where rows go; {there}"
+        )
+    for name in COLUMNS:
+        if names.count(name) > 1 and not (name == TOPIC and topic is not None):
+            raise IllegalArgumentError(f"there are several columns {name!r}; {there}")
