@@ -41,22 +41,26 @@ class RangesReader:
 
     _task: ReadTask | None = None
 
-    def read_task(self) -> ReadTask:
-        """What tasks are to know of the query. Raises ConfigError."""
+    @property
+    def task(self) -> ReadTask:
+        """What tasks know of the query. Raises ConfigError."""
+        if self._task is None:
+            self._task = self._new_task()
+        return self._task
+
+    def _new_task(self) -> ReadTask:
         raise NotImplementedError
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the ranges of ``partition``, on an executor."""
         from pykclient.spark.range_reader import read_ranges
 
-        if self._task is None:
-            self._task = self.read_task()
         ranges = partition.ranges if isinstance(partition, KafkaInputPartition) else ()
-        return read_ranges(self._task, ranges)
+        return read_ranges(self.task, ranges)
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections stay on the driver, and so do options: what a task needs of them is in its configuration.
-        return {"_task": self.read_task()}
+        return {"_task": self.task}
 
 
 class KafkaBatchReader(RangesReader, DataSourceReader):
@@ -70,7 +74,7 @@ class KafkaBatchReader(RangesReader, DataSourceReader):
         self._columns = columns
         self._bounds: Bounds | None = None
 
-    def read_task(self) -> ReadTask:
+    def _new_task(self) -> ReadTask:
         return new_read_task(self._options, self._columns, self._bounds)
 
     def partitions(self) -> list[InputPartition]:

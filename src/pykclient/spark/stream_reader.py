@@ -92,7 +92,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """Where a new query starts. Spark asks twice, and must hear the same. Raises KafkaError, ConfigError."""
         if self._initial is None:
             starting, offset_reader = self._options.starting, self._offset_reader
-            held_back = frozenset[TopicPartition]()
+            held_back: frozenset[TopicPartition] = frozenset()
             if starting == LATEST:
                 self._initial = offset_reader.initial_offsets()
                 held_back = frozenset(self._initial)
@@ -174,7 +174,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     # --- tasks
 
-    def read_task(self) -> ReadTask:
+    def _new_task(self) -> ReadTask:
         return new_read_task(self._options, checked_columns(self._schema))
 
     # --- parts

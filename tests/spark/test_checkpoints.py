@@ -1,0 +1,58 @@
+"""A query moves from Spark's own source to this one, and back, on its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark import builtin
+from tests.spark.topics import add_partitions, numbers, produce
+from tests.support.any_kafka import AnyKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.skipif(not builtin.has_builtin(), reason="this Spark's own source is not to be had")
+
+
+def logged_ends(checkpoint: Path) -> list[object]:
+    """Where micro-batches ended, as Spark wrote it down before it read them."""
+    files = sorted(
+        (path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
+    )
+    return [json.loads(path.read_text().splitlines()[2]) for path in files]
+
+
+@pytest.mark.parametrize("order", [("kafka", "pykclient", "kafka"), ("pykclient", "kafka", "pykclient")], ids="-".join)
+def test_a_query_moves_there_and_back(
+    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    """With more records each time, a partition that is new to the second, and micro-batches with a limit."""
+    kafka.create_topic(topic, 2)
+    other = kafka.create_topic(f"{topic}-11", 11)  # partitions in order of number, not of text
+    for place, source in enumerate(order):
+        if place == 1:
+            add_partitions(kafka, topic, 3)
+        fresh = numbers(100 * place, 100)
+        produce(kafka, topic, {0: fresh[:50], (2 if place else 1): fresh[50:90]})
+        produce(kafka, other, {10: fresh[90:]})
+        options = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": f"{other},{topic}",
+            "startingOffsets": "earliest" if place == 0 else "latest",  # which only a new query heeds
+            "maxOffsetsPerTrigger": "60",
+        }
+        rows = spark.readStream.format(source).options(**options).load().selectExpr("CAST(value AS STRING) AS value")
+        writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "rows"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        assert writer.start().awaitTermination(60)
+    found = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert sorted(int(row.value) for row in found) == list(range(300))
+    ends = logged_ends(tmp_path / "checkpoint")
+    assert ends[-1] == {
+        topic: {"0": 150, "1": 40, "2": 80},
+        other: {str(partition): 30 if partition == 10 else 0 for partition in range(11)},
+    }

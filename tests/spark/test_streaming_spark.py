@@ -1,0 +1,183 @@
+"""Streaming queries of Spark: what they read, in which micro-batches, and what becomes of it when something fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark.topics import add_partitions, delete_records, numbers, produce
+from tests.support.any_kafka import AnyKafka
+from tests.support.embedded_kafka import EmbeddedKafka
+from tests.support.wait import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Sink:
+    """Keeps the values of each micro-batch by its number, as foreachBatch hands them over."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[int]] = {}
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        rows = [int(bytes(row.value)) for row in batch.select("value").collect()]
+        assert number not in self.batches or sorted(self.batches[number]) == sorted(rows), (
+            "a repeated batch is the same"
+        )
+        self.batches[number] = rows
+
+    @property
+    def values(self) -> list[int]:
+        return sorted(value for batch in self.batches.values() for value in batch)
+
+
+def stream(spark: SparkSession, kafka: AnyKafka, **options: object) -> DataFrame:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "startingOffsets": "earliest", **options}
+    return spark.readStream.format("pykclient").options(**{k: str(v) for k, v in given.items()}).load()
+
+
+def start(frame: DataFrame, sink: Sink, checkpoint: Path, *, available_now: bool = False) -> StreamingQuery:
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="0 seconds")).start()
+
+
+def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> StreamingQuery:
+    """Run to the end of what is there."""
+    query = start(frame, sink, checkpoint, available_now=True)
+    assert query.awaitTermination(60)
+    return query
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[AnyKafka]:
+    with EmbeddedKafka(brokers=3) as cluster:
+        yield cluster
+
+
+def test_limited_batches_up_to_what_is_there(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    kafka.create_topic(topic, 3)
+    produce(kafka, topic, {0: numbers(0, 400), 1: numbers(400, 200)})
+    sink = Sink()
+    query = run(stream(spark, kafka, subscribe=topic, maxOffsetsPerTrigger=210), sink, tmp_path)
+    assert sink.values == list(range(600))
+    assert [len(batch) for batch in sink.batches.values()] == [210, 210, 180]
+    progress = [batch["sources"][0] for batch in map(dict, query.recentProgress) if batch["numInputRows"]]
+    ends = [{"0": 140, "1": 70, "2": 0}, {"0": 280, "1": 140, "2": 0}, {"0": 400, "1": 200, "2": 0}]
+    assert [offsets(one["endOffset"]) for one in progress] == [{topic: end} for end in ends]
+    assert [offsets(one["startOffset"]) for one in progress] == [None, {topic: ends[0]}, {topic: ends[1]}]
+    assert [offsets(one["latestOffset"]) for one in progress] == [{topic: ends[2]}] * 3
+
+
+def offsets(text: object) -> object:
+    """Offsets out of a query's progress; Python has them parsed, or as text."""
+    return json.loads(text) if isinstance(text, str) else text
+
+
+def test_restarts_read_each_record_once(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    """Into Parquet, with more records and a new partition in between."""
+
+    def run_to_parquet() -> None:
+        frame = stream(spark, kafka, subscribe=topic, maxOffsetsPerTrigger=100, startingOffsets="earliest")
+        writer = frame.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
+        places = {"path": str(tmp_path / "rows"), "checkpointLocation": str(tmp_path / "checkpoint")}
+        assert writer.options(**places).trigger(availableNow=True).start().awaitTermination(60)
+
+    kafka.create_topic(topic, 2)
+    produce(kafka, topic, {0: numbers(0, 150)})
+    run_to_parquet()
+    add_partitions(kafka, topic, 3)
+    produce(kafka, topic, {1: numbers(150, 20), 2: numbers(170, 30)})
+    run_to_parquet()
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert sorted(int(row.value) for row in rows) == list(range(200))
+
+
+def test_a_running_query_follows_its_topics(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    """From the latest offsets on: nothing of before, all of what comes, new topics and partitions from their start."""
+    first, second = f"{topic}-1", f"{topic}-2"
+    kafka.create_topic(first, 1)
+    produce(kafka, first, {0: numbers(0, 10)})
+    sink = Sink()
+    query = start(stream(spark, kafka, subscribePattern=f"^{topic}", startingOffsets="latest"), sink, tmp_path)
+    try:
+        eventually(lambda: 0 in sink.batches, 60.0, "the first, empty micro-batch")
+        produce(kafka, first, {0: numbers(10, 10)})
+        eventually(lambda: sink.values == list(range(10, 20)), 60.0, "what came")
+        kafka.create_topic(second, 1)
+        produce(kafka, second, {0: numbers(20, 5)})
+        add_partitions(kafka, first, 2)
+        produce(kafka, first, {1: numbers(25, 5)})
+        eventually(lambda: sink.values == list(range(10, 30)), 60.0, "what came to a new topic and a new partition")
+    finally:
+        query.stop()
+    assert sink.batches[0] == []
+    assert query.exception() is None
+
+
+def test_a_topic_that_goes_is_a_loss(spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path) -> None:
+    stays, goes = f"{topic}-1", f"{topic}-2"
+    for name in (stays, goes):
+        embedded.create_topic(name, 1)
+    produce(embedded, stays, {0: numbers(0, 10)})
+    produce(embedded, goes, {0: numbers(10, 10)})
+    sink = Sink()
+    both = {"subscribePattern": f"^{topic}"}
+    run(stream(spark, embedded, **both), sink, tmp_path)
+    embedded.delete_topic(goes)
+    produce(embedded, stays, {0: numbers(20, 10)})
+    with pytest.raises(StreamingQueryException, match=rf"Records may be lost: {goes}-0 is gone"):
+        run(stream(spark, embedded, **both), sink, tmp_path)
+    assert sink.values == list(range(20))
+    run(stream(spark, embedded, **both, failOnDataLoss=False), sink, tmp_path)
+    assert sink.values == list(range(30))
+
+
+def test_records_that_were_deleted_unread_are_a_loss(
+    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
+) -> None:
+    kafka.create_topic(topic, 1)
+    produce(kafka, topic, {0: numbers(0, 10)})
+    sink = Sink()
+    run(stream(spark, kafka, subscribe=topic), sink, tmp_path)
+    produce(kafka, topic, {0: numbers(10, 20)})
+    delete_records(kafka, topic, 0, before=20)
+    with pytest.raises(StreamingQueryException, match=rf"{topic}-0.*failOnDataLoss"):
+        run(stream(spark, kafka, subscribe=topic), sink, tmp_path)
+    run(stream(spark, kafka, subscribe=topic, failOnDataLoss=False), sink, tmp_path)
+    assert sink.values == [*range(10), *range(20, 30)]
+
+
+def test_a_killed_broker_loses_and_repeats_nothing(
+    spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path
+) -> None:
+    embedded.create_topic(topic, 3)
+    sink = Sink()
+    query = start(stream(spark, embedded, subscribe=topic, maxOffsetsPerTrigger=300), sink, tmp_path)
+    try:
+        produce(embedded, topic, {partition: numbers(1000 * partition, 300) for partition in range(3)})
+        eventually(lambda: len(sink.values) == 900, 60.0, "what came before")
+        killed = embedded.leader_of(topic, 1)
+        embedded.brokers[killed].kill()
+        embedded.await_leader(topic, 1, other_than=killed)
+        produce(embedded, topic, {partition: numbers(1000 * partition + 300, 300) for partition in range(3)})
+        eventually(lambda: len(sink.values) >= 1800, 90.0, "what came after")
+    finally:
+        query.stop()
+        embedded.make_healthy()
+    assert query.exception() is None
+    assert sink.values == [1000 * partition + number for partition in range(3) for number in range(600)]
+
+
+def test_options_that_no_stream_may_have_are_told_clearly(
+    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
+) -> None:
+    frame = stream(spark, kafka, subscribe=topic, endingOffsets="latest")
+    with pytest.raises(StreamingQueryException, match="option endingOffsets is not for streaming queries"):
+        run(frame, Sink(), tmp_path)
