@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pykclient.errors import ConfigError
-from pykclient.spark.options import ReadOptions
+from pykclient.spark.options import ReadOptions, WriteOptions
 from pykclient.spark.schema import column_names, ddl
 
 if TYPE_CHECKING:
@@ -73,16 +73,16 @@ class KafkaDataSource(DataSource):
         return KafkaStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A writer of one batch query."""
-        from pykclient.spark.writer import KafkaArrowWriter
+        """A writer of one batch query. Raises ConfigError for options, IllegalArgumentError for columns and mode."""
+        from pykclient.spark.writer import KafkaWriter
 
-        return KafkaArrowWriter(self.options, schema, overwrite)
+        return KafkaWriter(WriteOptions.parse(self.options, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """A writer of one streaming query."""
-        from pykclient.spark.writer import KafkaStreamArrowWriter
+        """A writer of one streaming query. Raises ConfigError for options, IllegalArgumentError for columns."""
+        from pykclient.spark.writer import KafkaStreamWriter
 
-        return KafkaStreamArrowWriter(self.options, schema, overwrite)
+        return KafkaStreamWriter(WriteOptions.parse(self.options, streaming=True), schema, overwrite)
 
 
 def _parse_for_either(options: Mapping[str, str]) -> ReadOptions:
