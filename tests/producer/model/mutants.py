@@ -20,8 +20,8 @@ MUTANTS = (
     Mutant(
         "retries not in order of sequence",
         "producer/record_accumulator",
-        "                position += 1",
-        "                pass",
+        "if not other.has_sequence or other.base_sequence >= batch.base_sequence:",
+        "if True:",
     ),
     Mutant(
         "numbers not reset by a bump",
