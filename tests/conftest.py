@@ -16,6 +16,7 @@ from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
 from tests.support.embedded_kafka import EmbeddedKafka
+from tests.support.order import longest_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile`, one process runs the files of Spark one after the other: a virtual machine is enough."""
     if config.getoption("dist") != "loadfile":
         return None
+    config.option.loadscopereorder = False  # files are in order already
     from xdist.scheduler import LoadFileScheduling
 
     def scope(nodeid: str) -> str:
@@ -68,7 +70,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs Java where there is none, or fail on CI."""
+    """Put the longest files first for processes that share the work; leave out what needs Java where there is none."""
+    if hasattr(config, "workerinput"):
+        longest_first(items)
     wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]
     why = artifacts.missing() if wanting else None
     if why is None:

@@ -1,0 +1,55 @@
+"""In which order processes take up the files of tests, with pytest-xdist: the longest first.
+
+By itself it begins with files of many tests. The longest have few, so at the end one process was left alone with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+#: What begins a file's path, from the longest down; those that wait and those that compute take turns. One that is
+#: missing, or out of place, costs time and nothing else.
+LONGEST = (
+    "tests/spark/",
+    "tests/chaos/test_brokers.py",
+    "tests/consumer/test_groups_kafka.py",
+    "tests/simulation/test_simulation.py",
+    "tests/chaos/test_cuts.py",
+    "tests/interop/test_java_tools.py",
+    "tests/consumer/test_fetch_kafka.py",
+    "tests/test_wheel.py",
+    "tests/interop/test_old_brokers.py",
+    "tests/interop/embedded/test_releases.py",
+    "tests/chaos/test_outages.py",
+    "tests/producer/test_faults.py",
+    "tests/testing/embedded/test_documentation.py",
+    "tests/examples/",
+    "tests/kafka/test_cluster.py",
+    "tests/chaos/",
+    "tests/testing/embedded/test_plugin.py",
+    "tests/producer/test_speedups.py",
+    "tests/consumer/test_fetch_columns.py",
+    "tests/interop/",
+    "tests/testing/test_release_profiles.py",
+    "tests/producer/test_producer_on_kafka.py",
+    "tests/record/test_twins.py",
+    "tests/network/test_selector.py",
+)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort tests by their files: the longest, then those with the most tests. A file's tests stay as they are."""
+    files = [_file(item) for item in items]
+    sizes = Counter(files)
+    places = {file: (_place(file), -size, file) for file, size in sizes.items()}
+    items.sort(key=lambda item: places[_file(item)])
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.split("::", 1)[0]
+
+
+def _place(file: str) -> int:
+    return next((place for place, start in enumerate(LONGEST) if file.startswith(start)), len(LONGEST))
