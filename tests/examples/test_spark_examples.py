@@ -1,0 +1,77 @@
+"""The Spark examples do what they say: in the session that all tests share, and one as a reader would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import examples
+from tests.support.any_kafka import AnyKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER = Path(examples.__file__).parent
+NO_EXAMPLES = {"spark_jobs"}
+
+PARTITIONS = 3
+
+#: By name: what each line of the output must match.
+EXPECTED = {
+    "spark_batch": [
+        r"2699 flights in three days",
+        r"914 on the third, of 15 carriers",
+        r"\w\w left \d+\.\d minutes late",
+        r"\w\w left \d+\.\d minutes late",
+        r"\w\w left \d+\.\d minutes late",
+    ],
+    "spark_streaming": [
+        r"1785 flights in [3-9] micro-batches, to offsets \{.*\}",
+        r"914 flights in [2-9] micro-batches, to offsets \{.*\}",
+        r"1\d windows are complete; 0 rows are wrong or doubled",
+    ],
+    "spark_foreach_partition": [
+        r"row by row: \{'cancelled': 4, 'late': \d+, 'on time': \d+\}",
+        r"by columns: \{'cancelled': 4, 'late': \d+, 'on time': \d+\}, 842 in all",
+    ],
+}
+
+
+def check(name: str, lines: list[str]) -> None:
+    assert len(lines) == len(EXPECTED[name]), lines
+    for pattern, line in zip(EXPECTED[name], lines, strict=True):
+        assert re.fullmatch(pattern, line), (pattern, lines)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_spark_example(
+    name: str, spark: SparkSession, any_kafka: AnyKafka, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    any_kafka.create_topic(topic, PARTITIONS)
+    # Settings and views of its own, of which the other tests see nothing.
+    import_module(f"examples.{name}").main(spark.newSession(), any_kafka.bootstrap_servers, topic)
+    check(name, capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_spark_example_as_it_is_run() -> None:
+    """It starts an embedded cluster, and Spark."""
+    command = [sys.executable, "-m", "examples.spark_batch"]
+    ended = subprocess.run(
+        command, cwd=FOLDER.parent, env=dict(os.environ), capture_output=True, text=True, timeout=280, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    check("spark_batch", ended.stdout.splitlines())
+
+
+def test_every_spark_example_is_tested() -> None:
+    assert {path.stem for path in FOLDER.glob("spark_*.py")} - NO_EXAMPLES == EXPECTED.keys()
