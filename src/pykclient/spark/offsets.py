@@ -22,7 +22,7 @@ WhenNone = Literal["error", "latest"]
 
 Offsets = dict[TopicPartition, int]
 
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+_LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
 OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -130,8 +130,8 @@ def offsets_from_json(value: str | Mapping[str, Any]) -> Offsets:
 def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, minimum: int = 0) -> Offsets:
     """A number for each partition out of ``{"topic":{"0":23}}`` (Spark: JsonUtils.partitionOffsets).
 
-    ``what`` names it in errors. Whole numbers in quotes are accepted, as Spark does. Unlike Spark, fractions, null
-    and a topic or partition that is there twice are refused: each of them is a slip that moves a query elsewhere.
+    ``what`` names it in errors. Unlike in Spark, which takes them for something, fractions and a topic or partition that
+    is there twice are refused: each of them is a slip that would start a query elsewhere.
     """
     numbers: Offsets = {}
     for topic, partitions in _object(value, what, example).items():
@@ -151,9 +151,10 @@ def partition_list(value: str, what: str) -> tuple[TopicPartition, ...]:
     for topic, partitions in _object(value, what, PARTITIONS_EXAMPLE).items():
         if not isinstance(partitions, list):
             raise _unexpected(what, PARTITIONS_EXAMPLE, f"{topic!r} has no list of partitions")
-        found.update(
-            TopicPartition(topic, _partition(number, topic, what, PARTITIONS_EXAMPLE)) for number in partitions
-        )
+        for number in partitions:
+            if not _is_whole(number):
+                raise _unexpected(what, PARTITIONS_EXAMPLE, f"{number!r} of {topic!r} is no partition")
+            found.add(TopicPartition(topic, _partition(number, topic, what, PARTITIONS_EXAMPLE)))
     return tuple(sorted(found))
 
 
@@ -181,29 +182,23 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _partition(value: Any, topic: str, what: str, example: str) -> int:
-    number = _whole(value)
-    if number is None or not 0 <= number <= _INT_MAX:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
+        value = int(value)
+    if not _is_whole(value) or not 0 <= value <= _INT_MAX:
         raise _unexpected(what, example, f"{value!r} of {topic!r} is no partition")
-    return number
+    return int(value)
 
 
 def _number(value: Any, minimum: int, topic_partition: TopicPartition, what: str, example: str) -> int:
-    number = _whole(value)
-    if number is None or not _LONG_MIN <= number <= _LONG_MAX:
+    if not _is_whole(value) or value > _LONG_MAX:
         raise _unexpected(what, example, f"{topic_partition} has {value!r}, which is no whole number of 64 bits")
-    if number < minimum:
-        raise _unexpected(what, example, f"{topic_partition} has {number}, which is less than {minimum}")
-    return number
+    if value < minimum:
+        raise _unexpected(what, example, f"{topic_partition} has {value}, which is less than {minimum}")
+    return int(value)
 
 
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str) and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
-        return int(value) if len(value) <= 20 else None
-    return None
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _unexpected(what: str, example: str, problem: str) -> ConfigError:

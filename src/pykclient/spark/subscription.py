@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from pykclient.errors import ConfigError
+from pykclient.spark.java_regex import compile_java_regex
 from pykclient.types import TopicPartition
 
 
@@ -41,16 +42,29 @@ class Subscribe(Topics):
 
 
 class SubscribePattern(Topics):
-    """All partitions of topics in whose name ``pattern`` is found, wherever in the name."""
+    """All partitions of topics in whose names ``pattern``, a regular expression of Java's, is found, wherever that is.
 
-    __slots__ = ("pattern",)
+    Raises ConfigError for what is none, and for the little that Python cannot do.
+    """
+
+    __slots__ = ("_regex", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
+        try:
+            self._regex = compile_java_regex(pattern)
+        except ValueError as error:
+            raise ConfigError(
+                f"option subscribePattern must be a regular expression of both Java and Python; in {pattern!r} {error}",
+                key="subscribePattern",
+            ) from None
 
     def matches(self, topic: str) -> bool:
         """Whether a topic of this name is read."""
-        return re.search(self.pattern, topic) is not None
+        return self._regex.search(topic) is not None
+
+    def __repr__(self) -> str:
+        return f"SubscribePattern({self.pattern!r})"
 
     @property
     def description(self) -> str:
