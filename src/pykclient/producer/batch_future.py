@@ -180,7 +180,12 @@ class BatchFuture:
     @property
     def errors(self) -> list[SliceMetadata]:
         """Those of ``slices`` that failed."""
-        return [each for each in self.slices if each.error is not None]
+        failed = [SliceMetadata(self.topic, each.partition, each.rows, NO_OFFSET, each.error) for each in self._refused]
+        for sent in self._sent:
+            # Of what was written, which is mostly all, no row is looked at.
+            if sent.result.error_for is not None or sent.result.parts is not None:
+                failed += [each for part in sent.parts() for each in self._slices_of(part) if each.error is not None]
+        return failed
 
     @property
     def exception(self) -> Exception | None:

@@ -63,7 +63,7 @@ class KafkaWriteTask:
             if self._topic is not None:
                 lease.send_batch(self._topic, batch, value=VALUE, **self._columns)
             else:
-                for topic, rows in self._by_topic(batch):
+                for topic, rows in by_topic(batch, self._rows):
                     lease.send_batch(topic, rows, value=VALUE, **self._columns)
         except KafkaError as error:
             raise KafkaError(
@@ -72,28 +72,32 @@ class KafkaWriteTask:
         self._rows += batch.num_rows
         lease.check()
 
-    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows for each topic, in their order."""
-        column = batch.column(batch.schema.get_field_index(TOPIC))
-        if column.null_count:
-            row = self._rows + next(row for row in range(len(column)) if not column[row].is_valid)
-            raise IllegalArgumentError(
-                f"row {row} (counted from 0) has a null topic; give each row a topic, or set one for all rows by the "
-                "option topic"
-            )
-        encoded = column.dictionary_encode()
-        topics = encoded.dictionary.to_pylist()
-        if len(topics) == 1:
-            yield topics[0], batch
-            return
-        import pyarrow as pa
 
-        numbers = memoryview(encoded.indices.buffers()[1]).cast("B").cast("i")
-        first = encoded.indices.offset
-        rows = batch.select([name for name in batch.schema.names if name in COLUMNS])
-        for number, indices in group_rows(numbers[first : first + len(column)], 0, len(column)):
-            taken = pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)])
-            yield topics[number], rows.take(taken)
+def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows for each topic in the column of that name, in their order; without columns that are not written.
+
+    Raises IllegalArgumentError: a topic is null. ``rows_before`` is how many rows came before the batch, for its text.
+    """
+    column = batch.column(batch.schema.get_field_index(TOPIC))
+    if column.null_count:
+        row = rows_before + next(row for row in range(len(column)) if not column[row].is_valid)
+        raise IllegalArgumentError(
+            f"row {row} (counted from 0) has a null topic; give each row a topic, or set one for all rows by the "
+            "option topic"
+        )
+    encoded = column.dictionary_encode()
+    topics = encoded.dictionary.to_pylist()
+    if len(topics) == 1:
+        yield topics[0], batch
+        return
+    import pyarrow as pa
+
+    numbers = memoryview(encoded.indices.buffers()[1]).cast("B").cast("i")
+    first = encoded.indices.offset
+    rows = batch.select([name for name in batch.schema.names if name in COLUMNS and name != TOPIC])
+    for number, indices in group_rows(numbers[first : first + len(column)], 0, len(column)):
+        taken = pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)])
+        yield topics[number], rows.take(taken)
 
 
 def check_names(names: Sequence[str], topic: str | None) -> None:

@@ -132,11 +132,11 @@ class KafkaWriter(_Writing, DataSourceArrowWriter):
         """Write one task's rows, in a worker. Raises KafkaError where some were not written."""
         return self._write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks have written all there is."""
         self._tell("A write to Kafka", messages, aborted=False)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Some task failed for good. What was written cannot be taken back."""
         self._tell("A write to Kafka", messages, aborted=True)
 
@@ -156,10 +156,10 @@ class KafkaStreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Write one task's rows, in a worker. Raises KafkaError where some were not written."""
         return self._write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks have written all there is."""
         self._tell(f"Micro-batch {batchId} to Kafka", messages, aborted=False)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Some task failed for good. What was written cannot be taken back; the query writes the micro-batch again."""
         self._tell(f"Micro-batch {batchId} to Kafka", messages, aborted=True)
