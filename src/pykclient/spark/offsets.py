@@ -59,6 +59,8 @@ class EarliestOffsets(OffsetLimit):
     def __reduce__(self) -> str:
         return "EARLIEST"
 
+    __repr__ = __reduce__
+
 
 class LatestOffsets(OffsetLimit):
     """Behind the last record of each partition. There is one: ``LATEST``, also after pickling."""
@@ -67,6 +69,8 @@ class LatestOffsets(OffsetLimit):
 
     def __reduce__(self) -> str:
         return "LATEST"
+
+    __repr__ = __reduce__
 
 
 EARLIEST = EarliestOffsets()
@@ -130,8 +134,8 @@ def offsets_from_json(value: str | Mapping[str, Any]) -> Offsets:
 def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, minimum: int = 0) -> Offsets:
     """A number for each partition out of ``{"topic":{"0":23}}`` (Spark: JsonUtils.partitionOffsets).
 
-    ``what`` names it in errors. Unlike in Spark, which takes them for something, fractions and a topic or partition that
-    is there twice are refused: each of them is a slip that would start a query elsewhere.
+    ``what`` names it in errors. Spark makes something of fractions and of a topic or partition that is there twice;
+    here they are refused, as each of them is a slip that would start a query elsewhere.
     """
     numbers: Offsets = {}
     for topic, partitions in _object(value, what, example).items():

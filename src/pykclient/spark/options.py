@@ -12,12 +12,15 @@ This module knows neither pyspark nor a cluster.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError
 from pykclient.spark.offsets import (
     EARLIEST,
@@ -35,6 +38,9 @@ from pykclient.spark.offsets import (
     partition_numbers,
 )
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
+
+if TYPE_CHECKING:
+    from pykclient.config.config_def import ConfigDef
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +77,7 @@ _READ_OPTIONS = (
     "includeHeaders",
     "groupIdPrefix",
     "columns",
+    "filterPushdown",
     "gcFreeze",
     "minRecordsPerTask",
 )
@@ -121,7 +128,15 @@ _TIME_UNITS_US = {
 class _Given:
     """Options as they came: by lower-case names, Kafka's own apart. Thread: owner."""
 
-    def __init__(self, options: Mapping[str, Any], names: tuple[str, ...], others: tuple[str, ...], use: str) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        names: tuple[str, ...],
+        others: tuple[str, ...],
+        use: str,
+        definition: ConfigDef,
+    ) -> None:
+        self.definition = definition
         self._spelling = {name.lower(): name for name in names}
         self.values: dict[str, str] = {}
         self.kafka: dict[str, str] = {}
@@ -144,8 +159,8 @@ class _Given:
         lower = name.lower()
         if lower in {other.lower() for other in others}:
             return ConfigError(f"option {name!r} has no meaning {use}", key=name)
-        if "kafka." + lower in {_KAFKA + _SERVERS} or lower.replace(".", "_") == "bootstrap_servers":
-            return ConfigError(f"unknown option {name!r}; did you mean 'kafka.bootstrap.servers'?", key=name)
+        if (key := lower.replace("_", ".")) in self.definition.keys:
+            return ConfigError(f"unknown option {name!r}; did you mean {_KAFKA + key!r}?", key=name)
         import difflib
 
         near = difflib.get_close_matches(lower, [*self._spelling, _KAFKA + _SERVERS], n=1, cutoff=0.5)
@@ -198,6 +213,7 @@ class ReadOptions:
         "min_partitions",
         "num_retries",
         "poll_timeout_ms",
+        "push_filters",
         "records_per_task",
         "retry_interval_ms",
         "starting",
@@ -211,8 +227,8 @@ class ReadOptions:
 
         Raises ConfigError, whose text names the option and what it expects.
         """
-        others = "where Kafka is read; it is one of the sink"
-        return cls(_Given(options, _READ_OPTIONS, _WRITE_OPTIONS, others), streaming)
+        use = "where Kafka is read; it is one of the sink"
+        return cls(_Given(options, _READ_OPTIONS, _WRITE_OPTIONS, use, ConsumerConfig.DEFINITION), streaming)
 
     def __init__(self, given: _Given, streaming: bool) -> None:
         self.streaming = streaming
@@ -226,8 +242,10 @@ class ReadOptions:
         self.num_retries: int = given.whole("fetchOffset.numRetries", 1, 32) or DEFAULT_NUM_RETRIES
         self.retry_interval_ms: int = given.time_ms("fetchOffset.retryIntervalMs", DEFAULT_RETRY_INTERVAL_MS)
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
-        self.group_id: str | None = _group_id(given)
-        _check_client_config("consumer", self.executor_config())
+        #: None: wherever no other query can suffer from it (see KafkaBatchReaderWithPushdown).
+        self.push_filters: bool | None = given.boolean("filterPushdown", False) if "filterPushdown" in given else None
+        self.group_id: str | None = _group_id(given, self._kafka.get("group.id"))
+        _check_client_config(ConsumerConfig, self.executor_config())
 
     def _read_limits(self, given: _Given) -> None:
         """Where to start and end."""
@@ -332,8 +350,8 @@ class WriteOptions:
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
         """Raises ConfigError, whose text names the option and what it expects."""
-        others = "where Kafka is written; it is one of the source"
-        return cls(_Given(options, _WRITE_OPTIONS, _READ_OPTIONS, others), streaming)
+        use = "where Kafka is written; it is one of the source"
+        return cls(_Given(options, _WRITE_OPTIONS, _READ_OPTIONS, use, ProducerConfig.DEFINITION), streaming)
 
     def __init__(self, given: _Given, streaming: bool) -> None:
         self.streaming = streaming
@@ -345,7 +363,7 @@ class WriteOptions:
                 "option topic is empty; name a topic, or leave it out and have a topic column", key="topic"
             )
         self.include_headers: bool = given.boolean("includeHeaders", False)
-        _check_client_config("producer", self.producer_config())
+        _check_client_config(ProducerConfig, self.producer_config())
 
     def producer_config(self) -> dict[str, object]:
         """The configuration of the producer. It has secrets, if there are any."""
@@ -489,39 +507,42 @@ def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) 
 
 
 def _checked_kafka(given: _Given, refused: Mapping[str, str]) -> dict[str, object]:
-    """What ``kafka.*`` options say, without those that a query may not set."""
-    for key in given.kafka:
-        if (reason := refused.get(key.replace("_", "."))) is not None:
-            raise ConfigError(f"option kafka.{key} is not supported: {reason}", key=_KAFKA + key)
-    if not {_SERVERS, _SERVERS.replace(".", "_")} & given.kafka.keys():
+    """What ``kafka.*`` options say, by the keys' names in dots, without those that a query may not set."""
+    settings: dict[str, object] = {}
+    for name, value in given.kafka.items():
+        if (reason := refused.get(name.replace("_", "."))) is not None:
+            raise ConfigError(f"option kafka.{name} is not supported: {reason}", key=_KAFKA + name)
+        with _as_option():
+            key = given.definition.canonical(name)
+        if key in settings:
+            raise ConfigError(f"option kafka.{key} is given twice, also as kafka.{name}", key=_KAFKA + key)
+        settings[key] = value
+    if _SERVERS not in settings:
         raise ConfigError("option kafka.bootstrap.servers must be set", key=_KAFKA + _SERVERS)
-    return dict(given.kafka)
+    return settings
 
 
-def _group_id(given: _Given) -> str | None:
+def _group_id(given: _Given, chosen: object) -> str | None:
     """The group's name, for the consumers only: no query joins a group, nor commits to it."""
     prefix = given.get("groupIdPrefix")
-    chosen = given.kafka.get("group.id")
     if chosen is not None:
         _logger.warning("kafka.group.id is set: a group shared with other consumers disturbs them and this query")
         if prefix is not None:
             _logger.warning("option groupIdPrefix has no effect beside kafka.group.id")
-        return chosen
+        return str(chosen)
     return None if prefix is None else f"{prefix}-{uuid.uuid4()}"
 
 
-def _check_client_config(client: str, config: Mapping[str, Any]) -> None:
+def _check_client_config(config: Callable[[Mapping[str, Any]], object], settings: Mapping[str, Any]) -> None:
     """Raise ConfigError on the driver for what the clients of the executors would not accept."""
-    definition: Callable[[Mapping[str, Any]], object]
-    if client == "consumer":
-        from pykclient.config.consumer_config import ConsumerConfig
+    with _as_option():
+        config(settings)
 
-        definition = ConsumerConfig
-    else:
-        from pykclient.config.producer_config import ProducerConfig
 
-        definition = ProducerConfig
+@contextlib.contextmanager
+def _as_option() -> Iterator[None]:
+    """Errors about keys of clients tell where these came from."""
     try:
-        definition(config)
+        yield
     except ConfigError as error:
         raise ConfigError(f"a kafka.* option is wrong: {error}", key=error.key) from None

@@ -1,0 +1,532 @@
+"""The options of a query: what they mean, which go together, and what is said about the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.errors import ConfigError
+from pykclient.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    GlobalTimestamp,
+    OffsetLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from pykclient.spark.options import COLUMN_NAMES, ReadOptions, WriteOptions, parse_time_ms
+from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
+from pykclient.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
+
+
+def batch(**options: str) -> ReadOptions:
+    return read(False, **options)
+
+
+def stream(**options: str) -> ReadOptions:
+    return read(True, **options)
+
+
+def read(streaming: bool, /, **options: str) -> ReadOptions:
+    """Options with dots have two underscores here; topic t unless another is said."""
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    if not {"subscribe", "subscribePattern", "assign"} & given.keys():
+        given["subscribe"] = "t"
+    return ReadOptions.parse({**SERVERS, **given}, streaming=streaming)
+
+
+class TestTopics:
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"subscribe": "b, a,,b "}, Subscribe(["b", "a"])),
+            ({"subscribePattern": " t-[0-9]+ "}, SubscribePattern("t-[0-9]+")),
+            ({"assign": '{"t":[1,0,1],"s":[5]}'}, Assign([TopicPartition("s", 5), T0, T1])),
+        ],
+    )
+    def test_three_ways_to_name_them(self, options: dict[str, str], expected: Topics) -> None:
+        topics = batch(**options).topics
+        assert topics == expected
+        assert topics != Subscribe(["other"])
+
+    def test_one_of_them_it_must_be(self) -> None:
+        with pytest.raises(ConfigError, match=r"exactly one of .*assign, subscribe, subscribePattern.*none of them"):
+            ReadOptions.parse(SERVERS, streaming=False)
+        with pytest.raises(ConfigError, match="subscribe and subscribePattern are there"):
+            batch(subscribe="t", subscribePattern="t")
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"subscribe": " ,"}, "option subscribe has no topics"),
+            ({"subscribePattern": " "}, "option subscribePattern is empty"),
+            ({"subscribePattern": "orders-("}, r"subscribePattern must be a regular expression .*'orders-\('"),
+            ({"subscribePattern": r"\p{Alpha}"}, r"subscribePattern .* the escape \\p at position 0 is not supported"),
+            ({"assign": "{}"}, "option assign has no partitions"),
+            ({"assign": "t:0"}, r'option assign: expected JSON such as {"topicA":\[0,1\]'),
+            ({"assign": '{"t":{"0":1}}'}, r"option assign: .* 't' has no list of partitions"),
+            ({"assign": '{"t":["0"]}'}, r"option assign: .* '0' of 't' is no partition"),
+            ({"assign": '{"t":[-1]}'}, r"option assign: .* -1 of 't' is no partition"),
+            ({"assign": '{"t":[true]}'}, r"option assign: .* True of 't' is no partition"),
+        ],
+    )
+    def test_values_that_name_none(self, options: dict[str, str], text: str) -> None:
+        with pytest.raises(ConfigError, match=text):
+            batch(**options)
+
+    def test_a_pattern_is_found_anywhere_in_the_name(self) -> None:
+        topics = batch(subscribePattern="ps").topics
+        assert isinstance(topics, SubscribePattern)
+        assert [name for name in ("ps", "sps", "p-s") if topics.matches(name)] == ["ps", "sps"]
+        assert pickle.loads(pickle.dumps(topics)).matches("sps")
+
+
+class TestLimits:
+    def test_defaults(self) -> None:
+        assert batch().starting is EARLIEST
+        assert batch().ending is LATEST
+        assert stream().starting is LATEST
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"startingOffsets": " Earliest "}, EARLIEST),
+            ({"startingOffsets": "LATEST"}, LATEST),
+            ({"startingOffsets": '{"t":{"0":23,"1":-2}}'}, SpecificOffsets({T0: 23, T1: -2})),
+            ({"startingOffsets": '{"t":{"0":-1}}'}, SpecificOffsets({T0: -1})),
+            ({"startingOffsetsByTimestamp": '{"t":{"0":7}}'}, SpecificTimestamps({T0: 7})),
+            ({"startingTimestamp": " 9 "}, GlobalTimestamp(9)),
+            (
+                {"startingTimestamp": "9", "startingOffsetsByTimestampStrategy": "Latest"},
+                GlobalTimestamp(9, "latest"),
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":7}}', "startingOffsetsByTimestampStrategy": "latest"},
+                SpecificTimestamps({T0: 7}, "latest"),
+            ),
+        ],
+    )
+    def test_starts(self, options: dict[str, str], expected: OffsetLimit) -> None:
+        assert stream(**options).starting == expected
+
+    def test_a_time_for_all_wins_over_times_and_these_over_offsets(self) -> None:
+        offsets, times = '{"t":{"0":1}}', '{"t":{"0":7}}'
+        for side in ("starting", "ending"):
+            given = {f"{side}Offsets": offsets}
+            assert getattr(batch(**given), side) == SpecificOffsets({T0: 1})
+            given[f"{side}OffsetsByTimestamp"] = times
+            assert isinstance(getattr(batch(**given), side), SpecificTimestamps)
+            given[f"{side}Timestamp"] = "9"
+            assert isinstance(getattr(batch(**given), side), GlobalTimestamp)
+            # What does not count is not read.
+            assert isinstance(getattr(batch(**{**given, f"{side}Offsets": "nonsense"}), side), GlobalTimestamp)
+
+    @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
+    def test_a_stream_has_no_end(self, name: str) -> None:
+        with pytest.raises(ConfigError, match=rf"option {name} is not for streaming queries.*availableNow=True"):
+            stream(**{name: "latest"})
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"startingOffsets": "latest"}, "startingOffsets can't be latest in a batch"),
+            ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest in a batch"),
+            ({"startingOffsets": '{"t":{"0":1,"1":-1}}'}, r"startingOffsets can't be latest \(-1\) for t-1"),
+            ({"endingOffsets": '{"t":{"0":-2}}'}, r"endingOffsets can't be earliest \(-2\) for t-0"),
+            (
+                {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
+                "must name the same partitions, but only one of them has t-0, t-1",
+            ),
+            (
+                {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
+                "the starting offset of t-0, 5, is behind its ending offset, 4",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},
+                "the starting timestamp of t-0, 5, is behind its ending timestamp, 4",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"s":{"0":6}}'},
+                "only one of them has s-0, t-0",
+            ),
+        ],
+    )
+    def test_what_a_batch_cannot_have(self, options: dict[str, str], text: str) -> None:
+        with pytest.raises(ConfigError, match=text):
+            batch(**options)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":5}}'},
+            {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":-1}}'},
+            {"startingOffsets": '{"t":{"0":-2}}', "endingOffsets": '{"t":{"0":0}}'},
+            {"startingOffsets": '{"t":{"0":5}}', "endingTimestamp": "1"},
+        ],
+    )
+    def test_what_is_not_known_yet_is_not_compared(self, options: dict[str, str]) -> None:
+        assert batch(**options).starting != EARLIEST
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"startingOffsets": "tomorrow"}, "must be earliest, latest or JSON such as .*, not 'tomorrow'"),
+            ({"startingOffsets": '{"t":{"0":-3}}'}, "t-0 has -3, which is less than -2"),
+            (
+                {"startingTimestamp": "noon"},
+                "option startingTimestamp must be a whole number of at least 0, not 'noon'",
+            ),
+            ({"startingTimestamp": "-1"}, "startingTimestamp must be a whole number of at least 0"),
+            ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "t-0 has -1, which is less than 0"),
+            ({"startingOffsetsByTimestampStrategy": "first"}, "must be error or latest, not 'first'"),
+        ],
+    )
+    def test_values_that_mean_nothing(self, options: dict[str, str], text: str) -> None:
+        with pytest.raises(ConfigError, match=text):
+            stream(**options)
+
+
+class TestRates:
+    def test_defaults(self) -> None:
+        options = stream()
+        assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (None, None)
+        assert options.max_trigger_delay_ms == 15 * 60 * 1_000
+        assert (options.min_partitions, options.max_records_per_partition) == (None, None)
+        assert options.records_per_task == 1_000
+        assert options.poll_timeout_ms == 120_000
+        assert (options.num_retries, options.retry_interval_ms) == (3, 1_000)
+        assert options.fail_on_data_loss is True
+        assert options.freeze_heap is True
+        assert options.include_headers is False
+        assert options.columns is None
+
+    def test_all_that_can_be_said(self) -> None:
+        options = stream(
+            maxOffsetsPerTrigger="9",
+            minOffsetsPerTrigger="9",
+            maxTriggerDelay="1min",
+            failOnDataLoss="False",
+            kafkaConsumer__pollTimeoutMs="5s",
+            fetchOffset__numRetries="1",
+            fetchOffset__retryIntervalMs="0",
+            gcFreeze="false",
+            minRecordsPerTask="5",
+        )
+        assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (9, 9)
+        assert options.max_trigger_delay_ms == 60_000
+        assert options.fail_on_data_loss is False
+        assert options.poll_timeout_ms == 5_000
+        assert (options.num_retries, options.retry_interval_ms) == (1, 0)
+        assert options.freeze_heap is False
+        assert options.records_per_task == 5
+
+    def test_who_says_how_many_tasks_there_are_gets_them(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert batch(minPartitions="8").records_per_task == 0
+        assert batch(maxRecordsPerPartition="80").records_per_task == 0
+        assert not caplog.records
+        with caplog.at_level(logging.WARNING):
+            assert batch(minPartitions="8", minRecordsPerTask="9").records_per_task == 0
+        assert "minRecordsPerTask has no effect" in caplog.text
+
+    def test_minimum_and_maximum(self) -> None:
+        with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger \(5\) is greater than maxOffsetsPerTrigger \(4\)"):
+            stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4")
+
+    @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+    def test_triggers_are_for_streams(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.WARNING):
+            stream(**{name: "5"})
+        assert not caplog.records
+        with caplog.at_level(logging.WARNING):
+            batch(**{name: "5"})
+        assert f"option {name} has no effect in a batch query" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("minPartitions", "0"),
+            ("minPartitions", "2147483648"),
+            ("minPartitions", "1_0"),
+            ("maxRecordsPerPartition", "-1"),
+            ("maxRecordsPerPartition", ""),
+            ("maxOffsetsPerTrigger", "0"),
+            ("maxOffsetsPerTrigger", "9223372036854775808"),
+            ("maxOffsetsPerTrigger", "9" * 30),
+            ("minOffsetsPerTrigger", "1.5"),
+            ("fetchOffset.numRetries", "0"),
+            ("minRecordsPerTask", "-1"),
+            ("maxTriggerDelay", "-5s"),
+            ("kafkaConsumer.pollTimeoutMs", "1.5s"),
+            ("fetchOffset.retryIntervalMs", "soon"),
+            ("failOnDataLoss", "yes"),
+            ("includeHeaders", ""),
+            ("gcFreeze", "1"),
+        ],
+    )
+    def test_values_that_mean_nothing(self, name: str, value: str) -> None:
+        with pytest.raises(ConfigError, match=rf"^option {name} must be .*, not '{value}'$"):
+            ReadOptions.parse({**SERVERS, "subscribe": "t", name: value}, streaming=True)
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        ("text", "milliseconds"),
+        [
+            ("15m", 900_000),
+            ("15 min", 900_000),
+            ("10s", 10_000),
+            ("500ms", 500),
+            ("500", 500),
+            (" 2H ", 7_200_000),
+            ("1d", 86_400_000),
+            ("1999us", 1),
+            ("0", 0),
+        ],
+    )
+    def test_units(self, text: str, milliseconds: int) -> None:
+        assert parse_time_ms("maxTriggerDelay", text) == milliseconds
+
+    @pytest.mark.parametrize("text", ["", "s", "1.5s", "-1s", "1 s s", "1w", "1e3", "+5", "٣s", "9" * 19])
+    def test_others_are_told_how_to_write_them(self, text: str) -> None:
+        with pytest.raises(
+            ConfigError, match="option d must be a time such as 15m, 10s, 500ms or a number of millisec"
+        ):
+            parse_time_ms("d", text)
+
+
+class TestColumns:
+    def test_in_any_spelling_and_order(self) -> None:
+        options = batch(columns=" Offset , VALUE,timestamptype")
+        assert options.columns == ("offset", "value", "timestampType")
+        assert options.include_headers is False
+
+    def test_headers_need_no_option_of_their_own(self) -> None:
+        assert batch(columns="value,headers").include_headers is True
+        assert batch(columns=",".join(COLUMN_NAMES), includeHeaders="true").columns == COLUMN_NAMES
+
+    @pytest.mark.parametrize(
+        ("columns", "headers", "text"),
+        [
+            ("value,headers", "false", "includeHeaders is false, but columns is value, headers"),
+            ("value", "true", "includeHeaders is true, but columns is value;"),
+            ("value,values", None, "out of key, value, topic, .*; there is no column 'values'"),
+            ("", None, "there is no column ''"),
+            ("value,Value", None, "columns has 'Value' twice"),
+        ],
+    )
+    def test_contradictions(self, columns: str, headers: str | None, text: str) -> None:
+        with pytest.raises(ConfigError, match=text):
+            batch(columns=columns, **({} if headers is None else {"includeHeaders": headers}))
+
+
+class TestNames:
+    def test_in_any_case(self) -> None:
+        given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "T", "StartingOFFSETS": "earliest"}
+        options = ReadOptions.parse(given, streaming=True)
+        assert options.topics == Subscribe(["T"])
+        assert options.starting is EARLIEST
+        assert options.driver_config()["bootstrap.servers"] == "a:1"
+
+    def test_twice_in_two_cases(self) -> None:
+        twice = {**SERVERS, "subscribe": "t", "SUBSCRIBE": "u"}
+        with pytest.raises(ConfigError, match="option 'subscribe' is given twice with two values, also as 'SUBSCRIBE'"):
+            ReadOptions.parse(twice, streaming=True)
+        assert ReadOptions.parse({**twice, "SUBSCRIBE": "t"}, streaming=True).topics == Subscribe(["t"])
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("startingOffset", "unknown option 'startingOffset'; did you mean 'startingOffsets'?"),
+            ("max_offsets_per_trigger", "did you mean 'maxOffsetsPerTrigger'?"),
+            ("failOnDataloss2", "did you mean 'failOnDataLoss'?"),
+            ("fetchOffset.numRetry", "did you mean 'fetchOffset.numRetries'?"),
+            ("bootstrap.servers", "did you mean 'kafka.bootstrap.servers'?"),
+            ("bootstrap_servers", "did you mean 'kafka.bootstrap.servers'?"),
+            ("isolation.level", "did you mean 'kafka.isolation.level'?"),
+            ("fetch_min_bytes", "did you mean 'kafka.fetch.min.bytes'?"),
+            ("xyzzy", "unknown option 'xyzzy'; Kafka's own keys have 'kafka.' in front"),
+            ("topic", "option 'topic' has no meaning where Kafka is read; it is one of the sink"),
+        ],
+    )
+    def test_unknown_ones_are_errors_that_help(self, name: str, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ReadOptions.parse({**SERVERS, "subscribe": "t", name: "1"}, streaming=True)
+        assert text in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["path", "checkpointLocation", "queryName", "serialization.format"])
+    def test_what_spark_adds_is_no_concern(self, name: str) -> None:
+        assert batch(**{name: "x"}).driver_config() == batch().driver_config()
+
+
+class TestKafkasSettings:
+    def test_servers_must_be_said(self) -> None:
+        with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers must be set"):
+            ReadOptions.parse({"subscribe": "t"}, streaming=False)
+        with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers must be set"):
+            WriteOptions.parse({"topic": "t"}, streaming=False)
+
+    @pytest.mark.parametrize(
+        ("key", "cure"),
+        [
+            ("auto.offset.reset", "startingOffsets"),
+            ("key.deserializer", "binary columns"),
+            ("value.deserializer", "binary columns"),
+            ("enable.auto.commit", "checkpoint"),
+            ("interceptor.classes", "interceptors"),
+        ],
+    )
+    def test_some_may_not_be_set_in_a_source(self, key: str, cure: str) -> None:
+        for name in (f"kafka.{key}", f"kafka.{key.replace('.', '_')}", f"Kafka.{key.upper()}"):
+            with pytest.raises(ConfigError, match=rf"(?i)option kafka.* is not supported: .*{cure}"):
+                ReadOptions.parse({**SERVERS, "subscribe": "t", name: "x"}, streaming=False)
+
+    @pytest.mark.parametrize("key", ["key.serializer", "value.serializer"])
+    def test_some_may_not_be_set_in_a_sink(self, key: str) -> None:
+        with pytest.raises(ConfigError, match=rf"option kafka.{key} is not supported: .*bytes"):
+            WriteOptions.parse({**SERVERS, f"kafka.{key}": "x"}, streaming=False)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "text"),
+        [
+            ("kafka.fetch.min.byte", "1", "did you mean 'fetch.min.bytes'?"),
+            ("kafka.fetch.min.bytes", "many", "fetch.min.bytes"),
+            ("kafka.linger.ms", "5", "linger.ms"),
+        ],
+    )
+    def test_wrong_ones_are_found_on_the_driver(self, name: str, value: str, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ReadOptions.parse({**SERVERS, "subscribe": "t", name: value}, streaming=False)
+        assert str(caught.value).startswith("a kafka.* option is wrong: ")
+        assert text in str(caught.value)
+        assert "'fetch.min.bytes'" not in str(caught.value) or value == "1"
+
+    def test_in_two_spellings(self) -> None:
+        with pytest.raises(ConfigError, match=r"kafka\.client\.id is given twice, also as kafka\.client_id"):
+            ReadOptions.parse(
+                {**SERVERS, "subscribe": "t", "kafka.client.id": "a", "kafka.client_id": "b"}, streaming=False
+            )
+
+    def test_of_the_driver(self) -> None:
+        config = batch(kafka__isolation__level="read_committed").driver_config()
+        assert config == {
+            "bootstrap.servers": "a:9092,b:9092",
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        ConsumerConfig(config)
+
+    def test_of_executors_read_in_bulk_unless_told_otherwise(self) -> None:
+        config = batch().executor_config()
+        assert config["auto.offset.reset"] == "none"
+        assert config["enable.auto.commit"] is False
+        assert config["receive.buffer.bytes"] == -1
+        assert config["max.partition.fetch.bytes"] == 8 * 1024 * 1024
+        told = {"kafka__receive__buffer__bytes": "65536", "kafka__max__partition__fetch__bytes": "7"}
+        config = batch(**told).executor_config()
+        assert (config["receive.buffer.bytes"], config["max.partition.fetch.bytes"]) == ("65536", "7")
+        config = ReadOptions.parse(
+            {**SERVERS, "subscribe": "t", "kafka.max_partition_fetch_bytes": "7"}, streaming=False
+        ).executor_config()
+        assert ConsumerConfig(config)["max.partition.fetch.bytes"] == 7
+
+    def test_groups(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert "group.id" not in batch().executor_config()
+        prefixed = batch(groupIdPrefix="mine")
+        group = str(prefixed.executor_config()["group.id"])
+        assert group.startswith("mine-")
+        assert prefixed.driver_config()["group.id"] == group
+        assert batch(groupIdPrefix="mine").group_id != group
+        assert not caplog.records
+        with caplog.at_level(logging.WARNING):
+            assert batch(kafka__group__id="g", groupIdPrefix="mine").executor_config()["group.id"] == "g"
+        assert "groupIdPrefix has no effect" in caplog.text
+        assert "kafka.group.id is set" in caplog.text
+
+    def test_secrets_are_not_shown(self) -> None:
+        """Spark shows plans, and those the texts of their parts."""
+        options = batch(kafka__client__id="hush")
+        written = WriteOptions.parse({**SERVERS, "topic": "t", "kafka.client.id": "hush"}, streaming=True)
+        assert "hush" not in repr(options) + str(options) + repr(written)
+        assert repr(options) == "ReadOptions(batch, Subscribe(('t',)), starting=EARLIEST, ending=LATEST)"
+        assert repr(written) == "WriteOptions(topic='t', include_headers=False)"
+
+
+class TestPickling:
+    def test_options_are_the_same_afterwards(self) -> None:
+        options = stream(startingOffsets="earliest", groupIdPrefix="g", kafka__client__id="c", columns="value")
+        copy = pickle.loads(pickle.dumps(options))
+        for name in ReadOptions.__slots__:
+            assert getattr(copy, name) == getattr(options, name)
+        assert copy.starting is EARLIEST
+        assert copy.ending is LATEST
+        written = WriteOptions.parse({**SERVERS, "topic": " t "}, streaming=True)
+        copy = pickle.loads(pickle.dumps(written))
+        assert (copy.topic, copy.producer_config()) == ("t", {"bootstrap.servers": "a:9092,b:9092"})
+
+    def test_configurations_are_the_callers(self) -> None:
+        options = batch()
+        options.driver_config().clear()
+        options.executor_config().clear()
+        assert options.driver_config()["bootstrap.servers"] == "a:9092,b:9092"
+
+
+class TestWriting:
+    def test_topic_and_settings(self) -> None:
+        options = WriteOptions.parse(
+            {**SERVERS, "TOPIC": "t", "includeheaders": "true", "kafka.linger.ms": "5"}, streaming=False
+        )
+        assert (options.topic, options.include_headers) == ("t", True)
+        assert options.producer_config() == {"bootstrap.servers": "a:9092,b:9092", "linger.ms": "5"}
+        assert WriteOptions.parse(SERVERS, streaming=False).topic is None
+
+    @pytest.mark.parametrize(
+        ("name", "value", "text"),
+        [
+            ("topic", " ", "option topic is empty"),
+            ("startingOffsets", "latest", "has no meaning where Kafka is written; it is one of the source"),
+            ("topics", "t", "did you mean 'topic'?"),
+            ("includeHeaders", "maybe", "option includeHeaders must be true or false, not 'maybe'"),
+            ("kafka.fetch.min.bytes", "1", "a kafka.* option is wrong: "),
+            ("kafka.linger.m", "5", "did you mean 'linger.ms'?"),
+        ],
+    )
+    def test_what_is_wrong(self, name: str, value: str, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            WriteOptions.parse({**SERVERS, name: value}, streaming=True)
+        assert text in str(caught.value)
+
+    def test_what_spark_adds_is_no_concern(self) -> None:
+        added = {"checkpointLocation": "/c", "queryName": "q", "path": "/p", "outputMode": "append"}
+        assert WriteOptions.parse({**SERVERS, **added}, streaming=True).topic is None
+
+
+@given(st.dictionaries(st.text(max_size=20), st.text(max_size=30), max_size=4), st.booleans())
+def test_whatever_is_given_only_errors_of_configuration_are_raised(options: dict[str, str], streaming: bool) -> None:
+    try:
+        parsed = ReadOptions.parse({**SERVERS, "subscribe": "t", **options}, streaming=streaming)
+    except ConfigError:
+        return
+    assert parsed.topics is not None
+
+
+@given(
+    st.sampled_from(["startingOffsets", "startingOffsetsByTimestamp", "assign", "subscribePattern", "maxTriggerDelay"]),
+    st.text(alphabet='{}[]":,0123456789-.eE \\\nt()?*+^$|', max_size=25),
+)
+def test_values_of_any_kind_raise_errors_of_configuration(name: str, value: str) -> None:
+    given = {**SERVERS, name: value}
+    if name not in {"assign", "subscribePattern"}:
+        given["subscribe"] = "t"
+    with contextlib.suppress(ConfigError):
+        assert ReadOptions.parse(given, streaming=True).topics is not None
