@@ -166,6 +166,7 @@ _SETTINGS: dict[str, object] = {
     "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
     "log.retention.ms": -1,  # records may carry any timestamp
     "log.segment.delete.delay.ms": 1000,
+    "log.cleaner.backoff.ms": 200,
     "log.cleaner.dedupe.buffer.size": 4 << 20,
 }
 

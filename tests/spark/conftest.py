@@ -1,0 +1,21 @@
+"""What tests of Spark may use beside the session, which is tests/conftest.py's: it serves other tests as well."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka.cluster import KafkaCluster
+from tests.spark import builtin
+from tests.spark.parity import Kinds
+
+
+@pytest.fixture(scope="session")
+def kinds(kafka: KafkaCluster) -> Iterator[Kinds]:
+    """Topics of all kinds on real Kafka, for both sources to read; nobody may write to them."""
+    if not builtin.has_builtin():
+        pytest.skip("there is no Kafka source of this Spark to compare with")
+    with Kinds(kafka, f"kinds-{uuid.uuid4().hex[:8]}").filled() as filled:
+        yield filled
