@@ -66,12 +66,13 @@ def write_flights(bootstrap_servers: str, topic: str, flights: Iterable[Flight])
             )
 
 
-def read_topic(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
+def read_topic(spark: SparkSession, bootstrap_servers: str, topic: str, **options: object) -> DataFrame:
     """All of a topic, as a batch."""
     return (
         spark.read.format("pykclient")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
+        .options(**{name: str(value) for name, value in options.items()})
         .load()
     )
 

@@ -163,7 +163,10 @@ class SparkRunner:
     def _read(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> DataFrame:
         filters = name == "filter"
         self._spark.conf.set(_PUSHDOWN, str(filters).lower())
-        read = self._spark.read.format(SOURCES[source].format).options(**self._options_of(source, topic)).load()
+        options = self._options_of(source, topic)
+        if filters and source == OURS:
+            options["filterPushdown"] = "true"
+        read = self._spark.read.format(SOURCES[source].format).options(**options).load()
         return (
             read.where(f"timestamp > timestamp_millis({topics.kept_after_ms(case.bench, rows)})") if filters else read
         )

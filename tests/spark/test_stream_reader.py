@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pykclient.errors import ConfigError, IllegalStateError
 from pykclient.spark import stream_reader
@@ -360,21 +360,10 @@ def test_the_constructor_never_fails(new_reader: NewReader) -> None:
         new_reader(endingOffsets="latest").initialOffset()
 
 
-@pytest.mark.parametrize(
-    ("field", "problem"),
-    [
-        (StructField("valu", BinaryType()), "a column 'valu', which the format pykclient has not"),
-        (
-            StructField("value", StringType()),
-            "says string of the column 'value', which the format pykclient has as bin",
-        ),
-        (StructField("offset", IntegerType()), "says int of the column 'offset', .* as bigint"),
-        (StructField("value", BinaryType(), nullable=False), "NOT NULL of the column 'value'"),
-    ],
-)
-def test_a_schema_that_is_not_ours_is_refused_when_tasks_are_planned(field: StructField, problem: str) -> None:
-    reader = KafkaStreamReader({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}, StructType([field]))
-    with pytest.raises(ConfigError, match=problem):
+def test_a_schema_that_is_not_ours_is_refused_when_tasks_are_planned() -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}
+    reader = KafkaStreamReader(options, StructType([StructField("valu", BinaryType())]))
+    with pytest.raises(ConfigError, match="a column 'valu', which the format pykclient has not"):
         pickle.dumps(reader)
 
 

@@ -92,7 +92,12 @@ class KafkaBatchReader(RangesReader, DataSourceReader):
 class KafkaBatchReaderWithPushdown(KafkaBatchReader):
     """Reads only what filters on topic, partition, offset and timestamp let through. Spark's own source reads all.
 
-    Needs ``spark.sql.python.filterPushdown.enabled``. Thread: owner.
+    Needs ``spark.sql.python.filterPushdown.enabled``, and in Spark 4.1 to 4.3 the option ``filterPushdown``, too. These
+    keep what was planned with the filters of one query for whatever else uses what the same ``load()`` returned, or the
+    same view: the next query, or another branch of this one, gets no other rows than the first one asked for. With the
+    option on, what ``load()`` returned is for one place in one query; load again for another.
+
+    Thread: owner.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -101,6 +106,14 @@ class KafkaBatchReaderWithPushdown(KafkaBatchReader):
 
         self._bounds = Bounds.of(filters)
         return filters
+
+
+def keeps_filters_apart() -> bool:
+    """Whether this Spark keeps what it planned with filters to the query that has them.
+
+    It does from the release on that lets a data source know the limit of a query, too (SPARK-58551).
+    """
+    return hasattr(DataSourceReader, "pushLimit")
 
 
 def checked_columns(schema: StructType) -> tuple[str, ...]:
@@ -113,7 +126,7 @@ def checked_columns(schema: StructType) -> tuple[str, ...]:
                 f"leave the schema out or choose of: {', '.join(COLUMNS)}"
             )
         given = field.dataType.simpleString()
-        if given != wanted.replace(": ", ":"):
+        if given != wanted.replace(" ", ""):
             raise ConfigError(
                 f"The schema says {given} of the column {field.name!r}, which the format pykclient has as {wanted}; "
                 "leave the schema out, and cast the column once it is read"

@@ -56,11 +56,17 @@ class KafkaDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for one batch query. Raises ConfigError for options and for a schema that is not of our columns."""
-        from pykclient.spark.batch_reader import KafkaBatchReader, KafkaBatchReaderWithPushdown, checked_columns
+        from pykclient.spark.batch_reader import (
+            KafkaBatchReader,
+            KafkaBatchReaderWithPushdown,
+            checked_columns,
+            keeps_filters_apart,
+        )
 
         options, columns = ReadOptions.parse(self.options, streaming=False), checked_columns(schema)
+        pushes = keeps_filters_apart() if options.push_filters is None else options.push_filters
         # Spark refuses a reader that could push filters wherever that is switched off, which it is by default.
-        kind = KafkaBatchReaderWithPushdown if _PUSHING in sys.modules else KafkaBatchReader
+        kind = KafkaBatchReaderWithPushdown if pushes and _PUSHING in sys.modules else KafkaBatchReader
         return kind(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -1,0 +1,70 @@
+"""Workers and drivers that die: nothing is lost, nothing is there twice, and no secret has come out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark import session
+from tests.spark.topics import numbers, produce
+from tests.support.any_kafka import AnyKafka
+from tests.support.wait import eventually
+
+SECRET = "n0b0dy-may-read-this"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_killed_worker_and_a_killed_driver_lose_and_repeat_nothing(
+    kafka: AnyKafka, topic: str, tmp_path: Path
+) -> None:
+    kafka.create_topic(topic, 2)
+    produce(kafka, topic, {0: numbers(0, 50), 1: numbers(50, 150)})
+
+    def start(output: Path) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.spark.crashing_job",
+            str(tmp_path),
+            kafka.bootstrap_servers,
+            topic,
+            SECRET,
+        ]
+        with output.open("wb") as out:
+            return subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **session.environment()},
+                start_new_session=True,
+            )
+
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    job = start(first)
+    try:
+        eventually(lambda: (tmp_path / "stuck").exists() or job.poll() is not None, 120.0, "the third micro-batch")
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)  # its virtual machine, too; workers end with that
+        job.wait(10.0)
+    assert (tmp_path / "stuck").exists(), first.read_text()
+    assert (tmp_path / "died").exists()
+    job = start(second)
+    try:
+        assert job.wait(120.0) == 0, second.read_text()
+    finally:
+        if job.returncode is None:
+            os.killpg(job.pid, signal.SIGKILL)
+    assert f"FOUND {' '.join(numbers(0, 200))}\n" in second.read_text()
+
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("events" in path.relative_to(tmp_path).parts for path in kept)
+    assert "Physical Plan" in first.read_text()
+    assert "REFUSED" in first.read_text()
+    leaks = [str(path.relative_to(tmp_path)) for path in kept if SECRET.encode() in path.read_bytes()]
+    assert leaks == []
