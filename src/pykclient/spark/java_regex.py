@@ -154,8 +154,10 @@ class _Translation:
     def _escape_in_class(self) -> bool:
         """True for one that stands for several characters."""
         following = self._pattern[self._at + 1 : self._at + 2]
+        if not following:
+            raise ValueError("it ends with a backslash")
         if following.isascii() and following.isalnum():
             self._common_escape(following)
-        elif following:
+        else:
             self._literal_or_same()
         return following in _CLASS_ESCAPES
