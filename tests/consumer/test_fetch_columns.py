@@ -21,6 +21,7 @@ from pykclient.record import MemoryRecords, columns
 from pykclient.record.arrow import record_batch
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import COLUMN_NAMES, Columns
+from pykclient.record.record_batch import MAX_INT64
 from tests.consumer.harness import TP0, Harness
 from tests.consumer.responses import batch, fetch_response, marker, partition_data
 from tests.record.column_state import state
@@ -51,10 +52,21 @@ def shown(target: Columns) -> Any:
 
 
 def read(
-    way: Any, fetch: CompletedFetch, config: FetchConfig, step: int, max_bytes: int, names: Any, views: bool
+    way: Any,
+    fetch: CompletedFetch,
+    config: FetchConfig,
+    step: int,
+    max_bytes: int,
+    names: Any,
+    views: bool,
+    ends: list[int],
 ) -> Any:
-    """All that can be seen of an answer that is read step by step, until it has failed twice."""
+    """All that can be seen of an answer that is read step by step, until it has failed twice.
+
+    First up to each of ``ends``, then all that is left.
+    """
     seen: list[Any] = []
+    left = [*ends, MAX_INT64]
     before = columns.decode, columns.decode_batches
     columns.decode, columns.decode_batches = way
     try:
@@ -62,12 +74,14 @@ def read(
         while not fetch.is_consumed and failures < 2:
             target = Columns(names, max_bytes, views)
             try:
-                count: Any = fetch.fetch_columns(config, target, step)
+                count: Any = fetch.fetch_columns(config, target, step, left[0])
             except KafkaError as error:
                 failures += 1
                 count = repr(error)
             rows = shown(target) if views else state(target)
             seen.append((count, fetch.next_fetch_offset, fetch.last_epoch, fetch.is_consumed, target.is_full, rows))
+            while len(left) > 1 and fetch.next_fetch_offset >= left[0]:
+                del left[0]
         fetch.drain()
         seen.append((fetch._records_read, fetch._bytes_read))
         return seen
@@ -106,13 +120,16 @@ ways = st.tuples(
     st.booleans(),  # check_crcs
     st.sampled_from((READ_COMMITTED, READ_UNCOMMITTED)),
     st.lists(st.tuples(st.integers(1, 2), st.integers(0, 10)), max_size=2),  # aborted
+    st.lists(st.integers(0, 30), max_size=3).map(sorted),  # end offsets
 )
 
 
 def compare(records: bytes, chosen: Any) -> None:
-    offset, step, max_bytes, names, views, check_crcs, isolation_level, aborted = chosen
+    offset, step, max_bytes, names, views, check_crcs, isolation_level, aborted, ends = chosen
     config = FetchConfig(isolation_level=isolation_level, check_crcs=check_crcs)
-    results = [read(way, completed(records, aborted, offset), config, step, max_bytes, names, views) for way in WAYS]
+    results = [
+        read(way, completed(records, aborted, offset), config, step, max_bytes, names, views, ends) for way in WAYS
+    ]
     assert results[1] == results[0]
     assert results[2] == results[0]
 
@@ -151,8 +168,55 @@ def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen:
 def test_many_batches(seed: int) -> None:
     rng = random.Random(seed)
     records = b"".join(batch(50 * number, [b"%d" % rng.randrange(1000)] * 50) for number in range(40))
-    for offset, step, max_bytes in ((0, 1 << 30, 1 << 30), (777, 333, 1 << 30), (0, 1 << 30, 3000)):
-        compare(records, (offset, step, max_bytes, None, False, True, READ_COMMITTED, []))
+    for offset, step, max_bytes, ends in (
+        (0, 1 << 30, 1 << 30, []),
+        (777, 333, 1 << 30, []),
+        (0, 1 << 30, 3000, []),
+        (100, 1 << 30, 1 << 30, [500, 777, 1999]),
+    ):
+        compare(records, (offset, step, max_bytes, None, False, True, READ_COMMITTED, [], ends))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_up_to_an_offset(way: Any) -> None:
+    # As compaction leaves them: with holes between and behind records.
+    sparse = b"".join(batch(start, [b"v"] * 2) for start in (0, 4, 8, 12, 20))
+    config = FetchConfig()
+    before = columns.decode, columns.decode_batches
+    columns.decode, columns.decode_batches = way
+    try:
+        for end in range(25):
+            fetch = completed(sparse, [], 0)
+            target = Columns(["offset"])
+            fetch.fetch_columns(config, target, 100, end)
+            offsets = record_batch(target)["offset"].to_pylist()
+            assert offsets == [offset for offset in (0, 1, 4, 5, 8, 9, 12, 13, 20, 21) if offset < end]
+            assert (fetch.next_fetch_offset, fetch.is_consumed) == (end, False) if end < 22 else (22, True)
+            rest = Columns(["offset"])
+            fetch.fetch_columns(config, rest, 100)
+            assert len(offsets) + rest.rows == 10
+    finally:
+        columns.decode, columns.decode_batches = before
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_behind_the_end_is_not_decompressed(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = batch(0, [b"a"] * 3) + batch(3, [b"b"] * 3)
+    opened: list[int] = []
+    real = columns.ColumnCursor._open
+
+    def open_batch(cursor: Any) -> None:
+        opened.append(cursor._base_offset)
+        real(cursor)
+
+    monkeypatch.setattr(columns.ColumnCursor, "_open", open_batch)
+    monkeypatch.setattr(columns, "decode", way[0])
+    monkeypatch.setattr(columns, "decode_batches", None)
+    fetch = completed(records, [], 0)
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 3
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 0
+    assert opened == [0]
+    assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 4) == 1
 
 
 def test_an_answer_is_one_buffer_for_views(monkeypatch: pytest.MonkeyPatch) -> None:

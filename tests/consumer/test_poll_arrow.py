@@ -17,6 +17,7 @@ from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from pykclient.network.network_client import NetworkClient
 from pykclient.record import arrow
+from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
@@ -221,6 +222,28 @@ def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
     assert take(consumer, 10)["offset"].to_pylist() == list(range(10))
 
 
+def test_nor_when_they_were_the_last_before_an_end(
+    any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 10)
+    until = {TopicPartition(topic, 0): 5}
+    consumer = make()
+    consumer.assign(list(until))
+
+    def fail(columns: Any) -> Any:
+        if columns.rows:
+            raise MemoryError
+        return real(columns)
+
+    real = arrow.record_batch
+    monkeypatch.setattr(arrow, "record_batch", fail)
+    with pytest.raises(MemoryError):
+        take(consumer, 5, until=until)
+    monkeypatch.setattr(arrow, "record_batch", real)
+    assert take(consumer, 5, until=until)["offset"].to_pylist() == list(range(5))
+
+
 def test_views_are_of_what_was_received_and_outlive_the_consumer(
     any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +295,81 @@ def test_batches_that_are_kept_do_not_change(any_kafka: AnyKafka, topic: str, ma
     assert [offset for batch in every for offset in batch["offset"].to_pylist()] == list(range(6_000)) * 3
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_up_to_an_offset(any_kafka: AnyKafka, topic: str, make: Make, codec: str) -> None:
+    any_kafka.create_topic(topic, partitions=2)
+    settings: dict[str, Any] = {"compression.type": codec}
+    produce(any_kafka, topic, 600, 2, **settings)
+    tp0, tp1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer = make()
+    consumer.assign([tp0, tp1])
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    for end in (0, 1, 123, 299, 300):
+        until = {tp0: end, tp1: 300 - end if end > 150 else 0}
+        expected = {0: until[tp0], 1: max(until[tp1], len(seen[1]))}
+
+        def there(until: dict[TopicPartition, int] = until, expected: dict[int, int] = expected) -> bool:
+            for row in consumer.poll_arrow(50, columns=["partition", "offset"], until=until).to_pylist():
+                seen[row["partition"]].append(row["offset"])
+            return consumer.paused() == {tp0, tp1}
+
+        eventually(there, 20, f"all up to {until}", every_s=0)
+        assert {number: len(offsets) for number, offsets in seen.items()} == expected
+        assert consumer.poll_arrow(20, until=until).num_rows == 0
+        assert (consumer.position(tp0), consumer.position(tp1)) == (expected[0], expected[1])
+        consumer.resume(tp0, tp1)
+    assert seen[0] == list(range(300))
+    rest = take(consumer, 300 - len(seen[1]))
+    assert seen[1] + rest["offset"].to_pylist() == list(range(300))
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_an_end_that_no_record_is_before(kafka: KafkaCluster, topic: str) -> None:
+    kafka.create_topic(topic)
+    servers = kafka.bootstrap_servers
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": topic, "linger.ms": 20})
+    producer.init_transactions(30)
+    for number in range(3):  # offsets 0 to 9 and a marker, 11 to 20 and a marker, ...
+        producer.begin_transaction()
+        for _ in range(10):
+            producer.produce(topic, b"%d" % number)
+        producer.flush(30)  # an abort drops what was not sent
+        (producer.abort_transaction if number == 1 else producer.commit_transaction)(30)
+    tp = TopicPartition(topic, 0)
+    with KafkaConsumer(
+        bootstrap_servers=servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        consumer.assign([tp])
+        for end, rows in ((11, 10), (15, 0), (22, 0), (33, 10)):
+            count = 0
+
+            def at_end(end: int = end) -> bool:
+                nonlocal count
+                count += consumer.poll_arrow(50, until={tp: end}).num_rows
+                return consumer.position(tp) >= end
+
+            eventually(at_end, 20, f"the position at {end}", every_s=0)
+            assert count == rows
+            consumer.resume(tp)
+
+
+def test_prefetch_does_not_wait(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, 10)
+    tp = TopicPartition(topic, 0)
+    consumer = make(fetch_max_wait_ms=20_000)
+    consumer.assign([tp])
+    assert take(consumer, 10, until={tp: 10}).num_rows == 10
+    consumer.resume(tp)
+    assert not consumer._components.client.has_pending_requests()
+    consumer.prefetch()
+    assert consumer._components.client.has_pending_requests()  # which the broker keeps for longer than this test takes
+    consumer.prefetch()
+    produce(any_kafka, topic, 5)
+    assert take(consumer, 5)["offset"].to_pylist() == [10, 11, 12, 13, 14]
+
+
 class Listening(ConsumerInterceptor):
     """One that would not be called."""
 
@@ -283,6 +381,9 @@ def test_what_is_refused(any_kafka: AnyKafka, topic: str, make: Make) -> None:
         consumer.poll_arrow()
     consumer.assign([TopicPartition(topic, 0)])
     wrong: list[dict[str, Any]] = [{"columns": ["values"]}, {"columns": "value"}, {"max_bytes": 0}, {"max_records": 0}]
+    for until in ({topic: 1}, {TopicPartition(topic, 0): "1"}):
+        with pytest.raises(IllegalArgumentError):
+            consumer.poll_arrow(0, until=until)  # type: ignore[arg-type]
     for arguments in wrong:
         with pytest.raises(IllegalArgumentError):
             consumer.poll_arrow(0, **arguments)

@@ -13,6 +13,7 @@ def decode(
     base_timestamp: int,
     log_append_time: int | None,
     columns: Columns,
+    end_offset: int = ...,
 ) -> tuple[int, int, int]: ...
 def decode_batches(
     records: memoryview,
@@ -24,4 +25,5 @@ def decode_batches(
     partition: int,
     columns: Columns,
     max_rows: int,
+    end_offset: int = ...,
 ) -> tuple[int, int, bool]: ...

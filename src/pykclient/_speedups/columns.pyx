@@ -195,6 +195,7 @@ cdef struct Rows:
     Py_ssize_t size_bytes
     Py_ssize_t max_bytes
     int64_t next_offset
+    int64_t end_offset  # records from there on are not wanted
     bint has_missing
     bint is_full
 
@@ -203,11 +204,14 @@ cdef enum Stop:
     AT_END  # of the batch, or of what is wanted
     AT_STRANGE  # the twin will say what it is
     AT_FULL
+    AT_END_OFFSET
     AT_LARGE  # there is no room for this one
     AT_HEADERS
 
 
-cdef int begin_rows(Rows *rows, object columns, Py_ssize_t left, int64_t next_offset, object source) except -1:
+cdef int begin_rows(
+    Rows *rows, object columns, Py_ssize_t left, int64_t next_offset, int64_t end_offset, object source
+) except -1:
     cdef object headers = columns.headers
     cdef bint is_view = columns.views
     rows.count = columns.rows
@@ -215,6 +219,7 @@ cdef int begin_rows(Rows *rows, object columns, Py_ssize_t left, int64_t next_of
     rows.size_bytes = columns.size_bytes
     rows.max_bytes = columns.max_bytes
     rows.next_offset = next_offset
+    rows.end_offset = end_offset
     rows.has_missing = columns.has_missing_timestamps
     rows.is_full = columns.is_full
     begin(&rows.offsets, columns.offsets, 8 * rows.count)
@@ -272,6 +277,9 @@ cdef inline Stop read_one(Batch *batch, Rows *rows, Fields *fields, bint has_put
         return AT_STRANGE
     if not add(batch.base_timestamp, fields.timestamp_delta, &time):
         return AT_STRANGE
+    if offset >= rows.end_offset:
+        rows.next_offset = max(rows.next_offset, rows.end_offset)
+        return AT_END_OFFSET
     if offset >= rows.next_offset:
         if rows.count and rows.size_bytes + fields.end - batch.at > rows.max_bytes:
             rows.is_full = True
@@ -358,10 +366,12 @@ def decode(
     int64_t base_timestamp,
     object log_append_time,
     object columns,
+    int64_t end_offset=INT64_MAX,
 ):
     """Add to ``columns`` up to ``max_rows`` of the ``remaining`` records from ``pos`` on, those from ``next_offset``.
 
-    Returns where it stopped: ``(pos, remaining, next_offset)``.
+    Returns where it stopped: ``(pos, remaining, next_offset)``. That is in front of the first record from
+    ``end_offset`` on, and the last of the three is not below it then.
     """
     cdef Py_buffer view
     cdef Batch batch
@@ -376,7 +386,7 @@ def decode(
         batch.base_timestamp = base_timestamp
         batch.has_append_time = log_append_time is not None
         batch.append_time = log_append_time if batch.has_append_time else 0
-        begin_rows(&rows, columns, max_rows, next_offset, data)
+        begin_rows(&rows, columns, max_rows, next_offset, end_offset, data)
         try:
             read_rows(&batch, &rows)
         finally:
@@ -406,19 +416,21 @@ def decode_batches(
     object partition,
     object columns,
     Py_ssize_t max_rows,
+    int64_t end_offset=INT64_MAX,
 ):
     """Add to ``columns`` up to ``max_rows`` records, those from ``next_offset`` on, of the batches from ``pos`` on.
 
     Only of batches in the present format, uncompressed, of data; and where ``checksum``, which may be None, gives what
     is in their header. Returns ``(last_pos, next_offset, is_inside)``: where the last batch is that was read to its end,
-    or -1; the offset behind the last record; whether there are records in the columns of the batch behind that.
+    or -1; the offset behind the last record, or ``end_offset`` if the next record of the same batch is not below it,
+    which is left; whether there are records in the columns of the batch behind that.
     """
     cdef Py_buffer view
     cdef Batch batch
     cdef Rows rows
     cdef const uint8_t *start
     cdef Py_ssize_t size, last_pos = -1, count
-    cdef int64_t base_offset
+    cdef int64_t base_offset, offset
     cdef int attributes
     cdef int32_t epoch, run_epoch = 0
     cdef int timestamp_type, run_type = 0
@@ -427,9 +439,9 @@ def decode_batches(
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         batch.source = <const uint8_t *>view.buf
-        begin_rows(&rows, columns, max_rows, next_offset, records)
+        begin_rows(&rows, columns, max_rows, next_offset, end_offset, records)
         try:
-            while rows.left > 0 and view.len - pos >= HEADER_SIZE:
+            while rows.left > 0 and rows.next_offset < end_offset and view.len - pos >= HEADER_SIZE:
                 start = batch.source + pos
                 size = read_uint32(start + 8)
                 size += LOG_OVERHEAD
@@ -447,6 +459,8 @@ def decode_batches(
                         break
                     if not 0 <= base_offset < INT64_MAX - INT32_MAX or start[23] & 0x80:
                         break
+                if base_offset >= end_offset:
+                    break
                 batch.at = start + HEADER_SIZE
                 batch.end = start + size
                 batch.base_offset = base_offset
@@ -454,8 +468,13 @@ def decode_batches(
                 batch.has_append_time = attributes & LOG_APPEND_TIME_FLAG
                 batch.append_time = read_int64(start + 35)
                 count = rows.count
+                offset = rows.next_offset
                 read_rows(&batch, &rows)
                 count = rows.count - count
+                if batch.remaining and not count:
+                    # Of a batch that is left as a whole, a cursor says what there is to say.
+                    rows.next_offset = offset
+                    break
                 if count:
                     epoch = <int32_t>read_uint32(start + 12)
                     timestamp_type = 1 if batch.has_append_time else 0

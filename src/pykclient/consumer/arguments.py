@@ -114,6 +114,11 @@ def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
     return checked
 
 
+def ends(values: Mapping[Any, Any] | None) -> dict[TopicPartition, int]:
+    """Offsets up to which partitions are read."""
+    return {partition(key): offset(value) for key, value in (values or {}).items()}
+
+
 def milliseconds(value: float) -> int:
     if type(value) is int and 0 <= value < FOREVER_MS:
         return value

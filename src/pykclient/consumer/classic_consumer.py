@@ -119,8 +119,27 @@ class ClassicConsumer:
         return self._poll(timer, lambda: self._fetcher.collect_fetch(max_records), intercept).records
 
     def poll_columns(self, timer: Timer, fetch: ColumnsFetch, max_rows: int) -> None:
-        """The same into the columns of ``fetch``. Interceptors do not see them."""
+        """The same into the columns of ``fetch``. Interceptors do not see them.
+
+        Partitions are paused once they are where ``fetch`` ends them.
+        """
+        for tp in fetch.until:
+            position = self._subscriptions.position_or_none(tp)
+            if position is not None and fetch.has_reached_end(tp, position.offset):
+                self._subscriptions.pause(tp)
         self._poll(timer, lambda: self._fetcher.collect_columns(fetch, max_rows))
+
+    def take_back(self, fetch: ColumnsFetch) -> None:
+        """Undo what the fetch did to positions, and to partitions whose end it came to."""
+        self.rewind(fetch.first_offsets)
+        for tp in fetch.first_offsets:
+            if tp in fetch.until and self._subscriptions.is_assigned(tp):
+                self._subscriptions.resume(tp)
+
+    def prefetch(self) -> None:
+        """Send the fetches that are due, without waiting for anything."""
+        self._send_fetches()
+        self._client.transmit_sends()
 
     def _poll(self, timer: Timer, collect: Callable[[], F], intercept: Callable[[F], None] | None = None) -> F:
         """What ``collect`` takes out of the buffer, as soon as that is something or the timer runs out."""

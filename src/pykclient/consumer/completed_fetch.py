@@ -12,7 +12,7 @@ from pykclient.record import columns as record_columns
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
-from pykclient.record.record_batch import CursorOwner
+from pykclient.record.record_batch import MAX_INT64, CursorOwner
 from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -142,8 +142,10 @@ class CompletedFetch:
         self._read_on(config, max_records, open_cursor, read, is_columnar=False)
         return result
 
-    def fetch_columns(self, config: FetchConfig, columns: Columns, max_rows: int) -> int:
+    def fetch_columns(self, config: FetchConfig, columns: Columns, max_rows: int, end_offset: int = MAX_INT64) -> int:
         """Add the next records to ``columns``, at most ``max_rows`` and no more than it takes; how many that were.
+
+        Records from ``end_offset`` on are left, and ``next_fetch_offset`` is not below it once they are next.
 
         Otherwise as ``fetch_records``, without deserializers. The two may take turns.
         """
@@ -152,16 +154,16 @@ class CompletedFetch:
             return ColumnCursor(batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes)
 
         def read(cursor: Any, wanted: int) -> int:
-            count: int = cursor.read_into(columns, wanted)
+            count: int = cursor.read_into(columns, wanted, end_offset)
             return count
 
         def read_ahead(wanted: int) -> int:
-            count, is_inside = self._read_ordinary_batches(config, columns, wanted)
+            count, is_inside = self._read_ordinary_batches(config, columns, wanted, end_offset)
             if is_inside:
                 self._cursor = self._next_cursor(config, open_cursor)
             return count
 
-        return self._read_on(config, max_rows, open_cursor, read, read_ahead, is_columnar=True)
+        return self._read_on(config, max_rows, open_cursor, read, read_ahead, end_offset, is_columnar=True)
 
     def _read_on(
         self,
@@ -170,16 +172,17 @@ class CompletedFetch:
         open_cursor: Callable[[RecordBatch], AnyCursor],
         read: Callable[[AnyCursor, int], int],
         read_ahead: Callable[[int], int] | None = None,
+        end_offset: int = MAX_INT64,
         *,
         is_columnar: bool,
     ) -> int:
-        """Read from batch to batch until ``wanted`` records were read; how many were.
+        """Read from batch to batch until ``wanted`` records were read, or to ``end_offset``; how many were.
 
         ``read_ahead`` may read whole batches from the next one on, without cursors.
         """
         count = 0
         try:
-            while count < wanted and not self.is_consumed:
+            while count < wanted and self.next_fetch_offset < end_offset and not self.is_consumed:
                 cursor = self._cursor
                 if cursor is not None and isinstance(cursor, ColumnCursor) is not is_columnar:
                     # The last call was of the other kind and ended inside of this batch.
@@ -211,11 +214,12 @@ class CompletedFetch:
             raise  # another try may succeed
         except KafkaError as error:
             raise self._fail(error) from error
-        if count:
-            self.next_fetch_offset = cursor.next_offset
+        self.next_fetch_offset = max(self.next_fetch_offset, cursor.next_offset)
         return count
 
-    def _read_ordinary_batches(self, config: FetchConfig, columns: Columns, wanted: int) -> tuple[int, bool]:
+    def _read_ordinary_batches(
+        self, config: FetchConfig, columns: Columns, wanted: int, end_offset: int
+    ) -> tuple[int, bool]:
         """Read as far as nothing has to be decided about a batch: how many records, and if the last batch has more."""
         if record_columns.decode_batches is None or self._failure is not None:
             return 0, False
@@ -230,6 +234,7 @@ class CompletedFetch:
             *self.partition,
             columns,
             wanted,
+            end_offset,
         )
         self._records_read += columns.rows - rows
         self._bytes_read += columns.size_bytes - size_bytes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ class AnyFetch:
         """Whether it takes no more, however few records it has."""
         return False
 
+    def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:  # noqa: ARG002
+        """Whether it takes nothing of the partition from ``offset`` on."""
+        return False
+
 
 class Fetch(AnyFetch):
     """Records by partition. Thread: owner."""
@@ -50,18 +56,29 @@ class Fetch(AnyFetch):
 
 
 class ColumnsFetch(AnyFetch):
-    """Records in columns. ``first_offsets`` has for each partition the position before them. Thread: owner."""
+    """Records in columns, those of each partition in front of the offset in ``until``, if it has one.
 
-    __slots__ = ("columns", "first_offsets")
+    ``first_offsets`` has for each partition the position before them. Thread: owner.
+    """
 
-    def __init__(self, columns: Columns) -> None:
+    __slots__ = ("columns", "first_offsets", "until")
+
+    def __init__(self, columns: Columns, until: Mapping[TopicPartition, int] | None = None) -> None:
         super().__init__()
         self.columns = columns
+        self.until: Mapping[TopicPartition, int] = until or {}
         self.first_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     @property
     def is_full(self) -> bool:
         return self.columns.is_full
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        """The offset from which on records are left."""
+        return self.until.get(tp, MAX_INT64)
+
+    def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:
+        return offset >= self.end_offset(tp)
 
     def add(self, tp: TopicPartition, count: int, first_offset: int) -> None:
         """Note that ``count`` records of the partition, from ``first_offset`` on, are in the columns."""

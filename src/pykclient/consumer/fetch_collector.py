@@ -76,11 +76,15 @@ class FetchCollector:
         return fetch
 
     def collect_columns(self, fetch_buffer: FetchBuffer, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
-        """The same into the columns of ``fetch``, up to ``max_rows`` and until they are full."""
+        """The same into the columns of ``fetch``, up to ``max_rows`` and until they are full.
+
+        A partition that has got to its end there is paused.
+        """
 
         def take(completed: CompletedFetch, wanted: int) -> None:
-            start = completed.next_fetch_offset
-            fetch.add(completed.partition, completed.fetch_columns(self._config, fetch.columns, wanted), start)
+            tp, start = completed.partition, completed.next_fetch_offset
+            count = completed.fetch_columns(self._config, fetch.columns, wanted, fetch.end_offset(tp))
+            fetch.add(tp, count, start)
 
         self._collect(fetch_buffer, fetch, max_rows, take)
         return fetch
@@ -153,6 +157,8 @@ class FetchCollector:
             position = FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
             subscriptions.set_position(tp, position)
             fetch.position_advanced = True
+        if fetch.has_reached_end(tp, position.offset):
+            subscriptions.pause(tp)
         lag, lead = subscriptions.partition_lag_and_lead(tp, self._config.isolation_level)
         is_sample = completed is not self._last_taken or completed.is_consumed
         self._last_taken = completed

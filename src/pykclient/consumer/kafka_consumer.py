@@ -199,6 +199,7 @@ class KafkaConsumer(Generic[K, V]):
         max_bytes: int | None = None,
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> pa.RecordBatch:
         """The records of all partitions as one pyarrow.RecordBatch, without rows after ``timeout_ms``.
 
@@ -213,10 +214,13 @@ class KafkaConsumer(Generic[K, V]):
         deserializers are not called. With ``binary_view`` they stay in the buffers that were received, or into which
         their batch was decompressed, as long as any array points there.
 
+        ``until`` has offsets by partition: rows from there on are left for later, and a partition with nothing in front
+        of it is paused. Its position is then not below that offset, whatever was between the last row and that.
+
         Raises ImportError without pyarrow, IllegalStateError for a consumer with interceptors, which would not be
         called, and all that ``poll`` raises.
         """
-        take = self._arrow_reader(max_records, max_bytes, columns, binary_view)
+        take = self._arrow_reader(max_records, max_bytes, columns, binary_view, until)
         with self._guard:
             return take(self._timer(timeout_ms))
 
@@ -244,7 +248,12 @@ class KafkaConsumer(Generic[K, V]):
             yield batch
 
     def _arrow_reader(
-        self, max_records: int | None, max_bytes: int | None, names: Sequence[str] | None, views: bool
+        self,
+        max_records: int | None,
+        max_bytes: int | None,
+        names: Sequence[str] | None,
+        views: bool,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> Callable[[Timer], pa.RecordBatch]:
         from pykclient.record import arrow
 
@@ -254,23 +263,33 @@ class KafkaConsumer(Generic[K, V]):
         bound = arguments.max_records(max_records) or MAX_INT32
         bound_bytes = arguments.max_bytes(max_bytes) or max(1, self.config["fetch.max.bytes"])
         wanted = Columns(arguments.columns(names)).names  # checked before anything is read
+        ends = arguments.ends(until)
 
         def take(timer: Timer) -> pa.RecordBatch:
             # A loop may have been left in the middle: what it has not seen comes first.
             self._consumer.give_back()
-            fetch = ColumnsFetch(Columns(wanted, bound_bytes, views, self._column_memory))
+            fetch = ColumnsFetch(Columns(wanted, bound_bytes, views, self._column_memory), ends)
             try:
                 self._consumer.poll_columns(timer, fetch, bound)
                 batch = arrow.record_batch(fetch.columns)
             except BaseException:
-                self._consumer.rewind(fetch.first_offsets)
+                self._consumer.take_back(fetch)
                 raise
             if self._components.client.interrupts.pending:
                 # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
-                self._consumer.rewind(fetch.first_offsets)
+                self._consumer.take_back(fetch)
             return batch
 
         return take
+
+    def prefetch(self) -> None:
+        """Send the fetches that are due and take in what has come, without waiting, and let it wait for a poll.
+
+        Every poll does so before it returns. This is for an application that will not poll for a while. Raises errors
+        of authentication.
+        """
+        with self._guard:
+            self._consumer.prefetch()
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Record after record, polling in between; ends when none came for ``consumer.timeout.ms``.

@@ -409,8 +409,10 @@ class ColumnCursor:
         self.records_read = 0
         self.exhausted = self._remaining == 0
 
-    def read_into(self, columns: Columns, max_rows: int) -> int:
+    def read_into(self, columns: Columns, max_rows: int, end_offset: int = MAX_INT64) -> int:
         """Add at most ``max_rows``; how many. Fewer only when ``columns`` is full, at the end, or before trouble.
+
+        Records from ``end_offset`` on are left where they are, and ``next_offset`` is not below it once they are next.
 
         Raises:
             CorruptRecordError: the next record cannot be read.
@@ -419,15 +421,18 @@ class ColumnCursor:
         if self.exhausted or max_rows <= 0:
             return 0
         if self._data is None:
+            if self._batch.magic >= MAGIC_VALUE_V2 and self._base_offset >= end_offset:
+                self.next_offset = max(self.next_offset, end_offset)  # without decompressing it
+                return 0
             self._open()
         rows, size_bytes = columns.rows, columns.size_bytes
         failure: KafkaError | None = None
         if decode is not None:
-            self._decode_compiled(columns, max_rows)
+            self._decode_compiled(columns, max_rows, end_offset)
         left = max_rows - (columns.rows - rows)
-        if self._remaining and left and not columns.is_full:
+        if self._remaining and left and not columns.is_full and self.next_offset < end_offset:
             try:
-                self._decode(columns, left)
+                self._decode(columns, left, end_offset)
             except IndexError:
                 failure = ended_early()
             except KafkaError as error:
@@ -467,7 +472,7 @@ class ColumnCursor:
         self._remaining = self._count = len(parts)
         return b"".join(parts)
 
-    def _decode_compiled(self, columns: Columns, max_rows: int) -> None:
+    def _decode_compiled(self, columns: Columns, max_rows: int, end_offset: int) -> None:
         self._pos, self._remaining, self.next_offset = decode(
             self._data,
             self._pos,
@@ -478,9 +483,10 @@ class ColumnCursor:
             self._base_timestamp,
             self._log_append_time,
             columns,
+            end_offset,
         )
 
-    def _decode(self, columns: Columns, max_rows: int) -> None:
+    def _decode(self, columns: Columns, max_rows: int, end_offset: int) -> None:
         """Add rows; after each one the state of the cursor is that after it."""
         if self._bytes is None:
             self._bytes = bytes(self._data or b"")
@@ -539,6 +545,9 @@ class ColumnCursor:
                 if remaining == 1 and pos != total:
                     raise bytes_remain(total - pos, self._count)
                 offset = _wrapped(offset)
+                if offset >= end_offset:
+                    next_offset = max(next_offset, end_offset)
+                    break
                 if offset >= next_offset:
                     size = pos - begin
                     if size_bytes + size > room and not is_first:
