@@ -1,0 +1,238 @@
+"""The sink in Spark: what is written by batches and streams is there, and what cannot be written is told."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from pykclient import KafkaConsumer, TopicPartition
+from pykclient.errors import TopicAuthorizationError
+from pykclient.spark import KafkaDataSource, shared_producer, write_arrow
+from pykclient.testing import EmbeddedCluster
+from tests.support.any_kafka import AnyKafka
+from tests.support.wait import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+#: Key, value and headers of a record.
+Read = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered(spark: SparkSession) -> None:
+    spark.dataSource.register(KafkaDataSource)
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(3, config={"auto.create.topics.enable": False, "min.insync.replicas": 1}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(brokers: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
+    yield brokers
+    brokers.faults.clear()
+
+
+def read(servers: str, topic: str, partitions: int = 1) -> dict[int, list[Read]]:
+    """All records of a topic, by partition."""
+    found: dict[int, list[Read]] = {number: [] for number in range(partitions)}
+    tps = [TopicPartition(topic, number) for number in found]
+    with KafkaConsumer[bytes, bytes](bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign(tps)
+        count = sum(consumer.end_offsets(tps).values())
+        while sum(map(len, found.values())) < count:
+            for records in consumer.poll(1000).values():
+                for record in records:
+                    headers = [(name, value) for name, value in record.headers]
+                    found[record.partition].append((record.key, record.value, headers))
+    return found
+
+
+def save(rows: DataFrame, servers: str, **options: str) -> None:
+    more = {name.replace("__", "."): value for name, value in options.items()}
+    rows.write.format("pykclient").option("kafka.bootstrap.servers", servers).options(**more).mode("append").save()
+
+
+def test_a_batch_with_all_columns(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> None:
+    """To two topics; what is not for Kafka is left out."""
+    names = [f"{topic}-{number}" for number in range(2)]
+    for name in names:
+        any_kafka.create_topic(name, partitions=3)
+    rows = spark.range(0, 90, 1, 3).selectExpr(
+        "if(id % 2 = 0, cast(id as string), null) as key",
+        "if(id % 10 = 0, null, cast(concat('v', id) as binary)) as value",
+        f"concat('{topic}-', id % 2) as topic",
+        "if(id % 4 < 2, cast(id % 3 as int), null) as partition",
+        "if(id % 5 = 0, array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary))), null) as headers",
+        "id as ignored",
+    )
+    save(rows, any_kafka.bootstrap_servers)
+    by_hand = {row.id: row for row in rows.selectExpr("*", "ignored as id").collect()}
+    seen = set()
+    for number, name in enumerate(names):
+        for partition, records in read(any_kafka.bootstrap_servers, name, 3).items():
+            for key, value, headers in records:
+                id = int(key or (value or b"v-1")[1:])
+                seen.add(id)
+                row = by_hand[id]
+                assert row.topic == name == f"{topic}-{number}"
+                assert row.partition in {None, partition}
+                assert (key and key.decode(), value) == (row.key, row.value and bytes(row.value))
+                assert headers == [(each.key, bytes(each.value)) for each in row.headers or []]
+    assert seen == set(range(90))
+
+
+def test_what_cannot_be_written(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    """On the driver where that is possible, in one line that says what to do; the data are not in it."""
+    cluster.create_topic("refused")
+    cases: list[tuple[list[str], dict[str, str], str]] = [
+        (["id as value"], {"topic": "refused"}, "'value' is of type bigint and must be string or binary"),
+        (["'secret' as value"], {}, "neither the option topic nor a column 'topic'"),
+        (["'secret' as value"], {"topic": "refused", "kafka__acks": "some"}, "acks"),
+        (["'secret' as value"], {"topik": "refused"}, "topic"),
+        (
+            ["'secret' as value", "if(id = 3, null, 'refused') as topic"],
+            {},
+            "partition 0 (attempt 1) could not be written",
+        ),
+        (["'secret' as value", "if(id = 3, null, 'refused') as topic"], {}, "row 3 (counted from 0) has a null topic"),
+        (["repeat('secret', 200000) as value"], {"topic": "refused"}, "kafka.max.request.size"),
+        (["'secret' as value"], {"topic": "nowhere", "kafka__max__block__ms": "300"}, "check that the topic is there"),
+    ]
+    for columns, options, says in cases:
+        with pytest.raises(PySparkException) as raised:
+            save(spark.range(0, 5, 1, 1).selectExpr(*columns), cluster.bootstrap_servers, **options)
+        said = str(raised.value)
+        assert says in said, said
+        assert "secretsecret" not in said
+
+
+def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
+    rows = spark.range(1).selectExpr("'x' as value").write.format("pykclient").option("topic", "orders")
+    with pytest.raises(PySparkException, match=r'cannot be overwritten; write with mode\("append"\)'):
+        rows.option("kafka.bootstrap.servers", "localhost:1").mode("overwrite").save()
+
+
+def test_a_broker_dies_in_the_middle(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    """Nothing is lost, and nothing is written twice, as no task had to be tried again."""
+    cluster.create_topic("survives", partitions=6, replication_factor=3)
+
+    def kill() -> None:
+        eventually(lambda: len(cluster.requests_of("Produce")) > before + 3, 60)
+        cluster.kill(2)
+
+    before = len(cluster.requests_of("Produce"))
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        rows = spark.range(0, 200_000, 1, 4).selectExpr("cast(id as string) as value")
+        save(rows, cluster.bootstrap_servers, topic="survives", kafka__linger__ms="0", kafka__batch__size="16384")
+    finally:
+        killer.join()
+        cluster.restart(2)
+    found = read(cluster.bootstrap_servers, "survives", 6)
+    assert sorted(int(value or b"-1") for records in found.values() for _, value, _ in records) == list(range(200_000))
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def lines(folder: Path, name: str, texts: list[str]) -> None:
+    (folder / f"{name}.part").write_text("\n".join(texts))
+    os.rename(folder / f"{name}.part", folder / f"{name}.txt")
+
+
+def test_a_stream_that_fails_and_goes_on(spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    """The micro-batch that failed is written again by the next run, from the checkpoint."""
+    cluster.create_topic("streamed", partitions=2)
+    source = tmp_path / "source"
+    source.mkdir()
+
+    def run() -> None:
+        query = (
+            spark.readStream.option("pathGlobFilter", "*.txt")
+            .text(str(source))
+            .selectExpr("value", "value as key")
+            .writeStream.format("pykclient")
+            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+            .option("topic", "streamed")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+
+    lines(source, "1", ["a", "b"])
+    run()
+    lines(source, "2", ["c", "d"])
+    cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
+    with pytest.raises(StreamingQueryException) as raised:
+        run()
+    assert "of partition 0 (attempt 1) were not written to Kafka" in str(raised.value)
+    assert "ACLs WRITE and DESCRIBE" in str(raised.value)
+    cluster.faults.clear()
+    run()
+    found = [value for records in read(cluster.bootstrap_servers, "streamed", 2).values() for _, value, _ in records]
+    assert sorted(value for value in found if value) == [b"a", b"b", b"c", b"d"]
+
+
+# --- foreachBatch, foreachPartition, mapInArrow ----------------------------------------------------------------------
+
+
+def test_functions_of_the_users_write(spark: SparkSession, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    """The three ways, one after another; tasks of a worker share a producer, and it knows nothing of the session."""
+    any_kafka.create_topic(topic)
+    servers = any_kafka.bootstrap_servers
+    producer = shared_producer(bootstrap_servers=servers)
+
+    def write_rows(rows: Iterator[Row]) -> None:
+        with producer as p:
+            for row in rows:
+                p.send(topic, value=row.value.encode(), key=str(os.getpid()).encode())
+
+    def write_batch(batch: DataFrame, number: int) -> None:
+        write = write_arrow({"bootstrap.servers": servers}, topic)
+        written = batch.mapInArrow(write, write.schema).collect()
+        assert sum(row.records for row in written) == 3
+        assert batch.count() == 3
+        save(batch, servers, topic=topic)
+
+    spark.range(0, 4, 1, 4).selectExpr("concat('partition', id) as value").foreachPartition(write_rows)
+    source = tmp_path / "source"
+    source.mkdir()
+    lines(source, "1", ["a", "b", "c"])
+    query = (
+        spark.readStream.text(str(source))
+        .writeStream.foreachBatch(write_batch)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    (records,) = read(servers, topic).values()
+    assert {value for key, value, _ in records if key} == {b"partition%d" % number for number in range(4)}
+    assert sorted(value or b"" for key, value, _ in records if not key) == [b"a", b"a", b"b", b"b", b"c", b"c"]
+    assert len(records) == 10
+
+
+def test_a_function_of_the_users_that_fails(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("denied")
+    cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "hush"}
+    write = write_arrow(config, "denied")
+    written = spark.range(0, 5, 1, 1).selectExpr("'secret' as value").mapInArrow(write, write.schema)
+    with pytest.raises(PySparkException, match=r"5 of 5 records of partition 0 .* were not written to Kafka") as raised:
+        written.collect()
+    assert "secret" not in str(raised.value)
+    assert "hush" not in str(raised.value)
