@@ -66,6 +66,9 @@ class RangesReader:
 class KafkaBatchReader(RangesReader, DataSourceReader):
     """Reads one batch (Spark: KafkaBatch, KafkaScan). Its offsets are those of the moment when the query was planned.
 
+    Spark 4.1 to 4.3 plan once for what a ``load()`` returned: all queries on it have the offsets of the first. With
+    Spark's own source each has its own.
+
     Thread: owner.
     """
 
