@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from pykclient.errors import ConfigError
 from pykclient.spark.options import ReadOptions, WriteOptions
-from pykclient.spark.schema import column_names, ddl
+from pykclient.spark.schema import COLUMNS, column_names, ddl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Spark's worker that pushes filters; where it runs, pushing them is switched on.
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+#: What SQL's CREATE TABLE has among its table's properties, and what is in front of those that are options.
+_PROVIDER, _OPTION = "provider", "option."
 
 
 class KafkaDataSource(DataSource):
@@ -52,7 +55,10 @@ class KafkaDataSource(DataSource):
 
         Raises ConfigError naming the option that is unknown, missing or wrong.
         """
-        return ddl(column_names(_parse_for_either(self.options)))
+        options: Mapping[str, str] = self.options
+        if _PROVIDER in options and not (options := _options_of_table(options)):
+            return ddl([name for name in COLUMNS if name != "headers"])
+        return ddl(column_names(_parse_for_either(options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for one batch query. Raises ConfigError for options and for a schema that is not of our columns."""
@@ -89,6 +95,14 @@ class KafkaDataSource(DataSource):
         from pykclient.spark.writer import KafkaStreamWriter
 
         return KafkaStreamWriter(WriteOptions.parse(self.options, streaming=True), schema, overwrite)
+
+
+def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:
+    """The options among the properties of a table that is being created.
+
+    They decide about the columns, and are to be right; when the table is read Spark hands over none of them.
+    """
+    return {name.removeprefix(_OPTION): value for name, value in properties.items() if name.startswith(_OPTION)}
 
 
 def _parse_for_either(options: Mapping[str, str]) -> ReadOptions:

@@ -518,8 +518,18 @@ def _checked_kafka(given: _Given, refused: Mapping[str, str]) -> dict[str, objec
             raise ConfigError(f"option kafka.{key} is given twice, also as kafka.{name}", key=_KAFKA + key)
         settings[key] = value
     if _SERVERS not in settings:
-        raise ConfigError("option kafka.bootstrap.servers must be set", key=_KAFKA + _SERVERS)
+        raise ConfigError(f"option kafka.bootstrap.servers must be set{_hint(given)}", key=_KAFKA + _SERVERS)
     return settings
+
+
+def _hint(given: _Given) -> str:
+    """What may be wrong where there is no option at all."""
+    if given.values or given.kafka:
+        return ""
+    return (
+        ". There are no options at all, and Spark hands over none that a table was created with: give them in the "
+        "query, SELECT ... FROM t WITH (kafka.bootstrap.servers='host:9092', subscribe='t'), or use a temporary view"
+    )
 
 
 def _group_id(given: _Given, chosen: object) -> str | None:

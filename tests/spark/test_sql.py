@@ -1,0 +1,90 @@
+"""What docs/spark.md says about SQL, and about what is planned once: views, tables, and what ``load`` returned."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from pykclient.errors import ConfigError
+from pykclient.spark import KafkaDataSource
+from tests.spark.topics import numbers, produce
+from tests.support.any_kafka import AnyKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Shop:
+    """A topic that grows, and names of SQL that are ours alone."""
+
+    def __init__(self, spark: SparkSession, kafka: AnyKafka, topic: str) -> None:
+        self.spark = spark
+        self.kafka = kafka
+        self.topic = topic
+        self.options = f"kafka.bootstrap.servers '{kafka.bootstrap_servers}', subscribe '{topic}'"
+        self.given = f"kafka.bootstrap.servers = '{kafka.bootstrap_servers}', subscribe = '{topic}'"
+        self.name = f"t_{uuid.uuid4().hex[:8]}"
+
+    def sell(self, count: int) -> None:
+        produce(self.kafka, self.topic, {0: numbers(0, count)})
+
+    def count(self, what: str) -> int:
+        (row,) = self.spark.sql(f"SELECT count(*) AS n FROM {what}").collect()
+        return int(row.n)
+
+
+@pytest.fixture
+def shop(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> Iterator[Shop]:
+    any_kafka.create_topic(topic, 1)
+    spark.dataSource.register(KafkaDataSource)
+    shop = Shop(spark, any_kafka, topic)
+    shop.sell(3)
+    yield shop
+    spark.sql(f"DROP VIEW IF EXISTS {shop.name}v")
+    spark.sql(f"DROP TABLE IF EXISTS {shop.name}")
+
+
+def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
+    """Spark keeps what it planned. A later release that plans anew makes this fail, and the page to be changed."""
+    create = f"CREATE OR REPLACE TEMPORARY VIEW {shop.name}v USING pykclient OPTIONS ({shop.options})"
+    shop.spark.sql(create)
+    assert shop.count(f"{shop.name}v") == 3
+    shop.sell(2)
+    assert shop.count(f"{shop.name}v") == 3
+    shop.spark.sql(create)
+    assert shop.count(f"{shop.name}v") == 5
+
+
+@pytest.mark.parametrize(
+    "columns", ["", "(value BINARY, key BINARY)"], ids=["columns of ours", "columns of the table's"]
+)
+def test_a_table_has_what_is_there(shop: Shop, columns: str) -> None:
+    shop.spark.sql(f"CREATE TABLE {shop.name} {columns} USING pykclient COMMENT 'sales' TBLPROPERTIES ('owned' = 'by')")
+    assert len(shop.spark.table(shop.name).columns) == (2 if columns else 7)
+    assert shop.count(f"{shop.name} WITH ({shop.given})") == 3
+    shop.sell(2)
+    assert shop.count(f"{shop.name} WITH ({shop.given})") == 5
+
+
+def test_options_of_a_table_decide_about_its_columns_and_are_checked(shop: Shop) -> None:
+    shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options}, columns 'offset,value')")
+    assert shop.spark.table(shop.name).columns == ["offset", "value"]
+    with pytest.raises(AnalysisException, match="unknown option 'startingoffset'; did you mean 'startingOffsets'"):
+        shop.spark.sql(f"CREATE TABLE {shop.name}2 USING pykclient OPTIONS ({shop.options}, startingOffset 'earliest')")
+
+
+def test_a_table_without_options_in_the_query_says_where_they_are_to_be(shop: Shop) -> None:
+    shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options})")
+    with pytest.raises(AnalysisException, match=r"servers must be set. There are no options at all.*WITH"):
+        shop.count(shop.name)
+
+
+def test_the_hint_is_for_no_options_alone() -> None:
+    with pytest.raises(ConfigError, match=r"must be set$"):
+        KafkaDataSource({"subscribe": "t"}).schema()
+    with pytest.raises(ConfigError, match=r"SELECT \.\.\. FROM t WITH"):
+        KafkaDataSource({}).schema()
