@@ -208,8 +208,8 @@ def _bootstrap_checkpoint() -> bytes:
 
 @functools.cache
 def _class_data() -> list[str]:
-    """JVM options for an archive of Kafka's parsed classes, made by a first broker: it halves the time of a start."""
-    archive = artifacts.kafka_folder() / f"classes-{artifacts.java_version()}.jsa"
+    """JVM options for the archive of Kafka's parsed classes; the first broker makes it."""
+    archive = artifacts.class_archive()
     if not archive.exists():
         with artifacts.locked("kafka-classes"):
             if not archive.exists():
@@ -218,4 +218,4 @@ def _class_data() -> list[str]:
                     cluster.brokers[1].state(["any"])  # creates the topic
                     cluster.brokers[1].stop()
                 made.rename(archive)
-    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return artifacts.class_data()

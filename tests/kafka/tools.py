@@ -17,6 +17,7 @@ class ToolError(AssertionError):
 def run_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0) -> bytes:
     """Run a main class of Kafka's jars and return its stdout. Raises ToolError with its stderr."""
     command = [artifacts.java_tool(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    command += artifacts.class_data()
     command += [f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", artifacts.classpath(), main_class, *args]
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s, check=False)

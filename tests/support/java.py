@@ -33,7 +33,8 @@ def run_java(
     command = [
         artifacts.java_tool(),
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dfile.encoding=UTF-8"),
-        *("-cp", os.pathsep.join([str(classes), _classpath(kafka_version)])),
+        *(artifacts.class_data() if kafka_version == artifacts.KAFKA_VERSION else ()),
+        *("-cp", os.pathsep.join([_classpath(kafka_version), str(classes)])),
         source.stem,
         *args,
     ]
