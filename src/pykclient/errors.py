@@ -151,11 +151,17 @@ class NoOffsetForPartitionError(InvalidOffsetError):
 
 
 class LogTruncationError(InvalidOffsetError):
-    """The log lost records that were consumed (KIP-320). ``divergent_offsets`` maps partitions to where they differ."""
+    """The log lost records that were consumed (KIP-320). ``divergent_offsets`` maps partitions to where they differ.
 
-    def __init__(self, message: str, divergent_offsets: Any = None) -> None:
+    ``offset_out_of_range_partitions`` maps them to their positions.
+    """
+
+    def __init__(
+        self, message: str, divergent_offsets: Any = None, offset_out_of_range_partitions: Any = None
+    ) -> None:
         super().__init__(message)
         self.divergent_offsets = divergent_offsets or {}
+        self.offset_out_of_range_partitions = offset_out_of_range_partitions or {}
 
 
 class TransactionAbortedError(KafkaError):

@@ -42,6 +42,8 @@ DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 #: How long leaving ``with`` takes at most when it is left by KeyboardInterrupt or SystemExit.
 ENDING_TIMEOUT_MS = 500
 
+Ends = Mapping[TopicPartition, int] | None  # offsets up to which partitions are read
+
 #: Kafka's own topics, which nobody means by a pattern.
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
@@ -144,6 +146,7 @@ class KafkaConsumer(Generic[K, V]):
         """Leave the group and give up all partitions; positions are committed, if that is automatic."""
         with self._guard:
             self._consumer.unsubscribe()
+            self._column_memory = ColumnMemory()  # that of columns is large, and may not be needed again
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's help. Replaces an earlier assignment.
@@ -199,7 +202,7 @@ class KafkaConsumer(Generic[K, V]):
         max_bytes: int | None = None,
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
-        until: Mapping[TopicPartition, int] | None = None,
+        until: Ends = None,
     ) -> pa.RecordBatch:
         """The records of all partitions as one pyarrow.RecordBatch, without rows after ``timeout_ms``.
 
@@ -213,7 +216,6 @@ class KafkaConsumer(Generic[K, V]):
         list of key and value), leader_epoch (null where it is unknown). Keys and values are the bytes that were sent:
         deserializers are not called. With ``binary_view`` they stay in the buffers that were received, or into which
         their batch was decompressed, as long as any array points there.
-
         ``until`` has offsets by partition: rows from there on are left for later, and a partition with nothing in front
         of it is paused. Its position is then not below that offset, whatever was between the last row and that.
 
@@ -235,7 +237,7 @@ class KafkaConsumer(Generic[K, V]):
 
         A whole batch counts as consumed once the loop has got it. ``close`` ends the loop that it is called in.
         """
-        return self._iterate_arrow(self._arrow_reader(max_records, max_bytes, columns, binary_view))
+        return self._iterate_arrow(self._arrow_reader(max_records, max_bytes, columns, binary_view, None))
 
     def _iterate_arrow(self, take: Callable[[Timer], pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         while not self._guard.closed:
@@ -248,12 +250,7 @@ class KafkaConsumer(Generic[K, V]):
             yield batch
 
     def _arrow_reader(
-        self,
-        max_records: int | None,
-        max_bytes: int | None,
-        names: Sequence[str] | None,
-        views: bool,
-        until: Mapping[TopicPartition, int] | None = None,
+        self, max_records: int | None, max_bytes: int | None, names: Sequence[str] | None, views: bool, until: Ends
     ) -> Callable[[Timer], pa.RecordBatch]:
         from pykclient.record import arrow
 
@@ -283,11 +280,7 @@ class KafkaConsumer(Generic[K, V]):
         return take
 
     def prefetch(self) -> None:
-        """Send the fetches that are due and take in what has come, without waiting, and let it wait for a poll.
-
-        Every poll does so before it returns. This is for an application that will not poll for a while. Raises errors
-        of authentication.
-        """
+        """Send the fetches that are due, as a poll does before it returns. Raises errors of authentication."""
         with self._guard:
             self._consumer.prefetch()
 

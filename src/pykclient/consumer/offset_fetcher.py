@@ -410,5 +410,7 @@ def _log_truncation_error(truncations: Iterable[LogTruncation]) -> KafkaError:
         for tp, offset in sorted(positions.items())
     )
     return LogTruncationError(
-        f"records that were read are no longer in the log of {names}; seek() to where reading shall go on", divergent
+        f"records that were read are no longer in the log of {names}; seek() to where reading shall go on",
+        divergent,
+        positions,
     )

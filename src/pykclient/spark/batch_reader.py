@@ -152,6 +152,7 @@ def new_read_task(options: ReadOptions, columns: tuple[str, ...], bounds: Bounds
         fail_on_data_loss=options.fail_on_data_loss,
         bounds=bounds,
         freeze_heap=options.freeze_heap,
+        prefetch=options.streaming,
     )
 
 

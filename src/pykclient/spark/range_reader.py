@@ -1,15 +1,29 @@
-"""Ranges of offsets as Arrow record batches, in the executor's Python worker (Spark: KafkaDataConsumer)."""
+"""Ranges of offsets as Arrow record batches, in the executor's Python worker (Spark: KafkaDataConsumer).
+
+What it is about: a range ends at its last offset and not after a wait for more; offsets without records, which
+compaction and transactions leave, are passed over; and records that are gone are noticed.
+"""
 
 from __future__ import annotations
 
+import gc
+import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
-from pykclient.clock import SYSTEM_CLOCK, Timer
-from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.errors import KafkaTimeoutError
-from pykclient.record.arrow import pyarrow
-from pykclient.spark.schema import arrow_schema
+from pykclient.clock import SYSTEM_CLOCK, Clock, Timer
+from pykclient.errors import (
+    IllegalStateError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+)
+from pykclient.spark import consumer_pool
+from pykclient.spark.consumer_pool import ConsumerPool, PooledConsumer
+from pykclient.spark.schema import SparkBatches
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,19 +31,37 @@ if TYPE_CHECKING:
     from pykclient.spark.filters import Bounds
     from pykclient.spark.ranges import OffsetRange
 
-#: How many rows a batch has at most; Spark's own batches are of this size.
+_logger = logging.getLogger(__name__)
+
+#: How many rows a batch has at most; Spark's own batches of Arrow have as many.
 MAX_ROWS = 10_000
 
 #: How many bytes of records a batch has at most, unless one record alone is larger.
 MAX_BYTES = 8 * 1024 * 1024
 
-_NAMES = {"timestampType": "timestamp_type"}
+#: How long to look for the reason why nothing comes.
+_DIAGNOSIS_MS = 10_000
 
 
 class ReadTask:
-    """What all tasks of one read have in common, as it is pickled to the executors."""
+    """What all tasks of one read have in common, as it is pickled to the executors.
 
-    __slots__ = ("bounds", "columns", "consumer_config", "fail_on_data_loss", "freeze_heap", "poll_timeout_ms")
+    ``columns`` are Spark's names in the order of the schema. ``poll_timeout_ms`` is how long nothing may come before
+    the task fails. With ``prefetch`` a consumer goes on fetching behind its ranges, for the next micro-batch.
+    ``freeze_heap``: see ``freeze_heap_once``.
+
+    Thread: any (nothing changes after it was made).
+    """
+
+    __slots__ = (
+        "bounds",
+        "columns",
+        "consumer_config",
+        "fail_on_data_loss",
+        "freeze_heap",
+        "poll_timeout_ms",
+        "prefetch",
+    )
 
     def __init__(
         self,
@@ -39,6 +71,7 @@ class ReadTask:
         fail_on_data_loss: bool = True,
         bounds: Bounds | None = None,
         freeze_heap: bool = True,
+        prefetch: bool = False,
     ) -> None:
         self.consumer_config = dict(consumer_config)
         self.columns = tuple(columns)
@@ -46,66 +79,215 @@ class ReadTask:
         self.fail_on_data_loss = fail_on_data_loss
         self.bounds = bounds
         self.freeze_heap = freeze_heap
+        self.prefetch = prefetch
 
     def __repr__(self) -> str:
-        return f"ReadTask(columns={','.join(self.columns)})"
+        return f"ReadTask(columns={','.join(self.columns)})"  # the configuration may have secrets
 
 
-def read_ranges(task: ReadTask, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``ranges``, those of a partition in order; ends when the last range does."""
-    ends = {each.topic_partition: each.end for each in ranges if each.start < each.end}
-    if not ends:
-        return
-    wanted = dict.fromkeys(["partition", "offset", *(_NAMES.get(name, name) for name in task.columns)])
-    consumer: KafkaConsumer[Any, Any] = KafkaConsumer(task.consumer_config)
-    try:
-        consumer.assign(list(ends))
-        for each in ranges:
-            if each.topic_partition in ends:
-                consumer.seek(each.topic_partition, each.start)
-        timer = Timer(SYSTEM_CLOCK, task.poll_timeout_ms)
+def read_ranges(
+    task: ReadTask,
+    ranges: Sequence[OffsetRange],
+    pool: ConsumerPool | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``ranges`` in batches of Spark's schema; those of a partition come in order.
+
+    Raises:
+        IllegalStateError: records of a range are gone, and the task is to fail then.
+        KafkaTimeoutError: nothing came for ``poll_timeout_ms``; says of which partition, and why, if that is known.
+        KafkaError: what cannot be read, or must not.
+    """
+    if task.freeze_heap:
+        freeze_heap_once()
+    pool = pool or consumer_pool.pool()
+    for part in _disjoint(ranges):
+        pooled = pool.acquire(task.consumer_config, part, fresh=_is_retry())
+        is_usable = False
+        try:
+            yield from _RangeReader(task, pooled, part, clock).read()
+            if task.prefetch:
+                pooled.prefetch()
+            is_usable = True
+        except GeneratorExit:
+            is_usable = True  # Spark has rows enough, as for a LIMIT
+            raise
+        finally:
+            if is_usable:
+                pool.release(pooled, warm=task.prefetch)
+            else:
+                pool.discard(pooled)
+
+
+def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, OffsetRange]]:
+    """The ranges that are not empty, by partition; a partition's second one is for when the first has been read."""
+    parts: list[dict[TopicPartition, OffsetRange]] = []
+    for each in ranges:
+        if each.start < each.end:
+            part = next((part for part in parts if each.topic_partition not in part), None)
+            if part is None:
+                parts.append(part := {})
+            part[each.topic_partition] = each
+    return parts
+
+
+def _is_retry() -> bool:
+    """Whether Spark runs this task again after it has failed, or beside another attempt at it."""
+    module = sys.modules.get("pyspark.taskcontext")
+    context = None if module is None else module.TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
+
+
+@cache
+def freeze_heap_once() -> None:
+    """Take what a worker has loaded so far out of the reach of the garbage collector, for good.
+
+    PySpark's daemon collects garbage after each task, which goes through all objects of pandas, pyarrow and whatever
+    else is loaded: 35 ms of CPU. Modules are no garbage, and so need not be looked at.
+    """
+    import pyarrow.compute  # noqa: F401 - before, so that it is frozen as well
+
+    gc.collect()
+    gc.freeze()
+
+
+class _RangeReader:
+    """Reads ranges of different partitions with one consumer, at once. Thread: owner."""
+
+    __slots__ = ("_bounds", "_clock", "_columns", "_consumer", "_ends", "_pooled", "_ranges", "_spark_batches", "_task")
+
+    def __init__(
+        self, task: ReadTask, pooled: PooledConsumer, ranges: Mapping[TopicPartition, OffsetRange], clock: Clock
+    ) -> None:
+        self._task = task
+        self._pooled = pooled
+        self._consumer = pooled.consumer
+        self._clock = clock
+        self._ranges = ranges
+        #: Of the ranges that are not read to their end.
+        self._ends = {tp: each.end for tp, each in ranges.items()}
+        self._spark_batches = SparkBatches(task.columns)
+        self._columns = self._spark_batches.source_columns
+        self._bounds = None if task.bounds is None or not _has_times(task.bounds) else task.bounds
+        if self._bounds is not None and "timestamp" not in self._columns:
+            self._columns.append("timestamp")
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        consumer, ends, timeout_ms = self._consumer, self._ends, self._task.poll_timeout_ms
+        self._pooled.assign({tp: each.start for tp, each in self._ranges.items()})
+        # Nobody knows where it stands, should nobody go on with this generator.
+        self._pooled.positions = {}
+        timer = Timer(self._clock, timeout_ms)
         while ends:
-            batch = consumer.poll_arrow(timer.remaining_ms, MAX_ROWS, MAX_BYTES, columns=list(wanted))
-            batch = _within(batch, ends)
-            for tp in [tp for tp, end in ends.items() if consumer.position(tp) >= end]:
-                del ends[tp]
-                consumer.pause(tp)
+            try:
+                # As much as there is: what the next fetch brings comes while this is handed on.
+                batch = consumer.poll_arrow(timer.remaining_ms, max_bytes=MAX_BYTES, columns=self._columns, until=ends)
+            except (OffsetOutOfRangeError, LogTruncationError) as error:
+                self._on_lost(error)
+                continue
+            for tp in consumer.paused():
+                ends.pop(tp, None)
             timer.update()
             if batch.num_rows:
-                yield _spark_batch(batch, task.columns)
-                timer = Timer(SYSTEM_CLOCK, task.poll_timeout_ms)
+                yield from self._of_spark(batch)
             elif timer.expired:
-                raise KafkaTimeoutError(f"nothing came of {', '.join(map(str, ends))} in {task.poll_timeout_ms} ms")
-    finally:
-        consumer.close(timeout_ms=1000)
+                self._on_timeout()
+            timer = Timer(self._clock, timeout_ms)
+        self._pooled.positions = {tp: each.end for tp, each in self._ranges.items()}
 
+    def _of_spark(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self._bounds is not None:
+            batch = _within(batch, self._bounds)
+        if batch.num_rows:
+            batch = self._spark_batches.convert(batch)
+        for start in range(0, batch.num_rows, MAX_ROWS):
+            yield batch.slice(start, MAX_ROWS)
 
-def _within(batch: pa.RecordBatch, ends: Mapping[Any, int]) -> pa.RecordBatch:
-    import pyarrow.compute as pc
+    # --- what can be wrong
 
-    for tp, end in ends.items():
-        behind = pc.and_(pc.equal(batch["partition"], tp.partition), pc.greater_equal(batch["offset"], end))
-        if pc.any(behind).as_py():
-            batch = batch.filter(pc.invert(behind))
-    return batch
+    def _on_lost(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+        """Go on with what is there, if that is wanted (Spark: KafkaDataConsumer.getEarliestAvailableOffsetBetween)."""
+        for tp, offset in error.offset_out_of_range_partitions.items():
+            if tp in self._ends:
+                first, last = self._available(tp)
+                is_replaced = isinstance(error, LogTruncationError)
+                why = "what was read last was replaced in its log, which" if is_replaced else "its log"
+                self._lose(tp, offset, f"{why} has offsets from {first} up to {last}", first, last)
 
+    def _lose(self, tp: TopicPartition, offset: int, why: str, first: int, last: int) -> None:
+        """Records from ``offset`` on are not in the log, which has those from ``first`` up to ``last``."""
+        end = self._ends[tp]
+        what = f"{tp} cannot be read from offset {offset} up to {end}, as {why}"
+        if self._task.fail_on_data_loss:
+            raise IllegalStateError(
+                f"Records are lost: {what}. They were aged out, or their topic was deleted, before the query "
+                "read them. If it is to go on with what there is, set the option failOnDataLoss to false"
+            )
+        if offset >= last or first >= end:
+            del self._ends[tp]
+            self._consumer.pause(tp)
+            rest = "all of that is skipped"
+        else:
+            self._consumer.seek(tp, max(offset, first))
+            rest = f"it is read from {max(offset, first)} on"
+        _logger.warning("Records are lost: %s; %s, as failOnDataLoss is false", what, rest)
 
-def _spark_batch(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
-    pa = pyarrow()
-    schema = arrow_schema(names)
-    arrays = [_spark_array(pa, batch[_NAMES.get(field.name, field.name)], field) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def _available(self, tp: TopicPartition) -> tuple[int, int]:
+        """The first offset of the log and the one behind its last. Raises KafkaError."""
+        first = self._consumer.beginning_offsets([tp], _DIAGNOSIS_MS)[tp]
+        last = self._consumer.end_offsets([tp], _DIAGNOSIS_MS)[tp]
+        # A transaction may be open: behind where it began nothing is given to those who read what is committed.
+        return first, max(last, self._consumer.highwater(tp) or 0)
 
+    def _on_timeout(self) -> None:
+        """Find out why nothing came: go on without what is gone, if that is wanted, or say what is wrong."""
+        for tp in sorted(self._ends):
+            offset: int | None = None
+            try:
+                offset = self._consumer.position(tp, _DIAGNOSIS_MS)
+                if not self._exists(tp):
+                    self._lose(tp, offset, "it does not exist any more", 0, 0)
+                    continue
+                first, last = self._available(tp)
+            except KafkaTimeoutError as error:
+                raise self._timeout_error(tp, offset, str(error)) from error
+            if first <= offset < last:
+                raise self._timeout_error(
+                    tp,
+                    offset,
+                    f"its log has offsets from {first} up to {last}, so the brokers may be too slow, or a transaction "
+                    "that began there is still open",
+                )
+            self._lose(tp, offset, f"its log has offsets from {first} up to {last}", first, last)
 
-def _spark_array(pa: Any, array: Any, field: Any) -> Any:
-    import pyarrow.compute as pc
+    def _exists(self, tp: TopicPartition) -> bool:
+        partitions = self._consumer.list_topics(_DIAGNOSIS_MS, topics=[tp.topic]).get(tp.topic, ())
+        return any(each.partition == tp.partition for each in partitions)
 
-    if field.name == "timestamp":
-        return array.cast(field.type).view(pa.int64()).fill_null(-1000).view(field.type)
-    if field.name == "headers":
-        pairs = pa.StructArray.from_arrays(
-            [array.values.field(0), array.values.field(1)], fields=list(field.type.value_type)
+    def _timeout_error(self, tp: TopicPartition, offset: int | None, why: str) -> KafkaTimeoutError:
+        of = self._ranges[tp]
+        where = f"from offset {offset}" if offset is not None else f"after offset {of.start}"
+        return KafkaTimeoutError(
+            f"{tp} cannot be read {where} up to {of.end}: nothing came for {self._task.poll_timeout_ms} ms (option "
+            f"kafkaConsumer.pollTimeoutMs); {why}"
         )
-        empty = pc.equal(pc.list_value_length(array), 0)
-        return pa.ListArray.from_arrays(array.offsets, pairs, type=field.type, mask=empty)
-    return array if array.type == field.type else array.cast(field.type)
+
+
+def _has_times(bounds: Bounds) -> bool:
+    return bounds.first_timestamp_ms is not None or bounds.last_timestamp_ms is not None
+
+
+def _within(batch: pa.RecordBatch, bounds: Bounds) -> pa.RecordBatch:
+    """The rows whose timestamps are within the bounds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # What has none counts as -1, as Spark will see it.
+    times = batch.column("timestamp").view(pa.int64()).fill_null(-1)
+    wanted = None
+    if bounds.first_timestamp_ms is not None:
+        wanted = pc.greater_equal(times, bounds.first_timestamp_ms)
+    if bounds.last_timestamp_ms is not None:
+        before = pc.less_equal(times, bounds.last_timestamp_ms)
+        wanted = before if wanted is None else pc.and_(wanted, before)
+    return batch if pc.all(wanted).as_py() else batch.filter(wanted)

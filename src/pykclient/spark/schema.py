@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array as array_of
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Any
 
+from pykclient.errors import KafkaError
 from pykclient.record.arrow import pyarrow
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ COLUMNS = {
     "headers": "array<struct<key: string, value: binary>>",
 }
 
+#: What ``poll_arrow`` calls them, if otherwise.
+_SOURCE_NAMES = {"timestampType": "timestamp_type"}
+
 
 def column_names(options: ReadOptions) -> tuple[str, ...]:
     """The columns that a read gives: those of the option ``columns``, or all, headers only with ``includeHeaders``."""
@@ -40,7 +46,7 @@ def ddl(names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=16)
 def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
-    """What Spark takes for these columns, which must be equal to what it makes of them: ``to_arrow_schema(..., "UTC")``.
+    """The one schema that Spark takes for these columns: what its own ``to_arrow_schema(schema, "UTC")`` gives.
 
     Raises:
         ImportError: pyarrow is not installed.
@@ -58,3 +64,76 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
         "headers": pa.list_(pa.field("element", header)),
     }
     return pa.schema([pa.field(name, types[name]) for name in names])
+
+
+class SparkBatches:
+    """Makes batches of Spark's schema of those that ``KafkaConsumer.poll_arrow`` gives. Thread: owner."""
+
+    __slots__ = ("_schema", "_topic", "_topics")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._schema = arrow_schema(names)
+        #: The last topic, and a column with nothing else in it.
+        self._topic = ""
+        self._topics: Any = None
+
+    @property
+    def source_columns(self) -> list[str]:
+        """The columns that ``convert`` needs, as ``poll_arrow`` names them."""
+        return [_SOURCE_NAMES.get(name, name) for name in self._schema.names]
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows.
+
+        Raises:
+            KafkaError: a timestamp is beyond what Spark has.
+        """
+        pa = pyarrow()
+        arrays = [
+            self._array(pa, batch.column(_SOURCE_NAMES.get(field.name, field.name)), field) for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, pa: Any, array: Any, field: Any) -> Any:
+        if field.name == "topic":
+            return self._topic_column(pa, array)
+        if field.name == "timestamp":
+            return _microseconds(pa, array, field.type)
+        if field.name == "headers":
+            return _headers(pa, array, field.type)
+        return array if field.name != "timestampType" else array.cast(field.type)
+
+    def _topic_column(self, pa: Any, array: Any) -> Any:
+        if len(array.dictionary) != 1:
+            return array.dictionary_decode()
+        rows, topic = len(array), array.dictionary[0].as_py()
+        if self._topics is None or self._topic != topic or len(self._topics) < rows:
+            name = topic.encode()
+            ends = accumulate(repeat(len(name), rows), initial=0)
+            buffers = [None, pa.py_buffer(array_of("i", ends)), pa.py_buffer(name * rows)]
+            self._topic, self._topics = topic, pa.Array.from_buffers(pa.string(), rows, buffers, 0)
+        return self._topics.slice(0, rows)
+
+
+def _microseconds(pa: Any, array: Any, type: Any) -> Any:
+    try:
+        times = array.cast(type)
+    except pa.ArrowInvalid as error:
+        raise KafkaError(f"Spark has no such timestamp, as it counts microseconds: {error}") from error
+    if times.null_count:
+        # The source that comes with Spark gives what a record says that has no timestamp: -1 ms.
+        times = times.fill_null(pa.scalar(-1000, type))
+    return times
+
+
+def _headers(pa: Any, array: Any, type: Any) -> Any:
+    """Null where a record has no headers."""
+    import pyarrow.compute as pc
+
+    headers = array.values
+    if not len(headers):
+        return pa.nulls(len(array), type)
+    fields = type.value_type
+    pairs = pa.StructArray.from_arrays([headers.field(0), headers.field(1)], fields=[fields.field(0), fields.field(1)])
+    empty = pc.equal(pc.list_value_length(array), 0)
+    return pa.ListArray.from_arrays(array.offsets, pairs, type=type, mask=empty)
