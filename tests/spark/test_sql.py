@@ -11,11 +11,12 @@ from pyspark.errors import AnalysisException
 
 from pykclient.errors import ConfigError
 from pykclient.spark import KafkaDataSource
+from tests.spark import builtin
 from tests.spark.topics import numbers, produce
 from tests.support.any_kafka import AnyKafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Shop:
@@ -59,6 +60,24 @@ def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
     assert shop.count(f"{shop.name}v") == 5
 
 
+def test_what_load_returned_is_planned_once(shop: Shop) -> None:
+    """Unlike with Spark's own source, which asks for offsets in every query."""
+
+    def load(format: str) -> DataFrame:
+        options = {"kafka.bootstrap.servers": shop.kafka.bootstrap_servers, "subscribe": shop.topic}
+        return shop.spark.read.format(format).options(**options).load()
+
+    ours = load("pykclient")
+    theirs = load("kafka") if builtin.has_builtin() else None
+    assert ours.count() == 3
+    assert theirs is None or theirs.count() == 3
+    shop.sell(2)
+    assert ours.count() == 3
+    assert ours.where("partition = 0").count() == 3
+    assert theirs is None or theirs.count() == 5
+    assert load("pykclient").count() == 5
+
+
 @pytest.mark.parametrize(
     "columns", ["", "(value BINARY, key BINARY)"], ids=["columns of ours", "columns of the table's"]
 )
@@ -81,6 +100,15 @@ def test_a_table_without_options_in_the_query_says_where_they_are_to_be(shop: Sh
     shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options})")
     with pytest.raises(AnalysisException, match=r"servers must be set. There are no options at all.*WITH"):
         shop.count(shop.name)
+
+
+def test_a_table_is_written_with_options_in_the_query(shop: Shop) -> None:
+    shop.spark.sql(f"CREATE TABLE {shop.name} (key BINARY, value BINARY) USING pykclient")
+    servers = f"kafka.bootstrap.servers = '{shop.kafka.bootstrap_servers}'"
+    shop.spark.sql(
+        f"INSERT INTO {shop.name} WITH ({servers}, topic = '{shop.topic}') VALUES (NULL, X'01'), (X'02', NULL)"
+    )
+    assert shop.count(f"{shop.name} WITH ({shop.given})") == 5
 
 
 def test_the_hint_is_for_no_options_alone() -> None:
