@@ -81,7 +81,7 @@ _READ_OPTIONS = (
     "gcFreeze",
     "minRecordsPerTask",
 )
-_WRITE_OPTIONS = ("topic", "includeHeaders")
+_WRITE_OPTIONS = ("topic", "includeHeaders", "gcFreeze")
 
 #: What Spark itself, its SQL and its streaming writers put among the options of a source or sink. It is not for us.
 _SPARKS_OPTIONS = frozenset(
@@ -345,7 +345,7 @@ class WriteOptions:
     Thread: any (nothing changes after it was made).
     """
 
-    __slots__ = ("_kafka", "include_headers", "streaming", "topic")
+    __slots__ = ("_kafka", "freeze_heap", "include_headers", "streaming", "topic")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
@@ -363,6 +363,7 @@ class WriteOptions:
                 "option topic is empty; name a topic, or leave it out and have a topic column", key="topic"
             )
         self.include_headers: bool = given.boolean("includeHeaders", False)
+        self.freeze_heap: bool = given.boolean("gcFreeze", True)
         _check_client_config(ProducerConfig, self.producer_config())
 
     def producer_config(self) -> dict[str, object]:

@@ -13,7 +13,6 @@ does end in order, as on the driver or with ``spark.python.use.daemon=false``, p
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -24,6 +23,7 @@ from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import IllegalStateError
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark.deliveries import Deliveries
+from pykclient.spark.worker import task_context, task_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -404,19 +404,3 @@ def write_arrow(config: Mapping[str, Any], topic: str | None = None) -> ArrowWri
     settings = bulk_config(config)
     ProducerConfig(settings)
     return ArrowWrite(settings, topic)
-
-
-# --- which task this is ----------------------------------------------------------------------------------------------
-
-
-def task_context() -> tuple[int, int]:
-    """Partition and attempt of the task that this is, counted from 0; (0, 0) outside of tasks."""
-    module = sys.modules.get("pyspark.taskcontext")
-    context = None if module is None else module.TaskContext.get()
-    return (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
-
-
-def task_name() -> str:
-    """The task that this is, for errors."""
-    partition, attempt = task_context()
-    return f"partition {partition} (attempt {attempt + 1})"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.record.row_columns import group_rows
 from pykclient.spark.deliveries import described
-from pykclient.spark.producers import LeasedProducer, pool, task_name
+from pykclient.spark.producers import LeasedProducer, pool
+from pykclient.spark.worker import freeze_heap_once, task_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,14 +23,15 @@ COLUMNS = (TOPIC, KEY, VALUE, HEADERS, PARTITION)
 class KafkaWriteTask:
     """Writes one task's rows. ``topic`` wins over the column of that name; one of the two there must be.
 
-    Thread: owner.
+    ``freeze_heap``: see ``freeze_heap_once``. Thread: owner.
     """
 
-    __slots__ = ("_columns", "_config", "_name", "_rows", "_topic")
+    __slots__ = ("_columns", "_config", "_freeze_heap", "_name", "_rows", "_topic")
 
-    def __init__(self, config: Mapping[str, Any], topic: str | None) -> None:
+    def __init__(self, config: Mapping[str, Any], topic: str | None, *, freeze_heap: bool = False) -> None:
         self._config = config
         self._topic = topic
+        self._freeze_heap = freeze_heap
         self._name = task_name()
         self._rows = 0
         #: Of those that are optional, and are there.
@@ -53,7 +55,10 @@ class KafkaWriteTask:
             if lease is not None:
                 lease.end(failed=True)
             raise
-        return 0 if lease is None else lease.end(failed=False)
+        written = 0 if lease is None else lease.end(failed=False)
+        if self._freeze_heap:
+            freeze_heap_once()  # by now all is loaded that later tasks need as well
+        return written
 
     def _send(self, lease: LeasedProducer, batch: pa.RecordBatch) -> None:
         if self._columns is None:

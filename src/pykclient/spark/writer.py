@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.spark.producers import bulk_config, task_context
+from pykclient.spark.producers import bulk_config
+from pykclient.spark.worker import task_context
 from pykclient.spark.write_task import COLUMNS, HEADERS, KEY, PARTITION, TOPIC, VALUE, KafkaWriteTask, check_names
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ class _Writing:
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         partition_id, attempt = task_context()
-        records = KafkaWriteTask(self._config, self._options.topic).execute(batches)
+        task = KafkaWriteTask(self._config, self._options.topic, freeze_heap=self._options.freeze_heap)
+        records = task.execute(batches)
         return KafkaWriterCommitMessage(partition_id, attempt, records)
 
     def _tell(self, what: str, messages: Sequence[WriterCommitMessage | None], *, aborted: bool) -> None:
