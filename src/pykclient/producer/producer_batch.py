@@ -280,6 +280,16 @@ class ProducerBatch(BatchState):
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self.in_retry = True
 
+    def stays_before(self, other: ProducerBatch) -> bool:
+        """Whether ``other``, which is put back into the queue that this batch is in, goes behind it.
+
+        So it does if this one is back as well, and was before it in the first place: by sequence or, without, by age.
+        """
+        if other.has_sequence:
+            return self.has_sequence and self.base_sequence < other.base_sequence
+        was_sent = self.attempts > 0 or self.is_split_batch
+        return was_sent and self.created_ms < other.created_ms
+
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
         return delivery_timeout_ms <= now_ms - self.created_ms
 

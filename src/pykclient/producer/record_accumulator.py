@@ -534,29 +534,21 @@ class RecordAccumulator:
         return len(parts)
 
     def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
-        """In front, but behind those retried whose sequence is lower or, where batches have no numbers, that are older.
+        """In front, but behind those that were sent before it and are back already.
 
         Several requests in flight that all fail come back in any order. The broker takes numbered batches in one order
         only, and expiry looks at the first batch alone, so that must be the oldest. Java puts batches without numbers
         in front of all others, and fails those behind them late.
         """
         manager = self._transaction_manager
-        position = 0
         if manager is not None:
             if not batch.has_sequence:
                 raise IllegalStateError(f"{batch} was sent and is put back without a sequence number")
             if not manager.has_inflight_batches(batch.topic_partition):
                 raise IllegalStateError(f"{batch} is put back but not known as in flight")
-            for other in batches:
-                if not other.has_sequence or other.base_sequence >= batch.base_sequence:
-                    break
-                position += 1
-        else:
-            for other in batches:
-                was_sent = other.attempts > 0 or other.is_split_batch
-                if not was_sent or other.created_ms >= batch.created_ms:
-                    break
-                position += 1
+        position = 0
+        while position < len(batches) and batches[position].stays_before(batch):
+            position += 1
         batches.insert(position, batch)
 
     def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:

@@ -19,9 +19,9 @@ MUTANTS = (
     ),
     Mutant(
         "retries not in order of sequence",
-        "producer/record_accumulator",
-        "if not other.has_sequence or other.base_sequence >= batch.base_sequence:",
-        "if True:",
+        "producer/producer_batch",
+        "return self.has_sequence and self.base_sequence < other.base_sequence",
+        "return False",
     ),
     Mutant(
         "numbers not reset by a bump",
