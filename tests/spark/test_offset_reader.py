@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +23,7 @@ from pykclient.spark.offsets import Offsets
 from pykclient.spark.options import ReadOptions
 from pykclient.spark.ranges import OffsetRange
 from pykclient.types import OffsetAndTimestamp, PartitionInfo, TopicPartition
-from tests.support.any_kafka import AnyKafka
+from tests.support.any_kafka import AnyKafka, StartKafka
 from tests.support.mock_clock import MockClock
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -210,6 +211,42 @@ class TestOnCluster:
         reader = filled.reader(True, subscribePattern=f"__consumer_offsets|^{filled.name}$")
         assert {tp.topic for tp in reader.latest_offsets()} == {filled.name}
         reader.close()
+
+
+def test_a_cluster_that_is_away_for_a_while(start_kafka: StartKafka, topic: str) -> None:
+    """A query asks on until it gets an answer, or says what it tried."""
+    with start_kafka({}) as kafka:
+        filled = Topic(kafka, topic, 1)
+        filled.produce(0, [1, 2, 3])
+        impatient = {"kafka__default__api__timeout__ms": "500", "kafka__request__timeout__ms": "400"}
+        reader = filled.reader(True, fetchOffset__retryIntervalMs="100", fetchOffset__numRetries="3", **impatient)
+        assert reader.latest_offsets() == {filled[0]: 3}
+        (broker,) = kafka.brokers.values()
+        broker.kill()
+        expected = rf"latest offsets of topic {topic} from Kafka, tried 3 times in \d+ ms: .*{broker.port}.*refused"
+        with pytest.raises(KafkaError, match=expected):
+            reader.latest_offsets()
+        starting = threading.Thread(target=broker.start)
+        starting.start()
+        patient = filled.reader(True, fetchOffset__retryIntervalMs="100", fetchOffset__numRetries="200", **impatient)
+        assert patient.latest_offsets() == {filled[0]: 3}
+        starting.join()
+        assert reader.latest_offsets() == {filled[0]: 3}
+        reader.close()
+        patient.close()
+
+
+def test_a_broker_that_dies(any_cluster: AnyKafka, topic: str) -> None:
+    filled = Topic(any_cluster, topic, 3)
+    for partition in range(3):
+        filled.produce(partition, [1, 2, 3])
+    reader = filled.reader(True, startingOffsets="earliest")
+    latest = reader.latest_offsets()
+    assert sorted(latest.values()) == [3, 3, 3]
+    any_cluster.brokers[any_cluster.leader_of(topic, 0)].kill()
+    assert reader.latest_offsets(latest) == latest
+    assert reader.initial_offsets() == dict.fromkeys(latest, 0)
+    reader.close()
 
 
 # --- on answers ------------------------------------------------------------------------------------------------------
