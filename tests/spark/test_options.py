@@ -206,6 +206,7 @@ class TestRates:
         assert (options.num_retries, options.retry_interval_ms) == (3, 1_000)
         assert options.fail_on_data_loss is True
         assert options.freeze_heap is True
+        assert options.push_filters is None
         assert options.include_headers is False
         assert options.columns is None
 
@@ -219,6 +220,7 @@ class TestRates:
             fetchOffset__numRetries="1",
             fetchOffset__retryIntervalMs="0",
             gcFreeze="false",
+            filterPushdown="TRUE",
             minRecordsPerTask="5",
         )
         assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (9, 9)
@@ -227,6 +229,7 @@ class TestRates:
         assert options.poll_timeout_ms == 5_000
         assert (options.num_retries, options.retry_interval_ms) == (1, 0)
         assert options.freeze_heap is False
+        assert options.push_filters is True
         assert options.records_per_task == 5
 
     def test_who_says_how_many_tasks_there_are_gets_them(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -484,11 +487,13 @@ class TestPickling:
 class TestWriting:
     def test_topic_and_settings(self) -> None:
         options = WriteOptions.parse(
-            {**SERVERS, "TOPIC": "t", "includeheaders": "true", "kafka.linger.ms": "5"}, streaming=False
+            {**SERVERS, "TOPIC": "t", "includeheaders": "true", "gcfreeze": "false", "kafka.linger.ms": "5"},
+            streaming=False,
         )
-        assert (options.topic, options.include_headers) == ("t", True)
+        assert (options.topic, options.include_headers, options.freeze_heap) == ("t", True, False)
         assert options.producer_config() == {"bootstrap.servers": "a:9092,b:9092", "linger.ms": "5"}
-        assert WriteOptions.parse(SERVERS, streaming=False).topic is None
+        plain = WriteOptions.parse(SERVERS, streaming=False)
+        assert (plain.topic, plain.include_headers, plain.freeze_heap) == (None, False, True)
 
     @pytest.mark.parametrize(
         ("name", "value", "text"),

@@ -5,7 +5,10 @@ which, and which of Kafka's keys are refused is as in Spark's ``KafkaSourceProvi
 
 - an option that is not known is an error which names the nearest, instead of being ignored;
 - ``endingTimestamp`` is refused in a stream like the other two ends, instead of being ignored;
-- what JSON has twice, fractions, and negative timestamps are refused.
+- what JSON has twice, fractions, and negative timestamps are refused;
+- consumers have a ``group.id`` only where ``groupIdPrefix`` or ``kafka.group.id`` gives one: none joins a group.
+
+``columns``, ``filterPushdown``, ``gcFreeze`` and ``minRecordsPerTask`` are not Spark's.
 
 This module knows neither pyspark nor a cluster.
 """
