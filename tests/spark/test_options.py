@@ -449,7 +449,8 @@ class TestKafkasSettings:
         group = str(prefixed.executor_config()["group.id"])
         assert group.startswith("mine-")
         assert prefixed.driver_config()["group.id"] == group
-        assert batch(groupIdPrefix="mine").group_id != group
+        assert batch(groupIdPrefix="mine").group_id == group  # in another process of the same query
+        assert batch(groupIdPrefix="mine", subscribe="u").group_id != group
         assert not caplog.records
         with caplog.at_level(logging.WARNING):
             assert batch(kafka__group__id="g", groupIdPrefix="mine").executor_config()["group.id"] == "g"

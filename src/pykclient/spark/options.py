@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import uuid
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -537,14 +537,20 @@ def _hint(given: _Given) -> str:
 
 
 def _group_id(given: _Given, chosen: object) -> str | None:
-    """The group's name, for the consumers only: no query joins a group, nor commits to it."""
+    """The group's name, for the consumers only: no query joins a group, nor commits to it.
+
+    Spark ends a name with a UUID of the query. Here queries that read the same with the same options share one: a
+    worker finds its consumer again by its configuration, which each process of a query makes anew.
+    """
     prefix = given.get("groupIdPrefix")
     if chosen is not None:
         _logger.warning("kafka.group.id is set: a group shared with other consumers disturbs them and this query")
         if prefix is not None:
             _logger.warning("option groupIdPrefix has no effect beside kafka.group.id")
         return str(chosen)
-    return None if prefix is None else f"{prefix}-{uuid.uuid4()}"
+    if prefix is None:
+        return None
+    return f"{prefix}-{zlib.crc32(repr(sorted(given.values.items())).encode()):08x}"
 
 
 def _check_client_config(config: Callable[[Mapping[str, Any]], object], settings: Mapping[str, Any]) -> None:
