@@ -1,0 +1,65 @@
+"""A program that has only the client of Spark: ``python -m tests.spark.connect_client URL SERVERS TOPIC FOLDER``.
+
+Writes 60 records to a topic, reads them as a batch and as a stream into Parquet, and prints what it read as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def main(url: str, servers: str, topic: str, folder: str) -> None:
+    from pyspark.sql import SparkSession
+
+    from pykclient.spark import KafkaDataSource
+
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    try:
+        spark.dataSource.register(KafkaDataSource)
+        print(json.dumps(answers(spark, servers, topic, Path(folder))))
+    finally:
+        spark.stop()
+
+
+def answers(spark: SparkSession, servers: str, topic: str, folder: Path) -> dict[str, Any]:
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    made = spark.sql("SELECT CAST(id % 7 AS STRING) AS key, CAST(id AS STRING) AS value FROM range(0, 60, 1, 3)")
+    made.write.format("pykclient").option("kafka.bootstrap.servers", servers).option("topic", topic).mode(
+        "append"
+    ).save()
+    batch = spark.read.format("pykclient").options(**options).load()
+    stream = spark.readStream.format("pykclient").options(**options, maxOffsetsPerTrigger="25").load()
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.option("path", str(folder / "rows")).trigger(availableNow=True).start()
+    assert query.awaitTermination(100)
+    return {
+        "client": type(spark).__module__,
+        "batch": values(batch),
+        "stream": values(spark.read.parquet(str(folder / "rows"))),
+        "micro-batches": [progress.numInputRows for progress in query.recentProgress if progress.numInputRows],
+        "refusal": refusal(spark.read.format("pykclient").options(**options, startingOffset="earliest")),
+    }
+
+
+def values(frame: DataFrame) -> list[int]:
+    return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
+
+
+def refusal(reader: Any) -> str:
+    from pyspark.errors import PySparkException
+
+    try:
+        reader.load().count()
+    except PySparkException as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
