@@ -100,7 +100,7 @@ def read_ranges(
     """
     if task.freeze_heap:
         freeze_heap_once()
-    pool = pool or consumer_pool.pool()
+    pool = consumer_pool.pool() if pool is None else pool
     for part in _disjoint(ranges):
         pooled = pool.acquire(task.consumer_config, part, fresh=_is_retry())
         is_usable = False

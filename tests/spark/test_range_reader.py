@@ -1,0 +1,378 @@
+"""Ranges of offsets as a task reads them, on the embedded cluster and on real Kafka; Spark itself is not needed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+
+from pykclient import TopicPartition
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import IllegalStateError, KafkaTimeoutError
+from pykclient.spark import range_reader
+from pykclient.spark.consumer_pool import ConsumerPool
+from pykclient.spark.filters import Bounds
+from pykclient.spark.range_reader import MAX_ROWS, ReadTask, read_ranges
+from pykclient.spark.ranges import OffsetRange
+from pykclient.spark.schema import COLUMNS, arrow_schema
+from tests.kafka.cluster import KafkaCluster
+from tests.spark.topics import delete_records, numbers, produce
+from tests.support.any_kafka import AnyKafka
+from tests.support.wait import eventually
+
+
+@pytest.fixture
+def pool() -> Iterator[ConsumerPool]:
+    made = ConsumerPool()
+    yield made
+    made.close()
+
+
+def new_task(kafka: AnyKafka, **arguments: Any) -> ReadTask:
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "auto.offset.reset": "none",
+        "enable.auto.commit": False,
+        "allow.auto.create.topics": False,
+        **arguments.pop("config", {}),
+    }
+    return ReadTask(config, **{"columns": tuple(COLUMNS), "freeze_heap": False, "poll_timeout_ms": 30_000, **arguments})
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, str]]:
+    """Partition, offset and value of each row."""
+    found = []
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema == arrow_schema(tuple(COLUMNS))
+        values = (value.decode() for value in batch["value"].to_pylist())
+        found += list(zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), values, strict=True))
+    return found
+
+
+def expected(*ranges: tuple[int, int, int]) -> list[tuple[int, int, str]]:
+    """What partitions have whose records are numbered."""
+    return [(partition, offset, str(offset)) for partition, start, end in ranges for offset in range(start, end)]
+
+
+def of(topic: str, *ranges: tuple[int, int, int]) -> list[OffsetRange]:
+    return [OffsetRange(TopicPartition(topic, partition), start, end) for partition, start, end in ranges]
+
+
+def filled(kafka: AnyKafka, topic: str, count: int, partitions: int = 1, **arguments: Any) -> None:
+    """A topic of numbered records, in batches of 50, so that small fetches do not bring all of them."""
+    kafka.create_topic(topic, partitions, **arguments)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "batch.num.messages": 50, "enable.idempotence": True}
+    )
+    for partition in range(partitions):
+        for number in range(count):
+            producer.produce(topic, str(number).encode(), partition=partition)
+    assert producer.flush(30) == 0
+
+
+# --- rows
+
+
+@pytest.mark.parametrize("fetch_bytes", [600, 8 << 20])
+def test_ranges_of_several_partitions(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, fetch_bytes: int) -> None:
+    filled(any_kafka, topic, 500, 3)
+    task = new_task(any_kafka, config={"max.partition.fetch.bytes": fetch_bytes})
+    wanted = ((0, 10, 480), (1, 0, 500), (2, 499, 500), (2, 7, 7))
+    found = rows(read_ranges(task, of(topic, *wanted), pool))
+    assert sorted(found) == expected(*wanted)
+    for partition in range(3):  # in order
+        offsets = [offset for number, offset, _ in found if number == partition]
+        assert offsets == sorted(offsets)
+
+
+def test_two_ranges_of_one_partition(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 50)
+    wanted = ((0, 30, 40), (0, 5, 20), (0, 40, 50))
+    assert rows(read_ranges(new_task(any_kafka), of(topic, *wanted), pool)) == expected(*wanted)
+    assert list(read_ranges(new_task(any_kafka), [], pool)) == []
+
+
+def test_batches_are_bounded(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    count = 2 * MAX_ROWS + 5000
+    filled(any_kafka, topic, count)
+    task = new_task(any_kafka, columns=("offset",), config={"max.partition.fetch.bytes": 8 << 20})
+    sizes = [batch.num_rows for batch in read_ranges(task, of(topic, (0, 0, count)), pool)]
+    assert sum(sizes) == count
+    assert max(sizes) == MAX_ROWS
+
+
+def test_nothing_is_waited_for_behind_the_last_record(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 20, 2)
+    # A broker would keep a fetch at the end of the log for longer than the test may take.
+    task = new_task(any_kafka, config={"fetch.max.wait.ms": 600_000, "request.timeout.ms": 700_000})
+    assert len(rows(read_ranges(task, of(topic, (0, 0, 20), (1, 0, 20)), pool))) == 40
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_offsets_without_records(kafka: KafkaCluster, topic: str, pool: ConsumerPool, isolation: str) -> None:
+    kafka.create_topic(topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for number in range(3):  # offsets 0 to 9 and a marker at 10, and so on
+        producer.begin_transaction()
+        for offset in range(11 * number, 11 * number + 10):
+            producer.produce(topic, str(offset).encode())
+        producer.flush(30)
+        (producer.abort_transaction if number == 1 else producer.commit_transaction)(30)
+    parts = [(0, 0, 10), (0, 22, 32)] if isolation == "read_committed" else [(0, 0, 10), (0, 11, 21), (0, 22, 32)]
+    task = new_task(kafka, config={"isolation.level": isolation})
+    everything = expected(*parts)
+    for start in range(33):
+        for end in {start + 1, start + 7, 33} & set(range(34)):
+            within = [row for row in everything if start <= row[1] < end]
+            assert rows(read_ranges(task, of(topic, (0, start, end)), pool)) == within
+
+
+def test_rows_outside_of_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    any_kafka.create_topic(topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": any_kafka.bootstrap_servers})
+    for number in range(100):  # not in order of time
+        producer.produce(topic, str(number).encode(), timestamp=1_000_000 + number * 37 % 100)
+    assert producer.flush(30) == 0
+    for first, last in ((20, 40), (None, 40), (20, None), (None, None), (200, None)):
+        low, high = (None if bound is None else 1_000_000 + bound for bound in (first, last))
+        task = new_task(any_kafka, columns=("offset",), bounds=Bounds(timestamps_ms=(low, high)))
+        task = pickle.loads(pickle.dumps(task))
+        found = [each for b in read_ranges(task, of(topic, (0, 0, 100)), pool) for each in b["offset"].to_pylist()]
+        times = {number: number * 37 % 100 for number in range(100)}
+        assert found == [n for n, time in times.items() if (first or 0) <= time <= (99 if last is None else last)]
+
+
+# --- the worker's consumers
+
+
+def test_a_stream_goes_on_with_what_was_fetched(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(any_kafka, topic, 600, 2)
+    made: list[object] = []
+    sought: list[object] = []
+    real_init, real_seek = KafkaConsumer.__init__, KafkaConsumer.seek
+
+    def init(self: Any, *topics: Any, **settings: Any) -> None:
+        made.append(self)
+        real_init(self, *topics, **settings)
+
+    def seek(self: Any, *arguments: Any) -> None:
+        sought.append(arguments)
+        real_seek(self, *arguments)
+
+    monkeypatch.setattr(KafkaConsumer, "__init__", init)
+    monkeypatch.setattr(KafkaConsumer, "seek", seek)
+    task = new_task(any_kafka, prefetch=True)
+    for start in range(0, 600, 100):
+        wanted = ((0, start, start + 100), (1, start, start + 100))
+        assert sorted(rows(read_ranges(task, of(topic, *wanted), pool))) == expected(*wanted)
+        assert len(pool) == 1
+    assert len(made) == 1
+    assert len(sought) == 2  # at the beginning
+    # Records that come now meet a fetch that waits for them; and another worker may have read what is between.
+    produce(any_kafka, topic, {0: numbers(600, 50), 1: numbers(600, 50)})
+    assert sorted(rows(read_ranges(task, of(topic, (0, 600, 650), (1, 630, 650)), pool))) == expected(
+        (0, 600, 650), (1, 630, 650)
+    )
+    assert (len(made), len(sought)) == (1, 3)
+
+
+def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 100, 2)
+    for partition in (0, 1, 0):
+        assert len(rows(read_ranges(new_task(any_kafka), of(topic, (partition, 0, 50)), pool))) == 50
+        assert len(pool) == 1
+    pooled = pool.acquire(new_task(any_kafka).consumer_config, [TopicPartition(topic, 0)])
+    assert pooled.consumer.assignment() == set()
+    pool.release(pooled)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_spark_may_stop_early(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, prefetch: bool) -> None:
+    filled(any_kafka, topic, 15_000)
+    task = new_task(any_kafka, prefetch=prefetch)
+    batches = read_ranges(task, of(topic, (0, 0, 15_000)), pool)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert len(pool) == 1
+    assert rows(read_ranges(task, of(topic, (0, 0, 15_000)), pool)) == expected((0, 0, 15_000))
+    assert len(pool) == 1
+
+
+class Context:
+    """What a task knows of itself."""
+
+    attempt = 0
+
+    @classmethod
+    def get(cls) -> Any:
+        return cls()
+
+    def attemptNumber(self) -> int:
+        return self.attempt
+
+
+def test_another_attempt_gets_a_new_consumer(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import taskcontext
+
+    monkeypatch.setattr(taskcontext, "TaskContext", Context)
+    filled(any_kafka, topic, 10)
+    task = new_task(any_kafka, prefetch=True)
+
+    def idle() -> object:
+        assert len(rows(read_ranges(task, of(topic, (0, 0, 10)), pool))) == 10
+        (pooled,) = pool._idle
+        return pooled
+
+    first = idle()
+    assert idle() is first
+    monkeypatch.setattr(Context, "attempt", 1)
+    assert idle() is not first
+
+
+def test_the_heap_is_frozen_once() -> None:
+    program = """
+import gc, sys
+from pykclient.spark.range_reader import freeze_heap_once
+assert "pyspark" not in sys.modules
+freeze_heap_once()
+count = gc.get_freeze_count()
+kept = [[] for _ in range(1000)]
+freeze_heap_once()
+print(count > 1000, gc.get_freeze_count() == count)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_the_heap_is_frozen_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch, pool: ConsumerPool) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(range_reader, "freeze_heap_once", lambda: calls.append("freeze"))
+    for freeze_heap in (False, True):
+        assert list(read_ranges(ReadTask({}, ("value",), freeze_heap=freeze_heap), [], pool)) == []
+    assert calls == ["freeze"]
+    assert gc.isenabled()
+
+
+def test_secrets_are_not_shown() -> None:
+    task = ReadTask({"sasl.jaas.config": "hush", "bootstrap.servers": "b"}, ("value",))
+    assert "hush" not in f"{task!r} {task}"
+
+
+# --- what can go wrong
+
+
+def test_records_that_were_aged_out(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(any_kafka, topic, 100)
+    delete_records(any_kafka, topic, 0, before=40)
+    with pytest.raises(
+        IllegalStateError, match=rf"{topic}-0 cannot be read from offset 10 up to 60.*from 40 up to 100"
+    ):
+        list(read_ranges(new_task(any_kafka), of(topic, (0, 10, 60)), pool))
+    assert len(pool) == 0
+    going_on = new_task(any_kafka, fail_on_data_loss=False)
+    with caplog.at_level(logging.WARNING, "pykclient"):
+        assert rows(read_ranges(going_on, of(topic, (0, 10, 60)), pool)) == expected((0, 40, 60))
+    assert "it is read from 40 on, as failOnDataLoss is false" in caplog.text
+    with caplog.at_level(logging.WARNING, "pykclient"):
+        assert rows(read_ranges(going_on, of(topic, (0, 10, 30)), pool)) == []
+        assert rows(read_ranges(going_on, of(topic, (0, 200, 230)), pool)) == []
+    assert caplog.text.count("all of that is skipped") == 2
+
+
+def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 3000)
+    settings = {"max.partition.fetch.bytes": 2000}
+    for fail in (True, False):
+        task = new_task(any_kafka, config=settings, fail_on_data_loss=fail)
+        start = 0 if fail else 2900
+        batches = read_ranges(task, of(topic, (0, start, 3000)), pool)
+        first = rows(iter([next(batches)]))
+        assert first[0][1] == start
+        delete_records(any_kafka, topic, 0, before=2900 if fail else 2990)
+        if fail:
+            with pytest.raises(IllegalStateError, match="Records are lost"):
+                list(batches)
+        else:
+            # What is fetched already may come, without a hole in it; what is left begins where the log does.
+            offsets = [row[1] for row in first + rows(batches)]
+            assert offsets == sorted(set(offsets))
+            assert offsets[-10:] == list(range(2990, 3000))
+
+
+def test_an_end_that_the_log_does_not_have(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 20)
+    task = new_task(any_kafka, poll_timeout_ms=1000)
+    with pytest.raises(IllegalStateError, match=r"from offset 20 up to 30.*from 0 up to 20"):
+        list(read_ranges(task, of(topic, (0, 0, 30)), pool))
+    going_on = new_task(any_kafka, poll_timeout_ms=1000, fail_on_data_loss=False)
+    assert rows(read_ranges(going_on, of(topic, (0, 0, 30)), pool)) == expected((0, 0, 20))
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: ConsumerPool) -> None:
+    kafka.create_topic(topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"0")
+    producer.flush(30)
+    settings = {"isolation.level": "read_committed"}
+    task = new_task(kafka, config=settings, poll_timeout_ms=1000, fail_on_data_loss=False)
+    with pytest.raises(KafkaTimeoutError, match=r"from offset 0 up to 1: nothing came for 1000 ms.*still open"):
+        list(read_ranges(task, of(topic, (0, 0, 1)), pool))
+    producer.abort_transaction(30)
+
+
+def test_a_topic_that_is_deleted(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 20, 2)
+    any_kafka.delete_topic(topic)
+    wanted = of(topic, (0, 0, 20), (1, 0, 20))
+    with pytest.raises(IllegalStateError, match=rf"{topic}-0 cannot be read.*does not exist"):
+        list(read_ranges(new_task(any_kafka, poll_timeout_ms=500), wanted, pool))
+    going_on = new_task(any_kafka, poll_timeout_ms=500, fail_on_data_loss=False)
+    assert list(read_ranges(going_on, wanted, pool)) == []
+
+
+def test_a_time_out_tells_what_is_known(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_cluster, topic, 20)
+    task = new_task(any_cluster, poll_timeout_ms=1000, config={"reconnect.backoff.max.ms": 100})
+    leader = any_cluster.leader_of(topic, 0)
+    assert len(rows(read_ranges(task, of(topic, (0, 0, 10)), pool))) == 10
+    for broker in any_cluster.brokers.values():
+        broker.pause()
+    with pytest.raises(KafkaTimeoutError, match=rf"{topic}-0 cannot be read .* up to 20: nothing came for 1000 ms"):
+        list(read_ranges(task, of(topic, (0, 10, 20)), pool))
+    assert leader in any_cluster.brokers
+    assert len(pool) == 0
+
+
+def test_a_broker_that_is_killed_costs_tries_only(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_cluster, topic, 4000, config={"min.insync.replicas": 1})
+    task = new_task(any_cluster, poll_timeout_ms=60_000, config={"max.partition.fetch.bytes": 4000})
+    batches = read_ranges(task, of(topic, (0, 0, 4000)), pool)
+    found = rows(iter([next(batches)]))
+    assert len(found) < 2000
+    leader = any_cluster.leader_of(topic, 0)
+    any_cluster.brokers[leader].kill()
+    found += rows(batches)
+    assert found == expected((0, 0, 4000))
+    eventually(lambda: any_cluster.leader_of(topic, 0) not in (-1, leader), 30, "another leader")

@@ -1,0 +1,135 @@
+"""The columns as Spark has them: the schema to the letter, and what becomes of each column."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pykclient.errors import KafkaError
+from pykclient.record import arrow
+from pykclient.spark.options import ReadOptions
+from pykclient.spark.schema import COLUMNS, SparkBatches, arrow_schema, column_names, ddl
+
+TYPES: dict[str, Any] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
+
+SUBSETS = [names for count in range(1, len(TYPES) + 1) for names in combinations(TYPES, count)]
+
+
+def test_every_subset_of_columns_has_the_schema_that_spark_makes_of_it() -> None:
+    assert len(SUBSETS) == 255
+    for names in SUBSETS:
+        spark_schema = StructType([StructField(name, TYPES[name]) for name in names])
+        assert arrow_schema(names).equals(to_arrow_schema(spark_schema, timezone="UTC"), check_metadata=True)
+
+
+def test_the_ddl_names_sparks_types() -> None:
+    assert list(COLUMNS) == list(TYPES)
+    assert ddl(("key", "timestampType")) == "`key` binary, `timestampType` int"
+    for name, type in TYPES.items():
+        assert COLUMNS[name].replace(" ", "") == type.simpleString()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, list(COLUMNS)[:-1]),
+        ({"includeHeaders": "true"}, list(COLUMNS)),
+        ({"columns": "value,offset"}, ["value", "offset"]),
+    ],
+)
+def test_the_columns_of_a_read(options: dict[str, str], expected: list[str]) -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **options}
+    assert list(column_names(ReadOptions.parse(given, streaming=False))) == expected
+
+
+def polled(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """As ``poll_arrow`` gives them, with what most tests do not care about."""
+    defaults = {
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 0,
+        "timestamp_type": 0,
+        "key": None,
+        "value": b"",
+        "headers": [],
+        "leader_epoch": None,
+    }
+    return pa.RecordBatch.from_pylist([{**defaults, **row} for row in rows], schema=arrow.schema())
+
+
+def converted(rows: list[dict[str, Any]], names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[str, Any]]:
+    batch = SparkBatches(names).convert(polled(rows))
+    batch.validate(full=True)
+    assert batch.schema.equals(arrow_schema(names), check_metadata=True)
+    found: list[dict[str, Any]] = batch.to_pylist()
+    return found
+
+
+def test_all_columns() -> None:
+    moment = datetime(2026, 11, 21, 20, 0, 0, 123_000, UTC)
+    row = {"topic": "t", "partition": 3, "offset": 1 << 40, "timestamp": moment, "key": b"k", "value": None}
+    headers = [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+    assert converted([{**row, "timestamp_type": 1, "headers": headers}]) == [
+        {**row, "timestampType": 1, "headers": headers}
+    ]
+
+
+def test_only_the_columns_that_are_wanted_are_asked_for() -> None:
+    batches = SparkBatches(("value", "timestampType"))
+    assert batches.source_columns == ["value", "timestamp_type"]
+    assert converted([{"value": b"v"}], ("value", "timestampType")) == [{"value": b"v", "timestampType": 0}]
+
+
+def test_headers_are_null_where_a_record_has_none() -> None:
+    some = [{"key": "h", "value": b"x"}]
+    rows = [{"headers": headers} for headers in ([], some, [], some + some)]
+    assert [row["headers"] for row in converted(rows, ("headers",))] == [None, some, None, some + some]
+    assert converted([{"headers": []}] * 3, ("headers",)) == [{"headers": None}] * 3
+
+
+def test_a_record_without_timestamp_has_the_one_that_says_so() -> None:
+    rows = converted([{"timestamp": None, "timestamp_type": -1}, {"timestamp": 5}], ("timestamp", "timestampType"))
+    assert [row["timestampType"] for row in rows] == [-1, 0]
+    assert [row["timestamp"].timestamp() for row in rows] == [-0.001, 0.005]
+
+
+def test_a_timestamp_that_spark_does_not_have() -> None:
+    with pytest.raises(KafkaError, match="Spark has no such timestamp"):
+        converted([{"timestamp": pa.scalar((1 << 63) // 1000 + 1, pa.int64()).cast(pa.timestamp("ms", "UTC"))}])
+
+
+def test_topics_alone_and_mixed() -> None:
+    batches = SparkBatches(("topic",))
+    rng = random.Random(1)
+    for names in (["a"], ["a"], ["bcd"], ["a", "bcd"], ["é"], ["a"]):
+        for count in (1, 5, 3, 100):
+            topics = [rng.choice(names) for _ in range(count)]
+            batch = batches.convert(polled([{"topic": name} for name in topics]))
+            batch.validate(full=True)
+            assert batch["topic"].to_pylist() == topics
