@@ -99,7 +99,7 @@ class Oracle:
 
     def refusal(self, options: Mapping[str, object], *, streaming: bool) -> str | None:
         """What KafkaSourceProvider says to the options of a query that it does not take, None where it does."""
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors.exceptions.captured import CapturedException
 
         try:

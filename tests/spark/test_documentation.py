@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pykclient.errors import ConfigError
-from pykclient.spark import options
+from pykclient.spark import option_values, options
 from pykclient.spark.options import ReadOptions, WriteOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -62,9 +62,9 @@ def test_the_defaults_of_the_table() -> None:
         "includeHeaders": str(read.include_headers).lower(),
         "gcFreeze": str(read.freeze_heap).lower(),
     }
-    assert options.parse_time_ms("", defaults["kafkaConsumer.pollTimeoutMs"]) == read.poll_timeout_ms
-    assert options.parse_time_ms("", defaults["fetchOffset.retryIntervalMs"]) == read.retry_interval_ms
-    assert options.parse_time_ms("", defaults["maxTriggerDelay"]) == read.max_trigger_delay_ms
+    assert option_values.parse_time_ms("", defaults["kafkaConsumer.pollTimeoutMs"]) == read.poll_timeout_ms
+    assert option_values.parse_time_ms("", defaults["fetchOffset.retryIntervalMs"]) == read.retry_interval_ms
+    assert option_values.parse_time_ms("", defaults["maxTriggerDelay"]) == read.max_trigger_delay_ms
     assert int(defaults["fetchOffset.numRetries"]) == read.num_retries
     assert int(defaults["minRecordsPerTask"]) == read.records_per_task
 

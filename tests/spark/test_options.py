@@ -20,7 +20,8 @@ from pykclient.spark.offsets import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pykclient.spark.options import COLUMN_NAMES, ReadOptions, WriteOptions, parse_time_ms
+from pykclient.spark.option_values import parse_time_ms
+from pykclient.spark.options import COLUMN_NAMES, ReadOptions, WriteOptions
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
 from pykclient.types import TopicPartition
 

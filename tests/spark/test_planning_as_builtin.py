@@ -9,7 +9,8 @@ import pytest
 
 from pykclient.errors import ConfigError
 from pykclient.spark.java_regex import compile_java_regex
-from pykclient.spark.options import ReadOptions, parse_time_ms
+from pykclient.spark.option_values import parse_time_ms
+from pykclient.spark.options import ReadOptions
 from pykclient.spark.ranges import OffsetRange, rate_limit, split_ranges
 from pykclient.types import TopicPartition
 from tests.spark import builtin

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
@@ -40,10 +39,8 @@ from pykclient.spark.offsets import (
     partition_list,
     partition_numbers,
 )
+from pykclient.spark.option_values import KAFKA_PREFIX, GivenOptions, whole_number
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
-
-if TYPE_CHECKING:
-    from pykclient.config.config_def import ConfigDef
 
 _logger = logging.getLogger(__name__)
 
@@ -86,20 +83,6 @@ _READ_OPTIONS = (
 )
 _WRITE_OPTIONS = ("topic", "includeHeaders", "gcFreeze")
 
-#: What Spark itself, its SQL and its streaming writers put among the options of a source or sink. It is not for us.
-_SPARKS_OPTIONS = frozenset(
-    (
-        "asyncprogresstrackingcheckpointintervalms",
-        "asyncprogresstrackingenabled",
-        "checkpointlocation",
-        "header.serialization.format",
-        "outputmode",
-        "path",
-        "queryname",
-        "serialization.format",
-    )
-)
-
 #: Kafka's keys that a query may not set, and why.
 _REFUSED_IN_SOURCE = {
     "auto.offset.reset": "the query decides where it starts and keeps track of it; use startingOffsets",
@@ -114,85 +97,7 @@ _REFUSED_IN_SINK = {
     "operations",
 }
 
-_KAFKA = "kafka."
 _SERVERS = "bootstrap.servers"
-
-_TIME_UNITS_US = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "min": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-}
-
-
-class _Given:
-    """Options as they came: by lower-case names, Kafka's own apart. Thread: owner."""
-
-    def __init__(
-        self,
-        options: Mapping[str, Any],
-        names: tuple[str, ...],
-        others: tuple[str, ...],
-        use: str,
-        definition: ConfigDef,
-    ) -> None:
-        self.definition = definition
-        self._spelling = {name.lower(): name for name in names}
-        self.values: dict[str, str] = {}
-        self.kafka: dict[str, str] = {}
-        given: dict[str, str] = {}
-        for name, value in options.items():
-            lower = name.lower()
-            if lower in given and options[given[lower]] != value:
-                raise ConfigError(f"option {given[lower]!r} is given twice with two values, also as {name!r}", key=name)
-            given[lower] = name
-            if value is None:
-                continue
-            if lower.startswith(_KAFKA):
-                self.kafka[lower.removeprefix(_KAFKA)] = str(value)
-            elif lower in self._spelling:
-                self.values[lower] = str(value)
-            elif lower not in _SPARKS_OPTIONS:
-                raise self._unknown(name, others, use)
-
-    def _unknown(self, name: str, others: tuple[str, ...], use: str) -> ConfigError:
-        lower = name.lower()
-        if lower in {other.lower() for other in others}:
-            return ConfigError(f"option {name!r} has no meaning {use}", key=name)
-        if (key := lower.replace("_", ".")) in self.definition.keys:
-            return ConfigError(f"unknown option {name!r}; did you mean {_KAFKA + key!r}?", key=name)
-        import difflib
-
-        near = difflib.get_close_matches(lower, [*self._spelling, _KAFKA + _SERVERS], n=1, cutoff=0.5)
-        hint = f"; did you mean {self._spelling.get(near[0], near[0])!r}?" if near else ""
-        kafkas = "" if near else "; Kafka's own keys have 'kafka.' in front"
-        return ConfigError(f"unknown option {name!r}{hint}{kafkas}", key=name)
-
-    def get(self, name: str) -> str | None:
-        return self.values.get(name.lower())
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self.values
-
-    def whole(self, name: str, minimum: int, bits: int = 64) -> int | None:
-        """A whole number, None where the option is not given."""
-        text = self.get(name)
-        return None if text is None else _whole(name, text, minimum, bits)
-
-    def time_ms(self, name: str, default: int) -> int:
-        text = self.get(name)
-        return default if text is None else parse_time_ms(name, text)
-
-    def boolean(self, name: str, default: bool) -> bool:
-        text = self.get(name)
-        if text is None:
-            return default
-        if text.strip().lower() not in {"true", "false"}:
-            raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
-        return text.strip().lower() == "true"
 
 
 class ReadOptions:
@@ -231,9 +136,9 @@ class ReadOptions:
         Raises ConfigError, whose text names the option and what it expects.
         """
         use = "where Kafka is read; it is one of the sink"
-        return cls(_Given(options, _READ_OPTIONS, _WRITE_OPTIONS, use, ConsumerConfig.DEFINITION), streaming)
+        return cls(GivenOptions(options, _READ_OPTIONS, _WRITE_OPTIONS, use, ConsumerConfig.DEFINITION), streaming)
 
-    def __init__(self, given: _Given, streaming: bool) -> None:
+    def __init__(self, given: GivenOptions, streaming: bool) -> None:
         self.streaming = streaming
         self._kafka = _checked_kafka(given, _REFUSED_IN_SOURCE)
         self.topics = _topics(given)
@@ -250,7 +155,7 @@ class ReadOptions:
         self.group_id: str | None = _group_id(given, self._kafka.get("group.id"))
         _check_client_config(ConsumerConfig, self.executor_config())
 
-    def _read_limits(self, given: _Given) -> None:
+    def _read_limits(self, given: GivenOptions) -> None:
         """Where to start and end."""
         if self.streaming:
             for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
@@ -267,7 +172,7 @@ class ReadOptions:
         if not self.streaming:
             _check_batch_limits(self.starting, self.ending)
 
-    def _read_rates(self, given: _Given) -> None:
+    def _read_rates(self, given: GivenOptions) -> None:
         """How much at a time."""
         self.max_offsets_per_trigger: int | None = given.whole("maxOffsetsPerTrigger", 1)
         self.min_offsets_per_trigger: int | None = given.whole("minOffsetsPerTrigger", 0)
@@ -294,7 +199,7 @@ class ReadOptions:
                 )
             self.records_per_task = 0
 
-    def _read_columns(self, given: _Given) -> None:
+    def _read_columns(self, given: GivenOptions) -> None:
         self.include_headers: bool = given.boolean("includeHeaders", False)
         self.columns: tuple[str, ...] | None = None
         text = given.get("columns")
@@ -354,9 +259,9 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
         """Raises ConfigError, whose text names the option and what it expects."""
         use = "where Kafka is written; it is one of the source"
-        return cls(_Given(options, _WRITE_OPTIONS, _READ_OPTIONS, use, ProducerConfig.DEFINITION), streaming)
+        return cls(GivenOptions(options, _WRITE_OPTIONS, _READ_OPTIONS, use, ProducerConfig.DEFINITION), streaming)
 
-    def __init__(self, given: _Given, streaming: bool) -> None:
+    def __init__(self, given: GivenOptions, streaming: bool) -> None:
         self.streaming = streaming
         self._kafka = _checked_kafka(given, _REFUSED_IN_SINK)
         topic = given.get("topic")
@@ -377,30 +282,7 @@ class WriteOptions:
         return f"WriteOptions(topic={self.topic!r}, include_headers={self.include_headers})"
 
 
-# --- single values -------------------------------------------------------------------------------------------------
-
-
-def parse_time_ms(name: str, text: str) -> int:
-    """Milliseconds out of ``10s``, ``15m``, ``500ms`` or a bare number of them (Spark: JavaUtils.timeStringAsMs).
-
-    Units are us, ms, s, m or min, h and d; fractions are not allowed. Raises ConfigError, also for what is negative.
-    """
-    match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
-    unit = (match[2] or "ms") if match else ""
-    if match is None or unit not in _TIME_UNITS_US:
-        raise ConfigError(
-            f"option {name} must be a time such as 15m, 10s, 500ms or a number of milliseconds, not {text!r}", key=name
-        )
-    return int(match[1]) * _TIME_UNITS_US[unit] // 1_000
-
-
-def _whole(name: str, text: str, minimum: int, bits: int = 64) -> int:
-    match = re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip())
-    number = int(match[0]) if match else None
-    if number is None or not minimum <= number < 1 << (bits - 1):
-        least = "a whole number" if minimum < 0 else f"a whole number of at least {minimum}"
-        raise ConfigError(f"option {name} must be {least}, not {text!r}", key=name)
-    return number
+# --- columns, topics, limits ---------------------------------------------------------------------------------------
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -420,10 +302,7 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-# --- topics, limits ------------------------------------------------------------------------------------------------
-
-
-def _topics(given: _Given) -> Topics:
+def _topics(given: GivenOptions) -> Topics:
     found = [name for name in _TOPIC_OPTIONS if name in given]
     if len(found) != 1:
         what = "none of them is there" if not found else f"{' and '.join(found)} are there"
@@ -445,7 +324,7 @@ def _topics(given: _Given) -> Topics:
     return SubscribePattern(value)
 
 
-def _when_none(given: _Given) -> WhenNone:
+def _when_none(given: GivenOptions) -> WhenNone:
     name = "startingOffsetsByTimestampStrategy"
     value = (given.get(name) or "error").strip().lower()
     if value == "error":
@@ -455,11 +334,11 @@ def _when_none(given: _Given) -> WhenNone:
     raise ConfigError(f"option {name} must be error or latest, not {value!r}", key=name)
 
 
-def _limit(given: _Given, side: str, default: OffsetLimit, when_none: WhenNone) -> OffsetLimit:
+def _limit(given: GivenOptions, side: str, default: OffsetLimit, when_none: WhenNone) -> OffsetLimit:
     """Where one side is. A time for all wins over times by partition, and these over offsets."""
     name = f"{side}Timestamp"
     if (text := given.get(name)) is not None:
-        return GlobalTimestamp(_whole(name, text, 0), when_none)
+        return GlobalTimestamp(whole_number(name, text, 0), when_none)
     name = f"{side}OffsetsByTimestamp"
     if (text := given.get(name)) is not None:
         times = partition_numbers(text.strip(), f"option {name}", TIMESTAMPS_EXAMPLE)
@@ -510,23 +389,23 @@ def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) 
 # --- Kafka's own settings ------------------------------------------------------------------------------------------
 
 
-def _checked_kafka(given: _Given, refused: Mapping[str, str]) -> dict[str, object]:
+def _checked_kafka(given: GivenOptions, refused: Mapping[str, str]) -> dict[str, object]:
     """What ``kafka.*`` options say, by the keys' names in dots, without those that a query may not set."""
     settings: dict[str, object] = {}
     for name, value in given.kafka.items():
         if (reason := refused.get(name.replace("_", "."))) is not None:
-            raise ConfigError(f"option kafka.{name} is not supported: {reason}", key=_KAFKA + name)
+            raise ConfigError(f"option kafka.{name} is not supported: {reason}", key=KAFKA_PREFIX + name)
         with _as_option():
             key = given.definition.canonical(name)
         if key in settings:
-            raise ConfigError(f"option kafka.{key} is given twice, also as kafka.{name}", key=_KAFKA + key)
+            raise ConfigError(f"option kafka.{key} is given twice, also as kafka.{name}", key=KAFKA_PREFIX + key)
         settings[key] = value
     if _SERVERS not in settings:
-        raise ConfigError(f"option kafka.bootstrap.servers must be set{_hint(given)}", key=_KAFKA + _SERVERS)
+        raise ConfigError(f"option kafka.bootstrap.servers must be set{_hint(given)}", key=KAFKA_PREFIX + _SERVERS)
     return settings
 
 
-def _hint(given: _Given) -> str:
+def _hint(given: GivenOptions) -> str:
     """What may be wrong where there is no option at all."""
     if given.values or given.kafka:
         return ""
@@ -536,7 +415,7 @@ def _hint(given: _Given) -> str:
     )
 
 
-def _group_id(given: _Given, chosen: object) -> str | None:
+def _group_id(given: GivenOptions, chosen: object) -> str | None:
     """The group's name, for the consumers only: no query joins a group, nor commits to it.
 
     Spark ends a name with a UUID of the query. Here queries that read the same with the same options share one: a

@@ -1,0 +1,139 @@
+"""Options as text: their names, in any case, and the values that are numbers, times, or yes and no."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pykclient.config.config_def import ConfigDef
+
+#: What Kafka's own keys have in front.
+KAFKA_PREFIX = "kafka."
+
+#: What Spark itself, its SQL and its streaming writers put among the options of a source or sink. It is not for us.
+_SPARKS_OPTIONS = frozenset(
+    (
+        "asyncprogresstrackingcheckpointintervalms",
+        "asyncprogresstrackingenabled",
+        "asyncprogresstrackingoverridesinksupportcheck",
+        "checkpointlocation",
+        "header.serialization.format",
+        "outputmode",
+        "path",
+        "queryname",
+        "serialization.format",
+    )
+)
+
+_TIME_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+
+
+class GivenOptions:
+    """Options as they came: by lower-case names, Kafka's own apart, Spark's left out.
+
+    ``names`` are those that there are, ``others`` those that are there elsewhere, as ``use`` says; ``definition`` has
+    Kafka's keys. Raises ConfigError for a name that is neither, and tells the nearest.
+
+    Thread: owner.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        names: tuple[str, ...],
+        others: tuple[str, ...],
+        use: str,
+        definition: ConfigDef,
+    ) -> None:
+        self.definition = definition
+        self._spelling = {name.lower(): name for name in names}
+        self.values: dict[str, str] = {}
+        self.kafka: dict[str, str] = {}
+        given: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower in given and options[given[lower]] != value:
+                raise ConfigError(f"option {given[lower]!r} is given twice with two values, also as {name!r}", key=name)
+            given[lower] = name
+            if value is None:
+                continue
+            if lower.startswith(KAFKA_PREFIX):
+                self.kafka[lower.removeprefix(KAFKA_PREFIX)] = str(value)
+            elif lower in self._spelling:
+                self.values[lower] = str(value)
+            elif lower not in _SPARKS_OPTIONS:
+                raise self._unknown(name, others, use)
+
+    def _unknown(self, name: str, others: tuple[str, ...], use: str) -> ConfigError:
+        lower = name.lower()
+        if lower in {other.lower() for other in others}:
+            return ConfigError(f"option {name!r} has no meaning {use}", key=name)
+        if (key := lower.replace("_", ".")) in self.definition.keys:
+            return ConfigError(f"unknown option {name!r}; did you mean {KAFKA_PREFIX + key!r}?", key=name)
+        import difflib
+
+        near = difflib.get_close_matches(lower, [*self._spelling, KAFKA_PREFIX + "bootstrap.servers"], n=1, cutoff=0.5)
+        hint = f"; did you mean {self._spelling.get(near[0], near[0])!r}?" if near else ""
+        kafkas = "" if near else "; Kafka's own keys have 'kafka.' in front"
+        return ConfigError(f"unknown option {name!r}{hint}{kafkas}", key=name)
+
+    def get(self, name: str) -> str | None:
+        """The text of an option, None where it is not given."""
+        return self.values.get(name.lower())
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self.values
+
+    def whole(self, name: str, minimum: int, bits: int = 64) -> int | None:
+        """A whole number of so many bits, None where the option is not given. Raises ConfigError."""
+        text = self.get(name)
+        return None if text is None else whole_number(name, text, minimum, bits)
+
+    def time_ms(self, name: str, default: int) -> int:
+        """A time in milliseconds. Raises ConfigError."""
+        text = self.get(name)
+        return default if text is None else parse_time_ms(name, text)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """True or false, in any case. Raises ConfigError."""
+        text = self.get(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in {"true", "false"}:
+            raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
+        return text.strip().lower() == "true"
+
+
+def parse_time_ms(name: str, text: str) -> int:
+    """Milliseconds out of ``10s``, ``15m``, ``500ms`` or a bare number of them (Spark: JavaUtils.timeStringAsMs).
+
+    Units are us, ms, s, m or min, h and d; fractions are not allowed. Raises ConfigError, also for what is negative.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
+    unit = (match[2] or "ms") if match else ""
+    if match is None or unit not in _TIME_UNITS_US:
+        raise ConfigError(
+            f"option {name} must be a time such as 15m, 10s, 500ms or a number of milliseconds, not {text!r}", key=name
+        )
+    return int(match[1]) * _TIME_UNITS_US[unit] // 1_000
+
+
+def whole_number(name: str, text: str, minimum: int, bits: int = 64) -> int:
+    """The value of the option ``name``, from ``minimum`` on and of at most so many bits. Raises ConfigError."""
+    match = re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip())
+    number = int(match[0]) if match else None
+    if number is None or not minimum <= number < 1 << (bits - 1):
+        raise ConfigError(f"option {name} must be a whole number of at least {minimum}, not {text!r}", key=name)
+    return number
