@@ -342,7 +342,7 @@ def test_settings_for_large_amounts() -> None:
     servers = {"bootstrap.servers": "localhost:1"}
     assert bulk_config(servers) == {
         **servers,
-        "batch.size": 524_288,
+        "batch.size": 262_144,
         "linger.ms": 100,
         "buffer.memory": 67_108_864,
     }

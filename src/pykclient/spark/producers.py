@@ -43,7 +43,7 @@ _FAILED_CLOSE_S = 1.0
 
 #: What suits whole columns, where the user says nothing. Large batches cost client and brokers a fraction of what
 #: Kafka's default of 16 KiB does, and nobody waits for single records.
-_BULK_BATCH_SIZE_BYTES = 512 * 1024
+_BULK_BATCH_SIZE_BYTES = 256 * 1024
 _BULK_LINGER_MS = 100
 _BULK_BUFFER_MEMORY_BYTES = 64 * 1024 * 1024
 
