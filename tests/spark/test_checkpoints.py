@@ -13,7 +13,7 @@ from tests.spark.topics import add_partitions, numbers, produce
 from tests.support.any_kafka import AnyKafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.skipif(not builtin.has_builtin(), reason="this Spark's own source is not to be had")
 
@@ -56,3 +56,21 @@ def test_a_query_moves_there_and_back(
         topic: {"0": 150, "1": 40, "2": 80},
         other: {str(partition): 30 if partition == 10 else 0 for partition in range(11)},
     }
+
+
+def test_a_query_keeps_its_state(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    """Counts go on where they were, whoever has read what they are of."""
+    kafka.create_topic(topic, 1)
+    counts: dict[str, int] = {}
+
+    def keep(batch: DataFrame, _: int) -> None:
+        counts.update({row.value: row["count"] for row in batch.collect()})
+
+    for source in ("kafka", "pykclient", "kafka"):
+        produce(kafka, topic, {0: ["a", "b", "a"]})
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
+        rows = spark.readStream.format(source).options(**options, startingOffsets="earliest").load()
+        counted = rows.groupBy(rows.value.cast("string").alias("value")).count()
+        writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path)).foreachBatch(keep)
+        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+    assert counts == {"a": 6, "b": 3}

@@ -1,21 +1,30 @@
-"""docs/spark.md tells the truth about options: the table has each of them, and nothing that is not there."""
+"""docs/spark.md tells the truth: its table has each option and nothing else, and its Python and SQL run."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pykclient.errors import ConfigError
 from pykclient.spark import option_values, options
 from pykclient.spark.options import ReadOptions, WriteOptions
+from tests.spark.topics import produce
+from tests.support.any_kafka import EMBEDDED, AnyKafka
+from tests.support.wait import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
 READ = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 WRITE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+
+on_embedded = pytest.mark.parametrize("any_kafka", [EMBEDDED], indirect=True)
 
 NAME = re.compile(r"`([A-Za-z][A-Za-z.]*\*?)`")
 
@@ -69,8 +78,85 @@ def test_the_defaults_of_the_table() -> None:
     assert int(defaults["minRecordsPerTask"]) == read.records_per_task
 
 
-def test_the_python_of_the_page_is_python() -> None:
-    blocks = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE)
-    assert blocks
-    for block in blocks:
-        compile(block, "docs/spark.md", "exec")
+class Page:
+    """What the page shows, run in a session on a topic that has records already."""
+
+    def __init__(self, spark: SparkSession, kafka: AnyKafka, topic: str) -> None:
+        self.spark = spark
+        self.names: dict[str, Any] = {"spark": spark}
+        self._ours = {"broker:9092": kafka.bootstrap_servers, '"orders"': f'"{topic}"', "'orders'": f"'{topic}'"}
+
+    def block(self, language: str, text: str) -> str:
+        """The block of the page that has ``text``, with our brokers and topic in it."""
+        blocks: list[str] = re.findall(rf"(?ms)^```{language}\n(.*?)^```$", PAGE)
+        (found,) = [block for block in blocks if text in block]
+        for theirs, ours in self._ours.items():
+            found = found.replace(theirs, ours)
+        return found
+
+    def python(self, text: str) -> None:
+        exec(self.block("python", text), self.names)
+
+    def sql(self, text: str) -> list[Any]:
+        """The rows of the last statement."""
+        for statement in self.block("sql", text).split(";"):
+            if statement.strip():
+                rows = self.spark.sql(statement).collect()
+        return rows
+
+
+@pytest.fixture
+def page(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> Page:
+    any_kafka.create_topic(topic, 2)
+    produce(any_kafka, topic, {0: ['{"amount": 1.5}', "{}"], 1: ["{}"]})
+    return Page(spark.newSession(), any_kafka, topic)
+
+
+@on_embedded
+def test_the_pages_reading(page: Page, any_kafka: AnyKafka, topic: str) -> None:
+    page.python("register(KafkaDataSource)")
+    assert page.names["orders"].isStreaming
+    page.names["options"] = {"kafka.bootstrap.servers": any_kafka.bootstrap_servers, "subscribe": topic}
+    page.python("filterPushdown")
+    assert page.names["records"].where("timestamp >= '2020-01-01' AND partition = 0").count() == 2
+
+
+@on_embedded
+def test_the_pages_writing(page: Page, topic: str) -> None:
+    page.python("register(KafkaDataSource)")
+    page.names["orders"] = page.spark.createDataFrame([(1, 2.5)], "id long, amount double")
+    page.python(".write.format(")
+    page.names["df"] = page.spark.createDataFrame(
+        [("1", "{}", "1", "{}")], "id string, json string, key string, value string"
+    )
+    page.python("foreachPartition(send)")
+    assert [row.records for row in page.names["written"] if row.records] == [1]
+    rows = page.sql("CREATE TEMPORARY VIEW")
+    assert len(rows) == 6
+    assert {row[1].amount for row in rows} == {1.5, 2.5, None}
+
+
+@on_embedded
+def test_the_pages_table(page: Page) -> None:
+    page.spark.sql("DROP TABLE IF EXISTS orders")
+    try:
+        assert [row[0] for row in page.sql("CREATE TABLE")] == [3]
+    finally:
+        page.spark.sql("DROP TABLE orders")
+
+
+@on_embedded
+def test_the_pages_listener(page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page.python("register(KafkaDataSource)")
+    page.python("StreamingQueryListener")
+    reader = page.names["orders"]  # starts at the latest offsets
+    writer = reader.writeStream.format("noop").queryName("ordered").option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(60)
+    shown = ""
+
+    def told() -> bool:
+        nonlocal shown
+        shown += capsys.readouterr().out
+        return "ordered is behind by 0 offsets" in shown
+
+    eventually(told, 30.0, "the listener was told of the query")

@@ -13,10 +13,13 @@ from pykclient.errors import ConfigError
 from pykclient.spark import KafkaDataSource
 from tests.spark import builtin
 from tests.spark.topics import numbers, produce
-from tests.support.any_kafka import AnyKafka
+from tests.support.any_kafka import EMBEDDED, AnyKafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+on_embedded = pytest.mark.parametrize("any_kafka", [EMBEDDED], indirect=True)
 
 
 class Shop:
@@ -49,6 +52,7 @@ def shop(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> Iterator[Shop]
     spark.sql(f"DROP TABLE IF EXISTS {shop.name}")
 
 
+@on_embedded
 def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
     """Spark keeps what it planned. A later release that plans anew makes this fail, and the page to be changed."""
     create = f"CREATE OR REPLACE TEMPORARY VIEW {shop.name}v USING pykclient OPTIONS ({shop.options})"
@@ -60,6 +64,7 @@ def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
     assert shop.count(f"{shop.name}v") == 5
 
 
+@on_embedded
 def test_what_load_returned_is_planned_once(shop: Shop) -> None:
     """Unlike with Spark's own source, which asks for offsets in every query."""
 
@@ -81,6 +86,7 @@ def test_what_load_returned_is_planned_once(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "columns", ["", "(value BINARY, key BINARY)"], ids=["columns of ours", "columns of the table's"]
 )
+@on_embedded
 def test_a_table_has_what_is_there(shop: Shop, columns: str) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} {columns} USING pykclient COMMENT 'sales' TBLPROPERTIES ('owned' = 'by')")
     assert len(shop.spark.table(shop.name).columns) == (2 if columns else 7)
@@ -89,6 +95,7 @@ def test_a_table_has_what_is_there(shop: Shop, columns: str) -> None:
     assert shop.count(f"{shop.name} WITH ({shop.given})") == 5
 
 
+@on_embedded
 def test_options_of_a_table_decide_about_its_columns_and_are_checked(shop: Shop) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options}, columns 'offset,value')")
     assert shop.spark.table(shop.name).columns == ["offset", "value"]
@@ -96,12 +103,14 @@ def test_options_of_a_table_decide_about_its_columns_and_are_checked(shop: Shop)
         shop.spark.sql(f"CREATE TABLE {shop.name}2 USING pykclient OPTIONS ({shop.options}, startingOffset 'earliest')")
 
 
+@on_embedded
 def test_a_table_without_options_in_the_query_says_where_they_are_to_be(shop: Shop) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options})")
     with pytest.raises(AnalysisException, match=r"servers must be set. There are no options at all.*WITH"):
         shop.count(shop.name)
 
 
+@on_embedded
 def test_a_table_is_written_with_options_in_the_query(shop: Shop) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} (key BINARY, value BINARY) USING pykclient")
     servers = f"kafka.bootstrap.servers = '{shop.kafka.bootstrap_servers}'"
