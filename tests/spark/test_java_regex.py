@@ -50,6 +50,11 @@ def test_means_the_same(pattern: str, finds: str, misses: str) -> None:
     assert not compiled.search(misses)
 
 
+def test_classes_are_of_ascii() -> None:
+    assert not compile_java_regex(r"\w").search("é")
+    assert not compile_java_regex("(?i)k").search("\N{KELVIN SIGN}")
+
+
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [

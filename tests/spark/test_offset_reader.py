@@ -155,6 +155,8 @@ class TestOnCluster:
         assert filled.batch(Bounds(timestamps_ms=(5_000, 6_000))) == [(0, 4, 10), (1, 1, 4)]
         assert filled.batch(Bounds(timestamps_ms=(9_500, None))) == [(0, 9, 10)]
         assert filled.batch(Bounds(timestamps_ms=(9_000, None), offsets=(None, 8))) == [(0, 8, 9), (1, 3, 4)]
+        starts = filled.json({0: 6, 1: 0, 2: 0})
+        assert filled.batch(Bounds(timestamps_ms=(5_000, None)), startingOffsets=starts) == [(0, 6, 10), (1, 1, 4)]
         assert filled.batch(Bounds(timestamps_ms=(-5, None))) == [(0, 2, 10), (1, 0, 4)]
         assert filled.batch(Bounds(topic_rules=[("StringStartsWith", True, filled.name)])) == []
 

@@ -187,7 +187,7 @@ def _all_are(value: Any, kind: type) -> bool:
 
 def _microseconds(moment: datetime) -> int | None:
     """Since the epoch; None for a moment without a time zone, as only Spark knows which one was meant."""
-    if moment.tzinfo is None or moment.utcoffset() is None:
+    if moment.utcoffset() is None:
         return None
     return (moment - _EPOCH) // _MICROSECOND
 

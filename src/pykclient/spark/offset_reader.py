@@ -106,8 +106,8 @@ class KafkaOffsetReader:
         if bounds is not None:
             partitions = {tp for tp in partitions if bounds.allows(tp)}
         # Ends come first: a record that a later look-up of times finds, or misses, then is behind them.
-        ends = self._resolve(consumer, ending, partitions, is_start=False)
-        starts = self._resolve(consumer, starting, partitions, is_start=True)
+        ends = self._resolve(consumer, ending, partitions)
+        starts = self._resolve(consumer, starting, partitions)
         ranges = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(partitions)]
         if backwards := [each for each in ranges if each.start > each.end]:
             raise IllegalStateError(
@@ -147,7 +147,7 @@ class KafkaOffsetReader:
         def ask(consumer: Consumer) -> Offsets:
             partitions = self._partitions(consumer)
             _check_named(self._options.starting, partitions, "start")
-            return self._resolve(consumer, self._options.starting, partitions, is_start=True)
+            return self._resolve(consumer, self._options.starting, partitions)
 
         return self._with_retries("the offsets to start at", ask)
 
@@ -246,9 +246,7 @@ class KafkaOffsetReader:
         }
         return there if not isinstance(topics, Assign) else there.intersection(topics.topic_partitions)
 
-    def _resolve(
-        self, consumer: Consumer, limit: OffsetLimit, partitions: Collection[TopicPartition], *, is_start: bool
-    ) -> Offsets:
+    def _resolve(self, consumer: Consumer, limit: OffsetLimit, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset that ``limit`` means in each of ``partitions``."""
         offsets: dict[TopicPartition, int]
         if limit is EARLIEST:
@@ -259,11 +257,11 @@ class KafkaOffsetReader:
             offsets = {tp: limit.offsets[tp] for tp in partitions}
         elif isinstance(limit, SpecificTimestamps):
             times = {tp: limit.timestamps_ms[tp] for tp in partitions}
-            offsets = _offsets_at(consumer, times, limit.when_none if is_start else "latest")
+            offsets = _offsets_at(consumer, times, limit.when_none)
         else:
             assert isinstance(limit, GlobalTimestamp)
             times = dict.fromkeys(partitions, limit.timestamp_ms)
-            offsets = _offsets_at(consumer, times, limit.when_none if is_start else "latest")
+            offsets = _offsets_at(consumer, times, limit.when_none)
         if earliest := [tp for tp, offset in offsets.items() if offset == EARLIEST_OFFSET]:
             offsets |= consumer.beginning_offsets(earliest)
         if latest := [tp for tp, offset in offsets.items() if offset == LATEST_OFFSET]:

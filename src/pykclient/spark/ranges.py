@@ -47,7 +47,7 @@ def split_ranges(
     # What stays whole takes no part in the proportions by which the rest is cut.
     whole = [piece for piece in pieces if _part_count(piece.size, total, min_partitions) == 1]
     left = total - sum(piece.size for piece in whole)
-    parts_left = max(min_partitions - len(whole), 1)
+    parts_left = min_partitions - len(whole)  # at least 2 where anything is left
     stays = {piece.topic_partition for piece in whole}
     split: list[OffsetRange] = []
     for piece in pieces:
