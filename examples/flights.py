@@ -177,7 +177,8 @@ class Reader:
 
     def finish(self) -> Tally:
         """Let it stop, and take its tally."""
-        self.pipe.send("stop")
+        with contextlib.suppress(ConnectionError):  # it has ended, as is found out next
+            self.pipe.send("stop")
         while not isinstance(said := self._receive(), Tally):
             pass
         self.process.join()
@@ -192,7 +193,7 @@ class Reader:
     def _receive(self) -> Any:
         try:
             return self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):  # the second, where it had not read what it was sent
             self.process.join()
             raise DemoError(f"{self.name} ended with code {self.process.exitcode}") from None
 
