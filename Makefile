@@ -6,6 +6,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV ?= .venv
 # What the demo runs on: the embedded cluster, or `real`.
 KAFKA ?= embedded
+# How many processes run tests.
+PROCESSES ?= 4
 BIN := $(VENV)/bin
 # The environment is made again when this changes: what is declared, what is compiled, for which Python.
 KEY := $(shell { cat pyproject.toml setup.py src/pykclient/_speedups/*.pyx src/pykclient/_speedups/*.pxd; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
@@ -30,10 +32,13 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
-# The second run is of the implementation in Python: of everything that has a compiled twin, without real brokers.
+# Tests wait for half of their time, so there are two processes for each core of a small machine. The second run is of
+# the implementation in Python: of everything that has a compiled twin, without real brokers. It and the first share the
+# compiled tests, also where Python is told not to keep any.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
-	PYKCLIENT_IMPL=python $(BIN)/pytest -n 2 --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(ARGS)
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check
