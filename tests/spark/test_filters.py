@@ -157,6 +157,8 @@ class TestTimes:
         bounds = Bounds.of([GreaterThan(TIME, at(5)), LessThan(TIME, at(9))])
         ranges = [OffsetRange(TopicPartition("t", 0), 0, 10)]
         assert bounds.apply(ranges) == ranges
+        assert Bounds.of([EqualTo(TIME, at(5))]).apply(ranges) == ranges
+        assert Bounds.of([EqualTo(TIME, at(5, 1))]).apply(ranges) == []  # no record has microseconds
 
 
 class TestPartitions:

@@ -106,6 +106,9 @@ class Bounds:
 
     def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """What is left of ``ranges`` by topic, partition and offset, in their order, empty ones left out."""
+        first_ms, last_ms = self.first_timestamp_ms, self.last_timestamp_ms
+        if first_ms is not None and last_ms is not None and first_ms > last_ms:
+            return []  # no time at all can match
         left = []
         for each in ranges:
             start = each.start if self.first_offset is None else max(each.start, self.first_offset)

@@ -78,6 +78,7 @@ class KafkaOffsetReader:
         self._clock = clock
         self._new_consumer = consumer_factory
         self._consumer: Consumer | None = None
+        self._reported_missing: set[TopicPartition] = set()
 
     def close(self) -> None:
         """Close the connections. The next question opens new ones."""
@@ -236,15 +237,21 @@ class KafkaOffsetReader:
         else:
             assert isinstance(topics, (Subscribe, Assign))
             found = consumer.list_topics(topics=topics.names)
-            if missing := [name for name in topics.names if name not in found]:
-                raise UnknownTopicOrPartitionError(f"there is no topic {_names(missing)}, or it must not be described")
+            if unknown := [name for name in topics.names if name not in found]:
+                raise UnknownTopicOrPartitionError(f"there is no topic {_names(unknown)}, or it must not be described")
         there = {
             TopicPartition(info.topic, info.partition)
             for name, infos in found.items()
             if name not in INTERNAL_TOPICS
             for info in infos
         }
-        return there if not isinstance(topics, Assign) else there.intersection(topics.topic_partitions)
+        if not isinstance(topics, Assign):
+            return there
+        # As in Spark they may come later; until then nothing tells but this.
+        if missing := {*topics.topic_partitions} - there - self._reported_missing:
+            _logger.warning("option assign names partitions that are not there: %s", _names(missing))
+            self._reported_missing |= missing
+        return there.intersection(topics.topic_partitions)
 
     def _resolve(self, consumer: Consumer, limit: OffsetLimit, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset that ``limit`` means in each of ``partitions``."""
