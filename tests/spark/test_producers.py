@@ -198,6 +198,8 @@ def test_settings_are_checked_at_once_and_not_shown() -> None:
         shared_producer({"bootstrap.serverz": "x"})
     with pytest.raises(ConfigError, match="topik"):
         write_arrow({"bootstrap.servers": "localhost:1", "topik": "x"})
+    with pytest.raises(ConfigError, match="interceptors do not see"):
+        write_arrow({"bootstrap.servers": "localhost:1", "interceptor_classes": "x"})
     secret = {"bootstrap.servers": "localhost:1", "client.id": "hush"}
     assert repr(shared_producer(secret)) == "<SharedProducer for localhost:1>"
     assert repr(write_arrow(secret)) == "<ArrowWrite to the topics of each row>"

@@ -13,13 +13,13 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from pykclient import KafkaConsumer, TopicPartition
 from pykclient.errors import TopicAuthorizationError
-from pykclient.spark import KafkaDataSource, shared_producer, write_arrow
+from pykclient.spark import KafkaDataSource
 from pykclient.testing import EmbeddedCluster
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -185,54 +185,3 @@ def test_a_stream_that_fails_and_goes_on(spark: SparkSession, cluster: EmbeddedC
     run()
     found = [value for records in read(cluster.bootstrap_servers, "streamed", 2).values() for _, value, _ in records]
     assert sorted(value for value in found if value) == [b"a", b"b", b"c", b"d"]
-
-
-# --- foreachBatch, foreachPartition, mapInArrow ----------------------------------------------------------------------
-
-
-def test_functions_of_the_users_write(spark: SparkSession, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
-    """The three ways, one after another; tasks of a worker share a producer, and it knows nothing of the session."""
-    any_kafka.create_topic(topic)
-    servers = any_kafka.bootstrap_servers
-    producer = shared_producer(bootstrap_servers=servers)
-
-    def write_rows(rows: Iterator[Row]) -> None:
-        with producer as p:
-            for row in rows:
-                p.send(topic, value=row.value.encode(), key=str(os.getpid()).encode())
-
-    def write_batch(batch: DataFrame, number: int) -> None:
-        write = write_arrow({"bootstrap.servers": servers}, topic)
-        written = batch.mapInArrow(write, write.schema).collect()
-        assert sum(row.records for row in written) == 3
-        assert batch.count() == 3
-        save(batch, servers, topic=topic)
-
-    spark.range(0, 4, 1, 4).selectExpr("concat('partition', id) as value").foreachPartition(write_rows)
-    source = tmp_path / "source"
-    source.mkdir()
-    lines(source, "1", ["a", "b", "c"])
-    query = (
-        spark.readStream.text(str(source))
-        .writeStream.foreachBatch(write_batch)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(60)
-    (records,) = read(servers, topic).values()
-    assert {value for key, value, _ in records if key} == {b"partition%d" % number for number in range(4)}
-    assert sorted(value or b"" for key, value, _ in records if not key) == [b"a", b"a", b"b", b"b", b"c", b"c"]
-    assert len(records) == 10
-
-
-def test_a_function_of_the_users_that_fails(spark: SparkSession, cluster: EmbeddedCluster) -> None:
-    cluster.create_topic("denied")
-    cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
-    config = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "hush"}
-    write = write_arrow(config, "denied")
-    written = spark.range(0, 5, 1, 1).selectExpr("'secret' as value").mapInArrow(write, write.schema)
-    with pytest.raises(PySparkException, match=r"5 of 5 records of partition 0 .* were not written to Kafka") as raised:
-        written.collect()
-    assert "secret" not in str(raised.value)
-    assert "hush" not in str(raised.value)

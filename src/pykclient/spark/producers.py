@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.errors import IllegalStateError
+from pykclient.errors import ConfigError, IllegalStateError
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark.deliveries import Deliveries
 from pykclient.spark.worker import task_context, task_name
@@ -54,9 +54,14 @@ _BULK_BATCHES_IN_BUFFER = 16
 def bulk_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """``config`` with what suits whole columns, where it says nothing. What it says stays possible.
 
-    Raises ConfigError.
+    Raises ConfigError: something is wrong in it, or it names interceptors, which would have to see each record.
     """
     made = {key.replace("_", "."): value for key, value in config.items()}
+    if made.get("interceptor.classes"):
+        raise ConfigError(
+            "interceptor.classes cannot be set here: rows are written by whole columns, which interceptors do not see",
+            key="interceptor.classes",
+        )
     if "buffer.memory" not in made:
         made["buffer.memory"] = _BULK_BUFFER_MEMORY_BYTES
     if "linger.ms" not in made and "delivery.timeout.ms" not in made:  # which must be longer
