@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from array import array as array_of
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaError
@@ -108,10 +106,7 @@ class SparkBatches:
             return array.dictionary_decode()
         rows, topic = len(array), array.dictionary[0].as_py()
         if self._topics is None or self._topic != topic or len(self._topics) < rows:
-            name = topic.encode()
-            ends = accumulate(repeat(len(name), rows), initial=0)
-            buffers = [None, pa.py_buffer(array_of("i", ends)), pa.py_buffer(name * rows)]
-            self._topic, self._topics = topic, pa.Array.from_buffers(pa.string(), rows, buffers, 0)
+            self._topic, self._topics = topic, pa.repeat(pa.scalar(topic, pa.string()), rows)
         return self._topics.slice(0, rows)
 
 
