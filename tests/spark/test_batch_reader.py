@@ -113,6 +113,7 @@ def test_a_task_unpickles_little(cluster: Cluster) -> None:
     assert b"subscribe" not in pickled
     task = pickle.loads(pickled).task
     assert task.columns == ("key", "value")
+    assert not task.prefetch
     assert task.consumer_config["bootstrap.servers"] == "127.0.0.1:1"
     assert len(pickle.dumps(KafkaInputPartition((OffsetRange(A0, 0, 5),)))) < 250
 

@@ -62,9 +62,12 @@ def test_a_killed_worker_and_a_killed_driver_lose_and_repeat_nothing(
             os.killpg(job.pid, signal.SIGKILL)
     assert f"FOUND {' '.join(numbers(0, 200))}\n" in second.read_text()
 
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any("events" in path.relative_to(tmp_path).parts for path in kept)
+    events = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
+    checkpoint = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert len(events) >= 2
+    assert checkpoint
     assert "Physical Plan" in first.read_text()
     assert "REFUSED" in first.read_text()
+    kept = [first, second, *events, *checkpoint]
     leaks = [str(path.relative_to(tmp_path)) for path in kept if SECRET.encode() in path.read_bytes()]
     assert leaks == []

@@ -346,6 +346,7 @@ def test_tasks_get_no_connection_and_no_options(cluster: Cluster, new_reader: Ne
     assert list(there.read(KafkaInputPartition(()))) == []
     assert pickle.loads(pickle.dumps(there)).task.columns == ("value",)
     assert there.task.consumer_config["auto.offset.reset"] == "none"
+    assert there.task.prefetch, "the next micro-batch begins where this one ends"
 
 
 # --- errors and ends

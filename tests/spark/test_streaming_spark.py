@@ -121,6 +121,27 @@ def test_a_running_query_follows_its_topics(spark: SparkSession, kafka: AnyKafka
     assert query.exception() is None
 
 
+def test_a_query_that_fails_in_its_first_batch_misses_nothing(
+    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
+) -> None:
+    """From the latest offsets on, where only the end of that micro-batch is in the checkpoint."""
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise ValueError(f"micro-batch {number} of {batch.count()} rows fails")
+
+    kafka.create_topic(topic, 2)
+    produce(kafka, topic, {0: numbers(0, 10)})
+    frame = stream(spark, kafka, subscribe=topic, startingOffsets="latest")
+    writer = frame.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException, match="micro-batch 0 of 0 rows fails"):
+        writer.trigger(availableNow=True).start().awaitTermination(60)
+    produce(kafka, topic, {0: numbers(10, 10), 1: numbers(20, 10)})
+    sink = Sink()
+    run(frame, sink, tmp_path)
+    assert sink.batches[0] == []
+    assert sink.values == list(range(10, 30))
+
+
 def test_a_topic_that_goes_is_a_loss(spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path) -> None:
     stays, goes = f"{topic}-1", f"{topic}-2"
     for name in (stays, goes):
