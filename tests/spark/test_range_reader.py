@@ -187,7 +187,26 @@ def test_a_stream_goes_on_with_what_was_fetched(
     assert sorted(rows(read_ranges(task, of(topic, (0, 600, 650), (1, 630, 650)), pool))) == expected(
         (0, 600, 650), (1, 630, 650)
     )
-    assert (len(made), len(sought)) == (1, 3)
+    assert (len(made), len(sought)) == (1, 2)  # what another one has read is passed over
+    again = ((0, 0, 50), (1, 600, 650))
+    assert sorted(rows(read_ranges(task, of(topic, *again), pool))) == expected(*again)
+    assert (len(made), len(sought)) == (1, 4)
+
+
+def test_what_another_worker_read_may_be_gone(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 1000)
+    task = new_task(any_kafka, prefetch=True, config={"max.partition.fetch.bytes": 500})
+    assert rows(read_ranges(task, of(topic, (0, 0, 100)), pool)) == expected((0, 0, 100))
+    delete_records(any_kafka, topic, 0, before=800)
+    assert rows(read_ranges(task, of(topic, (0, 900, 1000)), pool)) == expected((0, 900, 1000))
+
+
+def test_small_ranges_are_fetched_in_small_bits(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    filled(any_kafka, topic, 2000)
+    for size, prefetch, fetch_bytes in ((100, False, 1 << 20), (2000, False, 8 << 20), (100, True, 8 << 20)):
+        task = new_task(any_kafka, prefetch=prefetch, config={"max.partition.fetch.bytes": 8 << 20})
+        assert len(rows(read_ranges(task, of(topic, (0, 0, size)), pool))) == size
+        assert pool._idle[-1].config["max.partition.fetch.bytes"] == fetch_bytes
 
 
 def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:

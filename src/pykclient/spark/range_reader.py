@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,13 @@ MAX_ROWS = 10_000
 
 #: How many bytes of records a batch has at most, unless one record alone is larger.
 MAX_BYTES = 8 * 1024 * 1024
+
+#: How long to pass over what another worker has read.
+_CATCH_UP_MS = 1000
+
+#: What is asked for of each partition at once where a range has so few offsets that more would mostly be dropped.
+_SMALL_RANGE = 1000
+_SMALL_FETCH_BYTES = 1024 * 1024
 
 #: How long to look for the reason why nothing comes.
 _DIAGNOSIS_MS = 10_000
@@ -102,7 +109,7 @@ def read_ranges(
         freeze_heap_once()
     pool = consumer_pool.pool() if pool is None else pool
     for part in _disjoint(ranges):
-        pooled = pool.acquire(task.consumer_config, part, fresh=_is_retry())
+        pooled = pool.acquire(_consumer_config(task, part.values()), part, fresh=_is_retry())
         is_usable = False
         try:
             yield from _RangeReader(task, pooled, part, clock).read()
@@ -117,6 +124,16 @@ def read_ranges(
                 pool.release(pooled, warm=task.prefetch)
             else:
                 pool.discard(pooled)
+
+
+def _consumer_config(task: ReadTask, ranges: Collection[OffsetRange]) -> dict[str, object]:
+    """The task's, with smaller fetches for small ranges, unless what comes beyond them is for the next micro-batch."""
+    config = task.consumer_config
+    size_bytes = config.get("max.partition.fetch.bytes")
+    is_small = all(each.end - each.start <= _SMALL_RANGE for each in ranges)
+    if task.prefetch or not is_small or not isinstance(size_bytes, int) or size_bytes <= _SMALL_FETCH_BYTES:
+        return config
+    return {**config, "max.partition.fetch.bytes": _SMALL_FETCH_BYTES}
 
 
 def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, OffsetRange]]:
@@ -174,7 +191,7 @@ class _RangeReader:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         consumer, ends, timeout_ms = self._consumer, self._ends, self._task.poll_timeout_ms
-        self._pooled.assign({tp: each.start for tp, each in self._ranges.items()})
+        self._catch_up()
         # Nobody knows where it stands, should nobody go on with this generator.
         self._pooled.positions = {}
         timer = Timer(self._clock, timeout_ms)
@@ -194,6 +211,32 @@ class _RangeReader:
                 self._on_timeout()
             timer = Timer(self._clock, timeout_ms)
         self._pooled.positions = {tp: each.end for tp, each in self._ranges.items()}
+
+    def _catch_up(self) -> None:
+        """Go to where the ranges begin.
+
+        Another worker may have read what lies between, so that what this one has fetched since begins a little before.
+        To pass over that is faster than to drop it all and fetch anew.
+        """
+        pooled, consumer = self._pooled, self._consumer
+        starts = {tp: each.start for tp, each in self._ranges.items()}
+        behind = {
+            tp: pooled.positions[tp]
+            for tp, start in starts.items()
+            if 0 < start - pooled.positions.get(tp, start) <= MAX_ROWS
+        }
+        if behind:
+            pooled.assign({**starts, **behind})
+            timer = Timer(self._clock, _CATCH_UP_MS)
+            try:
+                while timer.not_expired and consumer.paused() < starts.keys():
+                    consumer.poll_arrow(timer.remaining_ms, columns=["offset"], until=starts)
+                    timer.update()
+            except (OffsetOutOfRangeError, LogTruncationError) as error:
+                _logger.debug("Not going on from %s: %s", behind, error)
+            reached = consumer.paused()
+            pooled.positions = {tp: start for tp, start in starts.items() if tp in reached}
+        pooled.assign(starts)
 
     def _of_spark(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._bounds is not None:
