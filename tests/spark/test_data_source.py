@@ -41,7 +41,7 @@ import pyspark.sql.datasource, sys
 before = set(sys.modules)
 import pyspark_pykclient
 assert pyspark_pykclient.DefaultSource.name() == "pykclient"
-print({"pyarrow", "pykclient.consumer", "pykclient.producer", "pykclient.network"} & (set(sys.modules) - before))
+print({"pyarrow", *(f"pykclient.{name}" for name in ("consumer", "network", "producer", "record"))} & (set(sys.modules) - before))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

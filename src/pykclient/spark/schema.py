@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaError
-from pykclient.record.arrow import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +48,8 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
     Raises:
         ImportError: pyarrow is not installed.
     """
+    from pykclient.record.arrow import pyarrow
+
     pa = pyarrow()
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
@@ -86,6 +87,8 @@ class SparkBatches:
         Raises:
             KafkaError: a timestamp is beyond what Spark has.
         """
+        from pykclient.record.arrow import pyarrow
+
         pa = pyarrow()
         arrays = [
             self._array(pa, batch.column(_SOURCE_NAMES.get(field.name, field.name)), field) for field in self._schema
