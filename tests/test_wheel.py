@@ -135,6 +135,7 @@ def test_a_wheel_with_compiled_modules(tmp_path: Path) -> None:
 def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, CC="false", CXX="false")
     assert not [name for name in modules(wheel) if name.endswith((".so", ".pyd", ".c", ".pyx"))]
+    assert "pyspark_pykclient.py" in zipfile.ZipFile(wheel).namelist(), "where Spark looks for data sources"
     site = install(wheel, tmp_path)
     name, origin = run([sys.executable, "-c", SMOKE], tmp_path, PYTHONPATH=site).split()
     assert name == "python"
@@ -153,4 +154,5 @@ def test_a_source_distribution(tmp_path: Path) -> None:
     compiled = {f"src/pykclient/_speedups/{path.name}" for path in (ROOT / "src/pykclient/_speedups").glob("*.p*")}
     assert compiled <= packed
     assert {"pyproject.toml", "setup.py", "src/pykclient/py.typed", "README.md", "LICENSE"} <= packed
+    assert "src/pyspark_pykclient.py" in packed
     assert not [name for name in packed if name.endswith((".c", ".so", ".pyd")) or name.startswith("tests")]
