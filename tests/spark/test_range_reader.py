@@ -240,6 +240,9 @@ class Context:
     def get(cls) -> Any:
         return cls()
 
+    def partitionId(self) -> int:
+        return 0
+
     def attemptNumber(self) -> int:
         return self.attempt
 
@@ -267,7 +270,7 @@ def test_another_attempt_gets_a_new_consumer(
 def test_the_heap_is_frozen_once() -> None:
     program = """
 import gc, sys
-from pykclient.spark.range_reader import freeze_heap_once
+from pykclient.spark.worker import freeze_heap_once
 assert "pyspark" not in sys.modules
 freeze_heap_once()
 count = gc.get_freeze_count()

@@ -6,11 +6,8 @@ compaction and transactions leave, are passed over; and records that are gone ar
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 from pykclient.clock import SYSTEM_CLOCK, Clock, Timer
@@ -23,6 +20,7 @@ from pykclient.errors import (
 from pykclient.spark import consumer_pool
 from pykclient.spark.consumer_pool import ConsumerPool, PooledConsumer
 from pykclient.spark.schema import SparkBatches
+from pykclient.spark.worker import freeze_heap_once, task_context
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -150,22 +148,7 @@ def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, Offset
 
 def _is_retry() -> bool:
     """Whether Spark runs this task again after it has failed, or beside another attempt at it."""
-    module = sys.modules.get("pyspark.taskcontext")
-    context = None if module is None else module.TaskContext.get()
-    return context is not None and context.attemptNumber() > 0
-
-
-@cache
-def freeze_heap_once() -> None:
-    """Take what a worker has loaded so far out of the reach of the garbage collector, for good.
-
-    PySpark's daemon collects garbage after each task, which goes through all objects of pandas, pyarrow and whatever
-    else is loaded: 35 ms of CPU. Modules are no garbage, and so need not be looked at.
-    """
-    import pyarrow.compute  # noqa: F401 - before, so that it is frozen as well
-
-    gc.collect()
-    gc.freeze()
+    return task_context()[1] > 0
 
 
 class _RangeReader:

@@ -27,5 +27,7 @@ def freeze_heap_once() -> None:
     PySpark's daemon collects garbage after each task, which goes through all objects of pandas, pyarrow and whatever
     else is loaded: 35 ms of CPU. Modules are no garbage, and so need not be looked at.
     """
+    import pyarrow.compute  # noqa: F401 - before, so that it is frozen as well
+
     gc.collect()
     gc.freeze()
