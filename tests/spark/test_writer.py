@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from pykclient import KafkaConsumer, TopicPartition
 from pykclient.errors import IllegalArgumentError, KafkaError, TopicAuthorizationError
-from pykclient.spark import producers
+from pykclient.spark import producers, write_task
 from pykclient.spark.options import WriteOptions
 from pykclient.spark.producers import ProducerPool
 from pykclient.spark.write_task import KafkaWriteTask, by_topic
@@ -252,6 +252,37 @@ def test_a_task_without_rows_makes_no_producer(pool: ProducerPool) -> None:
     assert write("localhost:1", [], "orders") == 0
     assert write("localhost:1", [rows(value=pa.array([], pa.binary()))], "orders") == 0
     assert len(pool) == 0
+
+
+class Context:
+    """Spark's, of the second attempt at partition 3."""
+
+    @classmethod
+    def get(cls) -> Context:
+        return cls()
+
+    def partitionId(self) -> int:
+        return 3
+
+    def attemptNumber(self) -> int:
+        return 1
+
+
+def test_tasks_are_named(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.taskcontext.TaskContext", Context)
+    said = fails(cluster, [rows(value=[b"secret"], topic=[None])], None)
+    assert said.startswith("partition 3 (attempt 2) could not be written")
+    given = options(cluster.bootstrap_servers, topic="orders")
+    message = KafkaWriter(given, columns(value=BINARY), False).write(iter([rows(value=[b"x"] * 5)]))
+    assert (message.partition_id, message.attempt, message.records) == (3, 1, 5)
+
+
+@pytest.mark.parametrize("given", ["true", "false"])
+def test_the_heap_is_frozen_where_the_option_says_so(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(write_task, "freeze_heap_once", lambda: calls.append(None))
+    KafkaStreamWriter(options(topic="orders", gcFreeze=given), columns(value=STRING), False).write(iter([]))
+    assert len(calls) == (given == "true")
 
 
 def test_tasks_share_a_producer(pool: ProducerPool) -> None:
