@@ -39,7 +39,7 @@ def run_once(spark: SparkSession, bootstrap_servers: str, topic: str, folder: Pa
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 700)  # so that there are several micro-batches; needs Spark 4.2
+        .option("maxOffsetsPerTrigger", 700)  # so that there are several micro-batches; Spark 4.1 has no limits
         .load()
     )
     query = (
