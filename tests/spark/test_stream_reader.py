@@ -288,6 +288,15 @@ def test_available_now_ends_where_topics_ended_when_it_started(cluster: Cluster,
     assert next_batch(reader, second, ReadMaxRows(60)) == second
 
 
+def test_available_now_with_no_topic_yet_does_not_wait_for_one(cluster: Cluster, new_reader: NewReader) -> None:
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    cluster.latest = {}
+    assert next_batch(reader, {}) == {}
+    cluster.latest = {A0: 1}
+    assert next_batch(reader, {}) == {}
+
+
 def test_available_now_leaves_nothing_for_too_few(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=100)
     reader.prepareForTriggerAvailableNow()

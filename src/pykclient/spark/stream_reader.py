@@ -128,7 +128,8 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         Without ``start``, as Spark 4.1 asks, there are no limits. Raises KafkaError where the cluster does not answer.
         """
         known = None if start is None else offsets_from_json(start)
-        latest = self._latest = self._target or self._offset_reader.latest_offsets(known)
+        latest = self._offset_reader.latest_offsets(known) if self._target is None else self._target
+        self._latest = latest
         if known is None:
             return offsets_to_json(latest)
         if self._available_now:
