@@ -92,9 +92,9 @@ def test_a_warm_one_is_for_its_partitions_and_is_not_disturbed_where_it_stands(p
     first = pool.acquire(CONFIG, [TP0, TP1])
     first.assign({TP0: 0, TP1: 0})
     first.positions = {TP0: 10, TP1: 20}
-    first.prefetch()
-    pool.release(first, warm=True)
     calls(first)
+    pool.release(first, warm=True)
+    assert [name for name, *_ in calls(first)] == ["resume", "prefetch"]
     assert pool.acquire(CONFIG, [TP0]) is not first
     assert pool.acquire(CONFIG, [TP1, TP0]) is first
     first.assign({TP0: 10, TP1: 25})
@@ -127,6 +127,21 @@ def test_nobody_gets_one_that_was_discarded(pool: ConsumerPool) -> None:
     pool.discard(first)
     assert is_closed(first)
     assert pool.acquire(CONFIG, [TP0]) is not first
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_one_that_fails_when_it_is_brought_back_is_closed(
+    pool: ConsumerPool, warm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: FakeConsumer) -> None:
+        raise KafkaError("not allowed any more")
+
+    first = pool.acquire(CONFIG, [TP0])
+    first.assign({TP0: 0})
+    monkeypatch.setattr(FakeConsumer, "prefetch" if warm else "unsubscribe", fail)
+    pool.release(first, warm=warm)
+    assert is_closed(first)
+    assert len(pool) == 0
 
 
 def test_those_that_wait_for_long_are_closed(pool: ConsumerPool, clock: MockClock) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -32,6 +33,8 @@ IDLE_TIMEOUT_MS = 5 * 60_000
 
 #: How many of them are warm at most: each may hold a whole response, ``fetch.max.bytes``.
 MAX_WARM = 8
+
+_logger = logging.getLogger(__name__)
 
 AnyConsumer = KafkaConsumer[Any, Any]
 
@@ -68,16 +71,26 @@ class PooledConsumer:
         self.positions = dict(starts)
         consumer.resume(*starts)
 
-    def prefetch(self) -> None:
-        """Let it fetch what comes behind where it stands, for whoever takes it next. Raises KafkaError."""
-        self.consumer.resume(*self.partitions)
-        self.consumer.prefetch()
+    def prefetch(self) -> bool:
+        """Let it fetch what comes behind where it stands, for whoever takes it next; False when it cannot."""
+        try:
+            self.consumer.resume(*self.partitions)
+            self.consumer.prefetch()
+        except KafkaError as error:
+            _logger.debug("No fetch for the next task: %s", error)
+            return False
+        return True
 
-    def cool(self) -> None:
-        """Let go of all but the connections."""
-        self.consumer.unsubscribe()
+    def cool(self) -> bool:
+        """Let go of all but the connections; False when it cannot."""
+        try:
+            self.consumer.unsubscribe()
+        except KafkaError as error:
+            _logger.debug("A consumer is not kept: %s", error)
+            return False
         self.partitions = frozenset()
         self.positions = {}
+        return True
 
     def close(self) -> None:
         # No time for good-byes, which nobody needs: brokers end the sessions of connections that are gone.
@@ -127,9 +140,13 @@ class ConsumerPool:
         return found or PooledConsumer(dict(config), self._new_consumer(config))
 
     def release(self, pooled: PooledConsumer, *, warm: bool = False) -> None:
-        """Bring it back, so that another task may have it: with what it has fetched, or without."""
-        if not warm:
-            pooled.cool()
+        """Bring it back, so that another task may have it: with what it has fetched, or without.
+
+        Raises nothing of Kafka's: the task that has read its ranges is not to fail for the next one.
+        """
+        if not (pooled.prefetch() if warm else pooled.cool()):
+            pooled.close()
+            return
         pooled.idle_since_ms = self._clock.now_ms()
         with self._lock:
             closed = self._take_expired()
@@ -138,7 +155,9 @@ class ConsumerPool:
                 closed.append(self._idle.pop(0))
             # Under the lock, as they could be taken otherwise.
             for each in [each for each in self._idle if each.is_warm][:-MAX_WARM]:
-                each.cool()
+                if not each.cool():
+                    self._idle.remove(each)
+                    closed.append(each)
         for each in closed:
             each.close()
 

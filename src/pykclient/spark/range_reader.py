@@ -111,8 +111,6 @@ def read_ranges(
         is_usable = False
         try:
             yield from _RangeReader(task, pooled, part, clock).read()
-            if task.prefetch:
-                pooled.prefetch()
             is_usable = True
         except GeneratorExit:
             is_usable = True  # Spark has rows enough, as for a LIMIT
