@@ -332,7 +332,8 @@ def test_max_poll_interval_exceeded(
     produce(any_kafka, topic, 5)
     events = Events()
     consumer = join(listener=events, max_poll_interval_ms=1_000, enable_auto_commit=False)
-    poll_until(consumer.assignment, consumer)
+    tp = TopicPartition(topic, 0)
+    poll_until(lambda: consumer.assignment() and consumer.position(tp) == 5, consumer)  # so there is what to commit
     with caplog.at_level(logging.WARNING):
         eventually(lambda: "max.poll.interval.ms=1000" in caplog.text, 10)
     with pytest.raises(CommitFailedError, match=r"poll\(\) was not called for \d+\.\d s.*max\.poll\.records"):
