@@ -16,7 +16,7 @@ DEMO := $(VENV)/.demo-$(KEY)
 
 TWINNED := $(addprefix tests/,record protocol network producer consumer simulation stress interop/arrow)
 
-.PHONY: help demo test lint bench bench-spark docs test-all-pythons clean
+.PHONY: help demo test lint bench bench-spark docs test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
@@ -27,6 +27,7 @@ help:
 	@echo 'make bench-spark       the data source for Spark beside the one that comes with Spark (ARGS=--quick)'
 	@echo 'make docs              write the generated part of docs/ again'
 	@echo 'make test-all-pythons  the tests that need no broker, on every Python from 3.11 to 3.14 found'
+	@echo 'make test-spark-versions  the tests of Spark on the oldest and the newest release that are supported'
 	@echo 'make clean             remove the environment and every cache'
 
 demo: $(DEMO)
@@ -58,8 +59,11 @@ docs: $(DEV)
 test-all-pythons:
 	@VENV=$(VENV) tools/test_all_pythons.sh $(ARGS)
 
+test-spark-versions: $(DEV)
+	@VENV=$(VENV) tools/test_spark_versions.sh $(ARGS)
+
 clean:
-	rm -rf build src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
