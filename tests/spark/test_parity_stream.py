@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 from collections.abc import Callable
@@ -16,6 +17,11 @@ from tests.spark.topics import add_partitions, numbers, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pyspark.sql.streaming.datasource") is None,
+    reason="Spark 4.1 lets no Python data source limit a micro-batch",
+)
 
 #: Of a micro-batch: offsets at its beginning and its end, and its rows.
 Batch = tuple[dict[str, Any] | None, dict[str, Any], list[tuple[Any, ...]]]
