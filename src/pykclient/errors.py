@@ -156,9 +156,7 @@ class LogTruncationError(InvalidOffsetError):
     ``offset_out_of_range_partitions`` maps them to their positions.
     """
 
-    def __init__(
-        self, message: str, divergent_offsets: Any = None, offset_out_of_range_partitions: Any = None
-    ) -> None:
+    def __init__(self, message: str, divergent_offsets: Any = None, offset_out_of_range_partitions: Any = None) -> None:
         super().__init__(message)
         self.divergent_offsets = divergent_offsets or {}
         self.offset_out_of_range_partitions = offset_out_of_range_partitions or {}
