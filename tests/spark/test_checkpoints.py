@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark import builtin
+from tests.spark.releases import needs_read_limits
 from tests.spark.topics import add_partitions, numbers, produce
 from tests.support.any_kafka import AnyKafka
 
@@ -26,6 +27,7 @@ def logged_ends(checkpoint: Path) -> list[object]:
     return [json.loads(path.read_text().splitlines()[2]) for path in files]
 
 
+@needs_read_limits
 @pytest.mark.parametrize("order", [("kafka", "pykclient", "kafka"), ("pykclient", "kafka", "pykclient")], ids="-".join)
 def test_a_query_moves_there_and_back(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, order: tuple[str, ...]

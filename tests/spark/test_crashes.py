@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark import session
+from tests.spark.releases import needs_read_limits
 from tests.spark.topics import numbers, produce
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
@@ -18,6 +19,7 @@ from tests.support.wait import eventually
 SECRET = "n0b0dy-may-read-this"
 
 
+@needs_read_limits
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_killed_worker_and_a_killed_driver_lose_and_repeat_nothing(

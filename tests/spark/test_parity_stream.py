@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 from collections.abc import Callable
@@ -13,15 +12,13 @@ import pytest
 
 from tests.kafka.cluster import KafkaCluster
 from tests.spark.parity import BEGUN_MS, BUILTIN, FORMATS, OURS, Kinds, rows_of
+from tests.spark.releases import needs_read_limits
 from tests.spark.topics import add_partitions, numbers, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("pyspark.sql.streaming.datasource") is None,
-    reason="Spark 4.1 lets no Python data source limit a micro-batch",
-)
+pytestmark = needs_read_limits
 
 #: Of a micro-batch: offsets at its beginning and its end, and its rows.
 Batch = tuple[dict[str, Any] | None, dict[str, Any], list[tuple[Any, ...]]]

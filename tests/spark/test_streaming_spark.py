@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from pykclient.spark.stream_reader import HAS_READ_LIMITS
+from tests.spark.releases import needs_read_limits
 from tests.spark.topics import add_partitions, delete_records, numbers, produce
 from tests.support.any_kafka import AnyKafka
 from tests.support.embedded_kafka import EmbeddedKafka
@@ -61,6 +63,7 @@ def embedded() -> Iterator[AnyKafka]:
         yield cluster
 
 
+@needs_read_limits
 def test_limited_batches_up_to_what_is_there(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 3)
     produce(kafka, topic, {0: numbers(0, 400), 1: numbers(400, 200)})
@@ -80,6 +83,7 @@ def offsets(text: object) -> object:
     return json.loads(text) if isinstance(text, str) else text
 
 
+@needs_read_limits
 def test_restarts_read_each_record_once(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     """Into Parquet, with more records and a new partition in between."""
 
@@ -138,6 +142,8 @@ def test_a_query_that_fails_in_its_first_batch_misses_nothing(
     produce(kafka, topic, {0: numbers(10, 10), 1: numbers(20, 10)})
     sink = Sink()
     run(frame, sink, tmp_path)
+    if not HAS_READ_LIMITS:  # Spark 4.1 makes one micro-batch of a run, and this one was the first again
+        run(frame, sink, tmp_path)
     assert sink.batches[0] == []
     assert sink.values == list(range(10, 30))
 
@@ -182,7 +188,8 @@ def test_a_killed_broker_loses_and_repeats_nothing(
 ) -> None:
     embedded.create_topic(topic, 3)
     sink = Sink()
-    query = start(stream(spark, embedded, subscribe=topic, maxOffsetsPerTrigger=300), sink, tmp_path)
+    limits = {"maxOffsetsPerTrigger": 300} if HAS_READ_LIMITS else {}
+    query = start(stream(spark, embedded, subscribe=topic, **limits), sink, tmp_path)
     try:
         produce(embedded, topic, {partition: numbers(1000 * partition, 300) for partition in range(3)})
         eventually(lambda: len(sink.values) == 900, 60.0, "what came before")

@@ -1,0 +1,12 @@
+"""What not every release of Spark has that is supported."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.spark.stream_reader import HAS_READ_LIMITS
+
+#: For tests whose streams are limited.
+needs_read_limits = pytest.mark.skipif(
+    not HAS_READ_LIMITS, reason="Spark 4.1 lets no Python data source limit a micro-batch"
+)
