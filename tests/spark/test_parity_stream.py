@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kafka.cluster import KafkaCluster
-from tests.spark.parity import BEGUN_MS, BUILTIN, FORMATS, OURS, Kinds, rows_of
+from tests.spark.parity import BEGUN_MS, FORMATS, Kinds, rows_of
 from tests.spark.releases import needs_read_limits
-from tests.spark.topics import add_partitions, numbers, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,23 +80,3 @@ def test_micro_batches(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, t
     theirs, ours = (run(spark, kafka, format, tmp_path / format, options) for format in FORMATS)
     assert len(theirs) >= 2
     assert ours == theirs
-
-
-def test_a_query_moves_from_one_to_the_other_and_back(
-    spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, topic: str, tmp_path: Path
-) -> None:
-    """Four times on one checkpoint, with more records and another partition in between: nothing lost, nothing twice."""
-    kafka.create_topic(topic, 2)
-    read: list[tuple[Any, ...]] = []
-    written = 0
-    for number, format in enumerate(itertools.islice(itertools.cycle([BUILTIN, OURS]), 4)):
-        if number == 2:
-            add_partitions(kafka, topic, 11)
-        partitions = 2 if number < 2 else 11
-        produce(kafka, topic, {0: numbers(written, 30), partitions - 1: numbers(written + 30, 20)})
-        written += 50
-        batches = run(spark, kafka, format, tmp_path, {"subscribe": topic, "maxOffsetsPerTrigger": 35})
-        assert len(batches) == 2
-        assert set(batches[-1][1][topic]) == set(map(str, range(partitions)))
-        read += itertools.chain.from_iterable(rows for _, _, rows in batches)
-    assert sorted(int(row[1]) for row in read) == list(range(written))
