@@ -108,14 +108,16 @@ def test_a_new_topic_is_created_and_partitions_are_used(any_kafka: AnyKafka, top
 
 def test_without_keys_all_partitions_get_their_share(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=4)
-    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, batch_size=2000) as producer:
+    # Adaptive partitioning would give less to where the broker is slower, which on a busy machine may be anywhere.
+    settings = {"batch.size": 2000, "partitioner.adaptive.partitioning.enable": False}
+    with KafkaProducer[Any, Any](settings, bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         for _ in range(20_000):
             producer.send(topic, bytes(100))
     counts: dict[int, int] = defaultdict(int)
     for record in read_all(any_kafka.bootstrap_servers, topic, 20_000):
         counts[record[0]] += 1
     assert len(counts) == 4
-    assert min(counts.values()) > 2000
+    assert min(counts.values()) > 3500
 
 
 def test_keys_go_where_kafka_python_and_javas_default_put_them(any_kafka: AnyKafka, topic: str) -> None:

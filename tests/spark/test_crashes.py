@@ -43,7 +43,7 @@ def test_a_killed_worker_and_a_killed_driver_lose_and_repeat_nothing(
                 command,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **session.environment()},
+                env={**os.environ, **session.environment(), "PYTHONUNBUFFERED": "1"},  # one is killed
                 start_new_session=True,
             )
 
