@@ -21,7 +21,8 @@ from pykclient.spark.offsets import (
     SpecificTimestamps,
 )
 from pykclient.spark.option_values import parse_time_ms
-from pykclient.spark.options import COLUMN_NAMES, ReadOptions, WriteOptions
+from pykclient.spark.options import ReadOptions, WriteOptions
+from pykclient.spark.schema import COLUMNS
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
 from pykclient.types import TopicPartition
 
@@ -315,7 +316,7 @@ class TestColumns:
 
     def test_headers_need_no_option_of_their_own(self) -> None:
         assert batch(columns="value,headers").include_headers is True
-        assert batch(columns=",".join(COLUMN_NAMES), includeHeaders="true").columns == COLUMN_NAMES
+        assert batch(columns=",".join(COLUMNS), includeHeaders="true").columns == tuple(COLUMNS)
 
     @pytest.mark.parametrize(
         ("columns", "headers", "text"),

@@ -40,12 +40,11 @@ from pykclient.spark.offsets import (
     partition_numbers,
 )
 from pykclient.spark.option_values import KAFKA_PREFIX, GivenOptions, whole_number
+from pykclient.spark.schema import COLUMNS
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
 
 _logger = logging.getLogger(__name__)
 
-#: Spark's names of the columns, in the order of its schema.
-COLUMN_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _HEADERS = "headers"
 
 DEFAULT_POLL_TIMEOUT_MS = 120_000
@@ -286,13 +285,13 @@ class WriteOptions:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    spelling = {name.lower(): name for name in COLUMN_NAMES}
+    spelling = {name.lower(): name for name in COLUMNS}
     names: list[str] = []
     for part in text.split(","):
         name = part.strip()
         if name.lower() not in spelling:
             raise ConfigError(
-                f"option columns must be names of columns with commas between, out of {', '.join(COLUMN_NAMES)}; "
+                f"option columns must be names of columns with commas between, out of {', '.join(COLUMNS)}; "
                 f"there is no column {name!r}",
                 key="columns",
             )
