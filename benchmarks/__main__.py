@@ -8,43 +8,17 @@ one run.
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from benchmarks import report, results
+from benchmarks import command, report, results
 from benchmarks.cases import CODECS, KINDS, SIZES, plan
 from benchmarks.clients import CLIENTS
 from benchmarks.runner import Runner
 from pykclient import implementation
-
-#: Rounds and share of the records of a full run, and of a quick one.
-FULL, QUICK = (5, 1.0), (1, 0.5)
-
-
-def about(rounds: int) -> dict[str, Any]:
-    """What a reader has to know of the run, and nothing of the machine's names."""
-    from tests.kafka import artifacts
-
-    packages = sorted({kind.distribution for kind in CLIENTS.values()} - {""})
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "rounds": rounds,
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "kafka": artifacts.KAFKA_VERSION,
-        "java": artifacts.java_version() if artifacts.java_available() else None,
-        "versions": {name: metadata.version(name) for name in packages},
-    }
 
 
 def cluster_of(kind: str) -> AbstractContextManager[Any]:
@@ -70,26 +44,14 @@ def measure(arguments: argparse.Namespace, cluster: Any) -> Iterator[results.Lin
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, half of the records")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--scale", type=float, help="times as many records as usual")
+    parser = command.new_parser("python -m benchmarks", __doc__, "records")
     parser.add_argument("--partitions", type=int, nargs="+", default=[3, 1000])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--codecs", nargs="+", default=list(CODECS), choices=CODECS)
     parser.add_argument("--clients", nargs="+", default=list(CLIENTS), choices=list(CLIENTS))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--kafka", choices=["real", "embedded"], default="real")
-    parser.add_argument("--output", type=Path, help="a folder for results and pages")
-    whole = parser.parse_args([])
-    arguments = parser.parse_args(words)
-    rounds, scale = QUICK if arguments.quick else FULL
-    whole.rounds = arguments.rounds  # fewer rounds of everything are a page as well
-    everything = arguments == whole
-    arguments.rounds = arguments.rounds or rounds
-    arguments.scale = arguments.scale or scale
-    arguments.place = report.Place.of_repository() if everything else report.Place.of_folder(arguments.output)
-    return arguments
+    return command.parsed(parser, words)
 
 
 def main(words: list[str] | None = None) -> None:
@@ -98,8 +60,9 @@ def main(words: list[str] | None = None) -> None:
         print("the compiled modules are not there: what is named pykclient runs in Python", file=sys.stderr)
         if arguments.place == report.Place.of_repository():
             raise SystemExit("a page needs both implementations: install a C compiler, and the package again")
+    packages = sorted({kind.distribution for kind in CLIENTS.values()} - {""})
     with cluster_of(arguments.kafka) as cluster:
-        results.write(arguments.place.lines, about(arguments.rounds), measure(arguments, cluster))
+        results.write(arguments.place.lines, command.about(arguments.rounds, packages), measure(arguments, cluster))
         report.render(arguments.place)
     report.show(arguments.place)
 

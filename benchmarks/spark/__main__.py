@@ -8,42 +8,21 @@ ratios between sources of one run.
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import platform
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-from benchmarks import report, results
+from benchmarks import command, report, results
 from benchmarks.spark.cases import CASES, SOURCES
 from benchmarks.spark.runner import SparkRunner, session
-from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
 from tests.spark import session as tested
 
-#: Rounds and share of the rows of a full run, and of a quick one.
-FULL, QUICK = (5, 1.0), (1, 0.5)
-
-
-def about(rounds: int) -> dict[str, Any]:
-    """What a reader has to know of the run, and nothing of the machine's names."""
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "rounds": rounds,
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "kafka": artifacts.KAFKA_VERSION,
-        "java": artifacts.java_version(),
-        "versions": {name: metadata.version(name) for name in ("pykclient", "pyspark", "pyarrow")},
-    }
+_PACKAGES = ("pykclient", "pyspark", "pyarrow")
 
 
 def measure(arguments: argparse.Namespace, runner: SparkRunner) -> Iterator[results.Line]:
@@ -60,24 +39,12 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, half of the rows")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--scale", type=float, help="times as many rows as usual")
+    parser = command.new_parser("python -m benchmarks.spark", __doc__, "rows")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--option", type=pair, action="append", default=[], metavar="K=V", help="for our reader")
     parser.add_argument("--conf", type=pair, action="append", default=[], metavar="K=V", help="for Spark")
-    parser.add_argument("--output", type=Path, help="a folder for results and pages")
-    whole = parser.parse_args([])
-    arguments = parser.parse_args(words)
-    rounds, scale = QUICK if arguments.quick else FULL
-    whole.rounds = arguments.rounds  # fewer rounds of everything are a page as well
-    everything = arguments == whole
-    arguments.rounds = arguments.rounds or rounds
-    arguments.scale = arguments.scale or scale
-    arguments.place = report.Place.of_repository() if everything else report.Place.of_folder(arguments.output)
-    return arguments
+    return command.parsed(parser, words)
 
 
 def main(words: list[str] | None = None) -> None:
@@ -88,11 +55,12 @@ def main(words: list[str] | None = None) -> None:
         with KafkaCluster(brokers=1, throughput=True) as cluster:
             spark = session(folder, dict(arguments.conf))
             options = dict(arguments.option)
-            runner = SparkRunner(cluster, spark, arguments.rounds, arguments.scale, arguments.sources, options)
+            runner = SparkRunner(cluster, spark, folder, arguments.rounds, arguments.scale, arguments.sources, options)
             try:
-                results.write(arguments.place.spark_lines, about(arguments.rounds), measure(arguments, runner))
+                results.write(
+                    arguments.place.spark_lines, command.about(arguments.rounds, _PACKAGES), measure(arguments, runner)
+                )
             finally:
-                runner.close()
                 tested.stop(spark)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import sys
 import tempfile
@@ -52,12 +51,13 @@ def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
 
 
 class SparkRunner:
-    """Runs cases on one cluster, of which there is one broker. Thread: owner."""
+    """Runs cases on one cluster, of which there is one broker. Checkpoints go to ``folder``. Thread: owner."""
 
     def __init__(
         self,
         cluster: Any,
         spark: SparkSession,
+        folder: Path,
         rounds: int,
         scale: float,
         sources: Sequence[str],
@@ -69,11 +69,8 @@ class SparkRunner:
         self._scale = scale
         self._sources = sources
         self._options = options
-        self._folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+        self._folder = folder
         self._topics: set[str] = set()
-
-    def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def measure(self, name: str, case: SparkCase) -> Iterator[Line]:
         """All rounds of a case, after one for each source that does not count. Who begins changes with every round."""
@@ -177,7 +174,7 @@ class SparkRunner:
         stream = self._spark.readStream.format(SOURCES[source].format).options(**options).load().select(*COLUMNS)
         query = (
             stream.writeStream.format("noop")
-            .option("checkpointLocation", tempfile.mkdtemp(dir=self._folder))
+            .option("checkpointLocation", tempfile.mkdtemp(prefix="checkpoint-", dir=self._folder))
             .trigger(availableNow=True)
             .start()
         )
