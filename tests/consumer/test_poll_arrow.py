@@ -201,6 +201,12 @@ def test_automatic_commits(any_kafka: AnyKafka, topic: str, group_id: str, make:
     assert make(group_id=group_id).committed(TopicPartition(topic, 0)) == rows
 
 
+def no_memory_for_rows(columns: Any, make_batch: Callable[[Any], Any] = arrow.record_batch) -> Any:
+    if columns.rows:
+        raise MemoryError
+    return make_batch(columns)
+
+
 def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
     any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,16 +215,10 @@ def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
     consumer = make()
     consumer.assign([TopicPartition(topic, 0)])
 
-    def fail(columns: Any) -> Any:
-        if columns.rows:
-            raise MemoryError
-        return real(columns)
-
-    real = arrow.record_batch
-    monkeypatch.setattr(arrow, "record_batch", fail)
-    with pytest.raises(MemoryError):
-        take(consumer, 10)
-    monkeypatch.setattr(arrow, "record_batch", real)
+    with monkeypatch.context() as patch:
+        patch.setattr(arrow, "record_batch", no_memory_for_rows)
+        with pytest.raises(MemoryError):
+            take(consumer, 10)
     assert take(consumer, 10)["offset"].to_pylist() == list(range(10))
 
 
@@ -231,16 +231,10 @@ def test_nor_when_they_were_the_last_before_an_end(
     consumer = make()
     consumer.assign(list(until))
 
-    def fail(columns: Any) -> Any:
-        if columns.rows:
-            raise MemoryError
-        return real(columns)
-
-    real = arrow.record_batch
-    monkeypatch.setattr(arrow, "record_batch", fail)
-    with pytest.raises(MemoryError):
-        take(consumer, 5, until=until)
-    monkeypatch.setattr(arrow, "record_batch", real)
+    with monkeypatch.context() as patch:
+        patch.setattr(arrow, "record_batch", no_memory_for_rows)
+        with pytest.raises(MemoryError):
+            take(consumer, 5, until=until)
     assert take(consumer, 5, until=until)["offset"].to_pylist() == list(range(5))
 
 
