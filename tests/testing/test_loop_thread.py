@@ -24,6 +24,9 @@ class Poller:
     def wakeup(self) -> None:
         self._woken.set()
 
+    def close(self) -> None:
+        """There is nothing to close."""
+
 
 @pytest.fixture
 def loop() -> EventLoop:
@@ -32,7 +35,7 @@ def loop() -> EventLoop:
 
 @pytest.fixture
 def thread(loop: EventLoop) -> Iterator[LoopThread]:
-    thread = LoopThread(loop, Poller(), "test-loop")
+    thread = LoopThread(loop, Poller, "test-loop")
     thread.start()
     yield thread
     thread.stop(5)
@@ -99,8 +102,38 @@ def test_a_hook_cannot_wait_for_its_own_thread(thread: LoopThread) -> None:
 
 
 def test_a_thread_that_has_ended_takes_no_calls(loop: EventLoop) -> None:
-    thread = LoopThread(loop, Poller(), "test-loop")
+    thread = LoopThread(loop, Poller, "test-loop")
     thread.start()
     thread.stop(5)
     with pytest.raises(IllegalStateError, match="does not run"):
         thread.call(lambda: None)
+
+
+def test_the_poller_is_opened_and_closed_on_the_loops_thread(loop: EventLoop) -> None:
+    threads = []
+
+    class Watched(Poller):
+        def __init__(self) -> None:
+            super().__init__()
+            threads.append(threading.current_thread().name)
+
+        def close(self) -> None:
+            threads.append(threading.current_thread().name)
+
+    thread = LoopThread(loop, Watched, "test-loop")
+    assert threads == []
+    thread.start()
+    assert threads == ["test-loop"]
+    thread.stop(5)
+    assert threads == ["test-loop", "test-loop"]
+
+
+def test_what_opening_the_poller_raises_is_raised_by_start(loop: EventLoop) -> None:
+    def fail() -> Poller:
+        raise OSError("no port left")
+
+    thread = LoopThread(loop, fail, "test-loop")
+    with pytest.raises(OSError, match="no port left"):
+        thread.start()
+    thread.stop(5)
+    assert not thread.running

@@ -100,8 +100,7 @@ class EmbeddedCluster:
         running = _Running(self.config, self._rng)
         self._running = running
         try:
-            running.thread.start()
-            running.thread.call(running.cluster.start)
+            running.start()
             self.wait_for(running.cluster.is_ready, _TIMEOUT_MS, "the brokers to find each other")
         except BaseException:
             self._running = None
@@ -186,7 +185,7 @@ class EmbeddedCluster:
     def address_behind_proxy(self, broker: int) -> tuple[str, int]:
         """Where a broker listens for the proxy that was named for it. Raises IllegalArgumentError if none was."""
         try:
-            return self.config.advertised_host, self._now_running().server.port_behind_proxy(broker)
+            return self.config.advertised_host, self._now_running().port_behind_proxy(broker)
         except KeyError:
             named = sorted(self.config.proxies)
             raise IllegalArgumentError(f"no proxy was named for broker {broker}, only for {named}") from None
@@ -381,19 +380,41 @@ class EmbeddedCluster:
 class _Running:
     """What there is while a cluster runs."""
 
+    #: Set once the thread has been started.
+    cluster: Cluster
+    faults: EmbeddedFaults
+
     def __init__(self, config: ClusterConfig, rng: random.Random) -> None:
+        self._config = config
+        self._rng = rng
         self.loop = EventLoop(SYSTEM_CLOCK)
-        self.server = SocketServer(config, self.loop)
-        try:
-            ports = self.server.bind(config.broker_ids)
-            self.cluster = Cluster(config, self.loop, rng, gateway=self.server, ports=ports)
-        except BaseException:
-            self.server.close()
-            raise
-        self.thread = LoopThread(self.loop, self.server, "pykclient-cluster")
-        self.faults = EmbeddedFaults(self.cluster, self.thread)
+        self.server: SocketServer | None = None
+        self.thread = LoopThread(self.loop, self._bind, "pykclient-cluster")
         self.abandoned = False  # whether this is a forked child's copy
         _open.add(self)
+
+    def start(self) -> None:
+        """Raises OSError where a port is in use."""
+        self.thread.start()
+        self.thread.call(self.cluster.start)
+
+    def _bind(self) -> SocketServer:
+        """Thread: loop."""
+        server = SocketServer(self._config, self.loop)
+        try:
+            ports = server.bind(self._config.broker_ids)
+            self.cluster = Cluster(self._config, self.loop, self._rng, gateway=server, ports=ports)
+        except BaseException:
+            server.close()
+            raise
+        self.faults = EmbeddedFaults(self.cluster, self.thread)
+        self.server = server
+        return server
+
+    def port_behind_proxy(self, broker: int) -> int:
+        """Raises KeyError if it has no proxy."""
+        assert self.server is not None
+        return self.server.port_behind_proxy(broker)
 
     def raise_failure(self) -> None:
         """Raise what has failed on the cluster's thread since this was last called."""
@@ -404,17 +425,17 @@ class _Running:
     def abandon(self) -> None:
         """In a forked child: let go of the sockets. Else brokers that end would still listen, by the child's copies."""
         self.abandoned = True
-        self.server.abandon()
+        if self.server is not None:
+            self.server.abandon()
 
     def close(self) -> BaseException | None:
         """End the thread and close the sockets; what has failed and was not told yet."""
         if self.abandoned:
             return None
         _open.discard(self)
-        if self.thread.running:
+        if self.server is not None and self.thread.running:  # else nothing was started, and the thread ends by itself
             self.thread.call(self.cluster.close)
         self.thread.stop(_TIMEOUT_MS / 1000)
-        self.server.close()
         return self.loop.failure
 
 

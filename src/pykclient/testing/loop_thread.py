@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pykclient.errors import IllegalStateError, KafkaTimeoutError
 from pykclient.testing.event_loop import EventLoop
@@ -26,18 +26,22 @@ class Poller(Protocol):
         """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
 
     def wakeup(self) -> None:
-        """End the wait. Thread: any."""
+        """End the wait. Thread: any, and also after ``close``."""
+
+    def close(self) -> None:
+        """Close the sockets; nothing is polled any more."""
 
 
-class _Call:
+class _Call(Generic[T]):
     """Something that another thread wants done on the loop's, and what came of it."""
 
     __slots__ = ("_function", "done", "error", "result")
 
-    def __init__(self, function: Callable[[], object]) -> None:
+    result: T  # set when it is done without an error
+
+    def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
         self.done = threading.Event()
-        self.result: object = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -75,27 +79,31 @@ class _Waiter:
 class LoopThread:
     """Runs an event loop and its sockets on a daemon thread; other threads hand in calls and conditions.
 
-    Thread: any.
+    ``open_poller`` is called on that thread. Ctrl-C only strikes the main thread, where it could fall between a socket
+    and the line that remembers it. Thread: any.
     """
 
-    def __init__(self, loop: EventLoop, poller: Poller, name: str) -> None:
+    def __init__(self, loop: EventLoop, open_poller: Callable[[], Poller], name: str) -> None:
         self._loop = loop
-        self._poller = poller
-        self._calls: deque[_Call] = deque()
+        self._opening = _Call(open_poller)
+        self._poller: Poller | None = None  # set by the loop's thread
+        self._calls: deque[_Call[Any]] = deque()
         self._waiters: list[_Waiter] = []  # the loop's thread only
         self._stopping = False
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
+        """Start the thread; raises what opening the poller raised."""
         self._thread.start()
+        self._await(self._opening)
 
     def stop(self, timeout_s: float) -> None:
         """End the thread; KafkaTimeoutError if it is stuck."""
         if self.is_current:
             raise IllegalStateError("a hook cannot end the cluster that it runs in")
         self._stopping = True
-        self._poller.wakeup()
+        self._wakeup()
         if not self._thread.is_alive():
             return  # or it was interrupted while it started, and ends at once
         self._thread.join(timeout_s)
@@ -120,11 +128,8 @@ class LoopThread:
         self._calls.append(call)
         if self._ended and call in self._calls:
             raise IllegalStateError("the cluster does not run")  # it ended between the two lines before
-        self._poller.wakeup()
-        self._await(call.done, _CALL_TIMEOUT_S, "a call")
-        if call.error is not None:
-            raise call.error
-        return call.result  # type: ignore[return-value]  # what the function gave
+        self._wakeup()
+        return self._await(call)
 
     def wait_for(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until ``predicate``, asked on the loop's thread after whatever happens there, is true."""
@@ -154,22 +159,35 @@ class LoopThread:
         if self.running:
             self.call(remove)
 
-    def _await(self, done: threading.Event, timeout_s: float, what: str) -> None:
-        if not done.wait(timeout_s):
-            raise KafkaTimeoutError(f"{what} to the cluster's thread was not answered within {timeout_s:.0f} s")
+    def _await(self, call: _Call[T]) -> T:
+        if not call.done.wait(_CALL_TIMEOUT_S):
+            raise KafkaTimeoutError(f"a call to the cluster's thread was not answered within {_CALL_TIMEOUT_S:.0f} s")
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def _wakeup(self) -> None:
+        # Before it has a poller the thread has not looked at anything yet that it could be woken for.
+        if self._poller is not None:
+            self._poller.wakeup()
 
     def _run(self) -> None:
+        self._opening.run()
         try:
-            self._serve()
+            if self._opening.error is None:
+                self._poller = self._opening.result
+                self._serve(self._poller)
         finally:
             self._ended = True
             while self._calls:
                 self._calls.popleft().run()
             for waiter in self._waiters:
                 waiter.give_up(IllegalStateError("the cluster was closed while somebody waited for something in it"))
+            if self._poller is not None:
+                self._poller.close()
 
-    def _serve(self) -> None:
-        loop, poller, calls = self._loop, self._poller, self._calls
+    def _serve(self, poller: Poller) -> None:
+        loop, calls = self._loop, self._calls
         while not self._stopping:
             while calls:
                 calls.popleft().run()

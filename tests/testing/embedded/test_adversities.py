@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,21 @@ def start_interrupted(cluster: EmbeddedCluster, after_s: float) -> None:
     threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
     cluster.start()
     threading.Event().wait(20)
+
+
+def test_no_socket_is_opened_where_an_interrupt_could_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C strikes the main thread, also between a socket and the line that remembers it."""
+    openers = set()
+
+    class Socket(socket.socket):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            openers.add(threading.current_thread())
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    EmbeddedCluster().start().close()
+    assert openers
+    assert threading.main_thread() not in openers
 
 
 def test_interrupted_at_any_moment_of_its_start() -> None:

@@ -24,7 +24,7 @@ class RunningServer:
         self.server = SocketServer(config, self.cluster.loop)
         self.ports = self.server.bind(config.broker_ids)
         self.brokers = {id: self.cluster.broker(id, port) for id, port in self.ports.items()}
-        self.thread = LoopThread(self.cluster.loop, self.server, "test-server")
+        self.thread = LoopThread(self.cluster.loop, lambda: self.server, "test-server")
 
     def __enter__(self) -> RunningServer:
         self.thread.start()
@@ -36,7 +36,6 @@ class RunningServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.thread.stop(TIMEOUT_S)
-        self.server.close()
         if self.cluster.loop.failure is not None and error is None:
             raise self.cluster.loop.failure
 

@@ -246,7 +246,7 @@ class SocketServer:
             self._processor.serve_all(broker)
 
     def close(self) -> None:
-        """Close all connections and listeners; the loop's thread must have ended."""
+        """Close all connections and listeners, on the loop's thread or when it has ended."""
         if self._closed:
             return
         self._closed = True
