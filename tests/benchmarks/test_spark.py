@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 from benchmarks import goals, report, tables
 from benchmarks.report import Place
 from benchmarks.results import Line, Results, case_of
 from benchmarks.spark.__main__ import parse
 from benchmarks.spark.cases import CASES, FIGURES, GOALS, OURS, REFERENCE, ROWS_PER_TRIGGER, SOURCES, TABLES
-from benchmarks.spark.processes import cpu
+from benchmarks.spark.processes import Cpu, cpu
 from benchmarks.spark.topics import BEGUN_MS, KEPT_OF, STEP_MS, kept_after_ms
 from tests.benchmarks.test_report import ABOUT
+from tests.support.wait import eventually
 
 
 def line(source: str, case: str, **figures: float) -> Line:
@@ -80,11 +83,27 @@ def test_the_page_is_only_written_for_a_whole_run() -> None:
         assert parse(words).place == Place.of_folder()
 
 
+#: Starts another like it, which works and ends; works a little itself, and stays.
+TREE = r"""
+import subprocess, sys
+burn = "while __import__('time').process_time() < {}: pass"
+subprocess.run([sys.executable, "-c", burn.format(0.6)], check=True)
+and_stay = "\nprint(flush=True); input()"
+below = subprocess.Popen([sys.executable, "-c", burn.format(0.4) + and_stay], stdin=subprocess.PIPE)
+exec(burn.format(0.2))
+input()
+below.communicate(b"\n")
+"""
+
+
 def test_processes_below_one_are_counted_as_python() -> None:
-    """This process as the virtual machine, and as the broker."""
-    before = cpu(os.getpid(), os.getpid())
-    sum(number * number for number in range(2_000_000))
-    used = cpu(os.getpid(), os.getpid()).since(before)
-    assert used.jvm_s > 0
+    with subprocess.Popen([sys.executable, "-c", TREE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tree:
+        assert tree.stdin is not None
+        assert tree.stdout is not None
+        tree.stdout.readline()  # the second child has done its work
+        eventually(lambda: cpu(tree.pid, None).jvm_s >= 0.1)
+        used = cpu(tree.pid, os.getpid())
+        tree.communicate(b"\n")
+    assert used.python_s >= 0.9
     assert used.broker_s > 0
-    assert used.python_s >= 0
+    assert used.since(used) == Cpu(0, 0, 0)
