@@ -319,6 +319,15 @@ def test_records_that_were_aged_out(
     assert caplog.text.count("all of that is skipped") == 2
 
 
+def test_a_stream_goes_on_behind_what_it_skipped(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    """A topic made anew has not the offsets yet that were planned, and then it has them, and more."""
+    filled(any_kafka, topic, 5)
+    task = new_task(any_kafka, prefetch=True, fail_on_data_loss=False)
+    assert rows(read_ranges(task, of(topic, (0, 10, 30)), pool)) == []
+    produce(any_kafka, topic, {0: numbers(5, 45)})
+    assert rows(read_ranges(task, of(topic, (0, 30, 50)), pool)) == expected((0, 30, 50))
+
+
 def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 3000)
     settings = {"max.partition.fetch.bytes": 2000}

@@ -152,7 +152,18 @@ def _is_retry() -> bool:
 class _RangeReader:
     """Reads ranges of different partitions with one consumer, at once. Thread: owner."""
 
-    __slots__ = ("_bounds", "_clock", "_columns", "_consumer", "_ends", "_pooled", "_ranges", "_spark_batches", "_task")
+    __slots__ = (
+        "_bounds",
+        "_clock",
+        "_columns",
+        "_consumer",
+        "_ends",
+        "_pooled",
+        "_ranges",
+        "_skipped",
+        "_spark_batches",
+        "_task",
+    )
 
     def __init__(
         self, task: ReadTask, pooled: PooledConsumer, ranges: Mapping[TopicPartition, OffsetRange], clock: Clock
@@ -164,6 +175,8 @@ class _RangeReader:
         self._ranges = ranges
         #: Of the ranges that are not read to their end.
         self._ends = {tp: each.end for tp, each in ranges.items()}
+        #: Those whose records are lost up to the end, so that the consumer has not got there.
+        self._skipped: set[TopicPartition] = set()
         self._spark_batches = SparkBatches(task.columns)
         self._columns = self._spark_batches.source_columns
         self._bounds = None if task.bounds is None or not _has_times(task.bounds) else task.bounds
@@ -191,7 +204,7 @@ class _RangeReader:
             elif timer.expired:
                 self._on_timeout()
             timer = Timer(self._clock, timeout_ms)
-        self._pooled.positions = {tp: each.end for tp, each in self._ranges.items()}
+        self._pooled.positions = {tp: each.end for tp, each in self._ranges.items() if tp not in self._skipped}
 
     def _catch_up(self) -> None:
         """Go to where the ranges begin.
@@ -249,6 +262,7 @@ class _RangeReader:
             )
         if offset >= last or first >= end:
             del self._ends[tp]
+            self._skipped.add(tp)
             self._consumer.pause(tp)
             rest = "all of that is skipped"
         else:
