@@ -439,6 +439,25 @@ def test_ends_are_asked_for_before_times() -> None:
     assert order == ["end", "times"]
 
 
+@pytest.mark.parametrize("found", [{}, {T0: 12}])
+def test_what_comes_while_a_batch_is_planned_is_behind_its_end(found: Offsets) -> None:
+    """And the start is not behind the end for it: whether no record was late enough, or one is now."""
+    consumer: Any = Answers([{T0: 10}, {T0: 13}], times=found)
+    make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731
+    given = options(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
+    assert KafkaOffsetReader(given, MockClock(), make).batch_ranges() == []
+
+
+def test_a_batch_between_times_that_are_the_wrong_way_round() -> None:
+    class Times(Answers):
+        def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+            return {tp: OffsetAndTimestamp(time, time) for tp, time in times.items()}
+
+    make: Callable[[Mapping[str, object]], Any] = lambda _: Times([{T0: 10}])  # noqa: E731
+    with pytest.raises(IllegalStateError, match=r"behind its end in t-0 \[8, 3\)"):
+        KafkaOffsetReader(options(startingTimestamp="8", endingTimestamp="3"), MockClock(), make).batch_ranges()
+
+
 def test_missing_topics_are_an_error_of_the_topic() -> None:
     reader, _, _ = answering([{T0: 1}], subscribe="t,u", fetchOffset__numRetries="1")
     with pytest.raises(KafkaError, match="there is no topic u") as caught:

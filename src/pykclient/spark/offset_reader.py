@@ -107,8 +107,12 @@ class KafkaOffsetReader:
         if bounds is not None:
             partitions = {tp for tp in partitions if bounds.allows(tp)}
         # Ends come first: a record that a later look-up of times finds, or misses, then is behind them.
-        ends = self._resolve(consumer, ending, partitions)
-        starts = self._resolve(consumer, starting, partitions)
+        asked = self._asked(consumer, ending, partitions)
+        ends = self._resolved(consumer, asked)
+        starts = self._resolved(consumer, self._asked(consumer, starting, partitions))
+        if not isinstance(starting, SpecificOffsets):
+            # So is a start that was found there. That is no contradiction but a partition with nothing to read yet.
+            starts = {tp: min(start, ends[tp]) if asked[tp] == LATEST_OFFSET else start for tp, start in starts.items()}
         ranges = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(partitions)]
         if backwards := [each for each in ranges if each.start > each.end]:
             raise IllegalStateError(
@@ -148,7 +152,7 @@ class KafkaOffsetReader:
         def ask(consumer: Consumer) -> Offsets:
             partitions = self._partitions(consumer)
             _check_named(self._options.starting, partitions, "start")
-            return self._resolve(consumer, self._options.starting, partitions)
+            return self._resolved(consumer, self._asked(consumer, self._options.starting, partitions))
 
         return self._with_retries("the offsets to start at", ask)
 
@@ -253,25 +257,26 @@ class KafkaOffsetReader:
             self._reported_missing |= missing
         return there.intersection(topics.topic_partitions)
 
-    def _resolve(self, consumer: Consumer, limit: OffsetLimit, partitions: Collection[TopicPartition]) -> Offsets:
-        """The offset that ``limit`` means in each of ``partitions``."""
-        offsets: dict[TopicPartition, int]
+    def _asked(self, consumer: Consumer, limit: OffsetLimit, partitions: Collection[TopicPartition]) -> Offsets:
+        """What ``limit`` says of each of ``partitions``: an offset, or one of those that stand for begin and end."""
         if limit is EARLIEST:
-            offsets = dict.fromkeys(partitions, EARLIEST_OFFSET)
-        elif limit is LATEST:
-            offsets = dict.fromkeys(partitions, LATEST_OFFSET)
-        elif isinstance(limit, SpecificOffsets):
-            offsets = {tp: limit.offsets[tp] for tp in partitions}
-        elif isinstance(limit, SpecificTimestamps):
+            return dict.fromkeys(partitions, EARLIEST_OFFSET)
+        if limit is LATEST:
+            return dict.fromkeys(partitions, LATEST_OFFSET)
+        if isinstance(limit, SpecificOffsets):
+            return {tp: limit.offsets[tp] for tp in partitions}
+        if isinstance(limit, SpecificTimestamps):
             times = {tp: limit.timestamps_ms[tp] for tp in partitions}
-            offsets = _offsets_at(consumer, times, limit.when_none)
-        else:
-            assert isinstance(limit, GlobalTimestamp)
-            times = dict.fromkeys(partitions, limit.timestamp_ms)
-            offsets = _offsets_at(consumer, times, limit.when_none)
-        if earliest := [tp for tp, offset in offsets.items() if offset == EARLIEST_OFFSET]:
+            return _offsets_at(consumer, times, limit.when_none)
+        assert isinstance(limit, GlobalTimestamp)
+        return _offsets_at(consumer, dict.fromkeys(partitions, limit.timestamp_ms), limit.when_none)
+
+    def _resolved(self, consumer: Consumer, asked: Offsets) -> Offsets:
+        """The offset that this is in each partition."""
+        offsets = dict(asked)
+        if earliest := [tp for tp, offset in asked.items() if offset == EARLIEST_OFFSET]:
             offsets |= consumer.beginning_offsets(earliest)
-        if latest := [tp for tp, offset in offsets.items() if offset == LATEST_OFFSET]:
+        if latest := [tp for tp, offset in asked.items() if offset == LATEST_OFFSET]:
             offsets |= consumer.end_offsets(latest)
         return offsets
 
