@@ -53,6 +53,7 @@ class Cluster:
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> list[OffsetRange]:
         self.calls.append("ranges")
+        assert start.keys() <= end.keys()
         ranges = [OffsetRange(tp, start.get(tp, self.earliest[tp]), offset) for tp, offset in end.items()]
         assert all(each.start <= each.end for each in ranges)
         return ranges
@@ -128,6 +129,23 @@ def test_a_query_that_died_in_its_first_batch_goes_on_where_it_started(
     assert ranges(reader, reader.initialOffset(), end) == []
     cluster.latest[A1] += 1
     assert next_batch(reader, end) == {"a": {"0": 10 + new_records, "1": 101}}
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_partition_that_came_after_the_first_batch_died_is_a_new_one(
+    cluster: Cluster, new_reader: NewReader, starting: str
+) -> None:
+    """The initial offset has it by now, and the end that Spark kept has not: it is not gone."""
+    if starting == "earliest":
+        cluster.initial = lambda: dict.fromkeys(cluster.latest, 0)
+    before = new_reader(startingOffsets=starting)
+    end = next_batch(before, before.initialOffset())
+    cluster.latest[A2], cluster.earliest[A2] = 3, 0
+    reader = new_reader(startingOffsets=starting)
+    first = [] if starting == "latest" else [OffsetRange(A0, 0, 10), OffsetRange(A1, 0, 100)]
+    for _ in range(2):
+        assert ranges(reader, reader.initialOffset(), end) == first
+    assert OffsetRange(A2, 0, 3) in ranges(reader, end, next_batch(reader, end))
 
 
 def test_partitions_given_offsets_are_read_in_the_first_batch(cluster: Cluster, new_reader: NewReader) -> None:

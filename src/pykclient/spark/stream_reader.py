@@ -81,6 +81,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._initial: Offsets | None = None
         self._held_back: frozenset[TopicPartition] = frozenset()  # of _initial, in the first micro-batch
         self._first_end: Offsets | None = None
+        self._came_since: frozenset[TopicPartition] = frozenset()  # in _initial, and later than the first micro-batch
         self._latest: Offsets | None = None
         self._available_now = False
         self._target: Offsets | None = None  # where a query of Trigger.AvailableNow ends
@@ -156,9 +157,13 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         if self._target is not None:
             self._check_target(self._target, until)
         if begin == self._initial and self._first_end in (None, until):
-            self._first_end = until
+            if self._first_end is None:
+                # The query died in its first micro-batch, and begins with partitions that have come since.
+                self._first_end = until
+                self._came_since = frozenset(begin.keys() - until.keys())
+            begin = {tp: offset for tp, offset in begin.items() if tp not in self._came_since}
             if _may_start_at_latest(self._options.starting):
-                # The query died in its first micro-batch, and what was latest then is not what it is now.
+                # What was latest then is not what it is now.
                 begin = {tp: min(offset, until.get(tp, offset)) for tp, offset in begin.items()}
         if begin == until:
             return []
