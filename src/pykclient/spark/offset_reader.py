@@ -13,6 +13,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import (
     AuthenticationError,
     AuthorizationError,
+    ConfigError,
     IllegalStateError,
     InvalidTopicError,
     KafkaError,
@@ -47,7 +48,14 @@ _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 #: Errors that stay the same however often one asks.
-_LASTING = (AuthenticationError, AuthorizationError, IllegalStateError, InvalidTopicError, UnsupportedVersionError)
+_LASTING = (
+    AuthenticationError,
+    AuthorizationError,
+    ConfigError,
+    IllegalStateError,
+    InvalidTopicError,
+    UnsupportedVersionError,
+)
 
 _CLOSE_TIMEOUT_MS = 1_000
 
