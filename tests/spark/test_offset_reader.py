@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pykclient.errors import (
-    ConfigError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
@@ -324,14 +323,6 @@ class TestAskingAgain:
         assert len(made) == 4
         assert all(consumer.closed for consumer in made)
         assert reader.latest_offsets() == {T0: 1}  # the next question starts afresh
-
-    def test_not_for_a_configuration_that_is_wrong(self) -> None:
-        clock = MockClock()
-        reader = KafkaOffsetReader(options(True, "broker"), clock)
-        start_ms = clock.now_ms()
-        with pytest.raises(ConfigError, match=r"^bootstrap.servers: 'broker' is not an address"):
-            reader.latest_offsets()
-        assert clock.now_ms() == start_ms
 
     def test_not_for_what_stays_as_it_is(self) -> None:
         reader, made, _ = answering([TopicAuthorizationError("not allowed"), {T0: 1}])

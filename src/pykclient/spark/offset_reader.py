@@ -13,7 +13,6 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import (
     AuthenticationError,
     AuthorizationError,
-    ConfigError,
     IllegalStateError,
     InvalidTopicError,
     KafkaError,
@@ -48,14 +47,7 @@ _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 #: Errors that stay the same however often one asks.
-_LASTING = (
-    AuthenticationError,
-    AuthorizationError,
-    ConfigError,
-    IllegalStateError,
-    InvalidTopicError,
-    UnsupportedVersionError,
-)
+_LASTING = (AuthenticationError, AuthorizationError, IllegalStateError, InvalidTopicError, UnsupportedVersionError)
 
 _CLOSE_TIMEOUT_MS = 1_000
 
