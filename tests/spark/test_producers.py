@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from pykclient import KafkaProducer, TopicPartition
 from pykclient.config.producer_config import ProducerConfig
@@ -22,6 +24,7 @@ from pykclient.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    NotEnoughReplicasError,
     RecordTooLargeError,
     TopicAuthorizationError,
 )
@@ -87,6 +90,8 @@ def test_equal_settings_are_one_producer(cluster: EmbeddedCluster, pool: Produce
         shared_producer(dict(reversed(config.items()))),
         pickle.loads(pickle.dumps(shared_producer(config))),
         shared_producer({"bootstrap.servers": config["bootstrap.servers"]}, acks="all"),
+        shared_producer({**config, "acks": "1"}, acks="all"),  # as KafkaProducer has it
+        shared_producer(bootstrap_servers=config["bootstrap.servers"], acks="all"),
     ):
         with producer as p:
             seen.add(repr(p))
@@ -182,6 +187,48 @@ def test_a_block_that_fails_does_not_wait(cluster: EmbeddedCluster, pool: Produc
     held.remove()
 
 
+def test_a_generator_that_is_not_read_to_its_end_has_not_failed(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+    """As in ``mapPartitions`` below a limit, where Spark closes it and the task succeeds."""
+    before = len(values(cluster))
+    producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
+    sent: list[FutureRecordMetadata] = []
+
+    def task() -> Generator[int]:
+        with producer as p:
+            for number in range(10):
+                sent.append(p.send("orders", b"row"))
+                yield number
+
+    generator = task()
+    assert [next(generator), next(generator)] == [0, 1]
+    cluster.faults.answer("Produce", NotEnoughReplicasError, times=5)  # which takes more than a second
+    generator.close()
+    assert [future.succeeded() for future in sent] == [True, True]
+    assert len(values(cluster)) == before + 2
+    assert len(pool) == 1
+
+
+def test_callbacks_may_send_while_the_block_ends(cluster: EmbeddedCluster) -> None:
+    """What they send is waited for as well, however long that goes on, and its errors are raised."""
+    producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=200)
+    before = len(values(cluster))
+
+    def task(last: bytes) -> None:
+        with producer as p:
+
+            def echo(_error: Exception | None, _metadata: object) -> None:
+                if more:
+                    p.send("orders", more.pop(), on_delivery=echo)
+
+            more = [last, b"third", b"second"]
+            p.send("orders", b"first", on_delivery=echo)
+
+    task(b"last")
+    assert values(cluster)[before:] == [b"first", b"second", b"third", b"last"]
+    with pytest.raises(KafkaError, match=r"^1 of 4 records"):
+        task(bytes(2_000_000))
+
+
 def test_a_producer_that_failed_elsewhere_goes_on_here(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """Of two threads that share it, one fails: the other one's records get there, and then it is closed."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
@@ -198,6 +245,8 @@ def test_settings_are_checked_at_once_and_not_shown() -> None:
         shared_producer({"bootstrap.serverz": "x"})
     with pytest.raises(ConfigError, match="topik"):
         write_arrow({"bootstrap.servers": "localhost:1", "topik": "x"})
+    with pytest.raises(ConfigError, match=r"batch\.size is given twice"):
+        write_arrow({"bootstrap.servers": "localhost:1", "batch_size": 1, "batch.size": 2})
     with pytest.raises(ConfigError, match="interceptors do not see"):
         write_arrow({"bootstrap.servers": "localhost:1", "interceptor_classes": "x"})
     secret = {"bootstrap.servers": "localhost:1", "client.id": "hush"}
@@ -288,6 +337,56 @@ def test_shared_producers_are_closed_on_demand(cluster: EmbeddedCluster, pool: P
         p.send("orders", b"x")
     close_shared_producers()
     assert len(pool) == 0
+
+
+class Upper:
+    """A serializer that does not say when it is equal to another one, as most do not."""
+
+    def serialize(self, _topic: str, _headers: object, data: str) -> bytes:
+        return data.upper().encode()
+
+    def close(self) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class Coding:
+    """One that does, and so has no hash."""
+
+    name: str
+
+    def __call__(self, data: str) -> bytes:
+        return data.encode(self.name)
+
+
+@pytest.mark.parametrize("serializer", [lambda data: data.encode(), Upper(), Coding("utf-8"), Coding("utf-8").__call__])
+def test_tasks_share_a_producer_with_objects_in_its_settings(
+    serializer: Any, cluster: EmbeddedCluster, pool: ProducerPool
+) -> None:
+    """Each task unpickles its own of what was made once."""
+    producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer)
+    pickled = cloudpickle.dumps(producer)  # type: ignore[no-untyped-call]
+    for _ in range(3):
+        with cloudpickle.loads(pickled) as p:
+            p.send("orders", "x")
+    assert len(pool) == 1
+    other = shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda _: b"other")
+    with other as p:
+        p.send("orders", "x")
+    assert len(pool) == 2
+    assert values(cluster)[-1] == b"other"
+
+
+def test_functions_that_are_found_by_name_are_equal(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+    """As in a ``foreachBatch`` that calls ``shared_producer`` each time."""
+    for _ in range(2):
+        with shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=encoded) as p:
+            p.send("orders", "x")
+    assert len(pool) == 1
+
+
+def encoded(text: str) -> bytes:
+    return text.encode()
 
 
 _FORKING = """

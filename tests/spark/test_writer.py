@@ -248,6 +248,20 @@ def test_rows_by_topic(topics: list[str], skipped: int, dropped: int) -> None:
     assert found == {topic: [number for each, number in pairs if each == topic] for topic in dict(pairs)}
 
 
+@pytest.mark.parametrize("indices", [pa.int8(), pa.int32(), pa.int64()])
+def test_topics_in_a_dictionary(indices: pa.DataType) -> None:
+    """However wide its indices are, and if it has a topic twice."""
+    topics = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 0] * 4, indices), ["a", "b", "a"])
+    found = {topic: part["value"].to_pylist() for topic, part in by_topic(rows(topic=topics, value=[*range(16)]))}
+    assert found == {"a": [row for row in range(16) if row % 4 != 2], "b": [2, 6, 10, 14]}
+
+
+def test_a_null_topic_in_a_dictionary() -> None:
+    topics = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", None])
+    with pytest.raises(IllegalArgumentError, match=r"row 1 .* has a null topic"):
+        list(by_topic(rows(topic=topics, value=[b"1", b"2"])))
+
+
 def test_a_task_without_rows_makes_no_producer(pool: ProducerPool) -> None:
     assert write("localhost:1", [], "orders") == 0
     assert write("localhost:1", [rows(value=pa.array([], pa.binary()))], "orders") == 0

@@ -13,10 +13,12 @@ does end in order, as on the driver or with ``spark.python.use.daemon=false``, p
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.producer_config import ProducerConfig
@@ -56,7 +58,7 @@ def bulk_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError: something is wrong in it, or it names interceptors, which would have to see each record.
     """
-    made = {key.replace("_", "."): value for key, value in config.items()}
+    made = ProducerConfig.DEFINITION.read(config)
     if made.get("interceptor.classes"):
         raise ConfigError(
             "interceptor.classes cannot be set here: rows are written by whole columns, which interceptors do not see",
@@ -110,9 +112,13 @@ class ProducerPool:
         self._lock = threading.Lock()  # guards: _by_key and what is in it
         self._by_key: dict[Any, PooledProducer] = {}
 
-    def acquire(self, config: Mapping[str, Any]) -> PooledProducer:
-        """The producer with this configuration, made if there is none. It is the caller's until ``release``."""
-        key = _frozen(config)
+    def acquire(self, config: Mapping[str, Any], owner: str | None = None) -> PooledProducer:
+        """The producer with this configuration, made if there is none. It is the caller's until ``release``.
+
+        ``owner`` names what the configuration belongs to, also where that was pickled: objects in it of which nobody
+        can tell if they are equal are so if it is the same.
+        """
+        key = _frozen(config, owner)
         with self._lock:
             pooled = self._by_key.get(key)
             if pooled is None:
@@ -170,16 +176,21 @@ def _close(pooled: Iterable[PooledProducer], timeout_s: float | None) -> None:
         each.producer.close(timeout_s)
 
 
-def _frozen(value: Any) -> Any:
-    """Something that is equal for equal settings, also after these were pickled, and can be a key.
-
-    Objects that do not say when they are equal are equal to themselves alone; each task unpickles its own.
-    """
+def _frozen(value: Any, owner: str | None) -> Any:
+    """Something that is equal for equal settings, also after these were pickled, and can be a key."""
     if isinstance(value, Mapping):
-        return ("mapping", tuple(sorted((str(key), _frozen(each)) for key, each in value.items())))
+        return ("mapping", tuple(sorted((str(key), _frozen(each, owner)) for key, each in value.items())))
     if isinstance(value, (list, tuple, set, frozenset)):
-        return (type(value).__name__, tuple(_frozen(each) for each in value))
-    return (type(value), value)
+        return (type(value).__name__, tuple(_frozen(each, owner) for each in value))
+    if owner is None or isinstance(value, (str, bytes, int, float, NoneType)) or _is_found_by_name(value):
+        return (type(value), value)
+    return ("object of", owner)  # a lambda, for instance: each task unpickles its own
+
+
+def _is_found_by_name(value: Any) -> bool:
+    """Whether it is a class or a function that a pickle has the name of, so that it is the same for each task."""
+    module = sys.modules.get(getattr(value, "__module__", ""))
+    return getattr(module, getattr(value, "__qualname__", ""), None) is value
 
 
 _pool = ProducerPool()
@@ -217,14 +228,15 @@ class SharedProducer:
     It pickles as its configuration, and shows none of it but the servers. Thread: any.
     """
 
-    __slots__ = ("_config", "_entered")
+    __slots__ = ("_config", "_entered", "_owner")
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = dict(config)
+    def __init__(self, config: Mapping[str, Any], owner: str) -> None:
+        self._config = config
+        self._owner = owner
         self._entered = threading.local()
 
     def __enter__(self) -> LeasedProducer:
-        lease = LeasedProducer(_pool, self._config)
+        lease = LeasedProducer(_pool, self._config, self._owner)
         stack: list[LeasedProducer] | None = getattr(self._entered, "stack", None)
         if stack is None:
             stack = self._entered.stack = []
@@ -234,14 +246,15 @@ class SharedProducer:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._entered.stack.pop().end(failed=error_type is not None)
+        # A generator that is closed before its end has done what was wanted of it.
+        failed = error_type is not None and not issubclass(error_type, GeneratorExit)
+        self._entered.stack.pop().end(failed=failed)
 
-    def __reduce__(self) -> tuple[type[SharedProducer], tuple[dict[str, Any]]]:
-        return type(self), (self._config,)
+    def __reduce__(self) -> tuple[type[SharedProducer], tuple[Mapping[str, Any], str]]:
+        return type(self), (self._config, self._owner)
 
     def __repr__(self) -> str:
-        servers = self._config.get("bootstrap.servers", self._config.get("bootstrap_servers"))
-        return f"<SharedProducer for {servers}>"
+        return f"<SharedProducer for {self._config['bootstrap.servers']}>"
 
 
 class LeasedProducer:
@@ -252,10 +265,10 @@ class LeasedProducer:
 
     __slots__ = ("_deliveries", "_pool", "_pooled", "_producer")
 
-    def __init__(self, pool: ProducerPool, config: Mapping[str, Any]) -> None:
+    def __init__(self, pool: ProducerPool, config: Mapping[str, Any], owner: str | None) -> None:
         self._pool = pool
         self._deliveries = Deliveries()
-        self._pooled = pool.acquire(config)
+        self._pooled = pool.acquire(config, owner)
         self._producer: KafkaProducer[Any, Any] | None = self._pooled.producer
 
     def send(
@@ -312,20 +325,23 @@ class LeasedProducer:
     def end(self, *, failed: bool) -> int:
         """Give the producer back, once; called at the end of the ``with`` block. How many records were written.
 
-        Unless the block ``failed``, all records are waited for first. Raises KafkaError where some were not written.
+        Unless the block ``failed``, all records are waited for first, also those that callbacks send meanwhile. Raises
+        KafkaError where some were not written.
         """
-        producer, self._producer = self._producer, None
+        producer, deliveries = self._producer, self._deliveries
         if producer is None:
             return 0
         try:
             if not failed:
                 failed = True
-                producer.flush()
-                self._deliveries.check(f"of {task_name()}")
-                failed = False
+                while failed:
+                    producer.flush()
+                    deliveries.check(f"of {task_name()}")
+                    failed = deliveries.pending > 0  # callbacks have sent more
         finally:
+            self._producer = None
             self._pool.release(self._pooled, failed=failed)
-        return self._deliveries.sent
+        return deliveries.sent
 
     def _ended(self) -> KafkaProducer[Any, Any]:
         raise IllegalStateError("the with block of this shared producer has ended; enter it again")
@@ -357,9 +373,7 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
 
     Raises ConfigError.
     """
-    settings = {**(config or {}), **kwargs}
-    ProducerConfig(settings)
-    return SharedProducer(settings)
+    return SharedProducer(ProducerConfig(config, **kwargs).originals, uuid4().hex)
 
 
 # --- for mapInArrow --------------------------------------------------------------------------------------------------
@@ -368,26 +382,27 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
 class ArrowWrite:
     """What ``write_arrow`` returns; pickles, and shows no settings. Thread: any."""
 
-    __slots__ = ("_config", "_topic")
+    __slots__ = ("_config", "_owner", "_topic")
 
     #: For ``mapInArrow``: the columns of what a task returns.
     schema = "partition_id int, records long"
 
-    def __init__(self, config: Mapping[str, Any], topic: str | None) -> None:
-        self._config = dict(config)
+    def __init__(self, config: Mapping[str, Any], topic: str | None, owner: str) -> None:
+        self._config = config
         self._topic = topic
+        self._owner = owner
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from pykclient.spark.write_task import KafkaWriteTask
 
-        records = KafkaWriteTask(self._config, self._topic).execute(batches)
+        records = KafkaWriteTask(self._config, self._topic, owner=self._owner).execute(batches)
         counts = [pa.array([task_context()[0]], pa.int32()), pa.array([records], pa.int64())]
         yield pa.record_batch(counts, names=["partition_id", "records"])
 
-    def __reduce__(self) -> tuple[type[ArrowWrite], tuple[dict[str, Any], str | None]]:
-        return type(self), (self._config, self._topic)
+    def __reduce__(self) -> tuple[type[ArrowWrite], tuple[Mapping[str, Any], str | None, str]]:
+        return type(self), (self._config, self._topic, self._owner)
 
     def __repr__(self) -> str:
         return f"<ArrowWrite to {self._topic or 'the topics of each row'}>"
@@ -408,4 +423,4 @@ def write_arrow(config: Mapping[str, Any], topic: str | None = None) -> ArrowWri
     """
     settings = bulk_config(config)
     ProducerConfig(settings)
-    return ArrowWrite(settings, topic)
+    return ArrowWrite(settings, topic, uuid4().hex)

@@ -23,13 +23,16 @@ COLUMNS = (TOPIC, KEY, VALUE, HEADERS, PARTITION)
 class KafkaWriteTask:
     """Writes one task's rows. ``topic`` wins over the column of that name; one of the two there must be.
 
-    ``freeze_heap``: see ``freeze_heap_once``. Thread: owner.
+    ``freeze_heap``: see ``freeze_heap_once``; ``owner``: see ``ProducerPool.acquire``. Thread: owner.
     """
 
-    __slots__ = ("_columns", "_config", "_freeze_heap", "_name", "_rows", "_topic")
+    __slots__ = ("_columns", "_config", "_freeze_heap", "_name", "_owner", "_rows", "_topic")
 
-    def __init__(self, config: Mapping[str, Any], topic: str | None, *, freeze_heap: bool = False) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], topic: str | None, *, freeze_heap: bool = False, owner: str | None = None
+    ) -> None:
         self._config = config
+        self._owner = owner
         self._topic = topic
         self._freeze_heap = freeze_heap
         self._name = task_name()
@@ -49,7 +52,7 @@ class KafkaWriteTask:
         try:
             for batch in batches:
                 if batch.num_rows:
-                    lease = lease or LeasedProducer(pool(), self._config)
+                    lease = lease or LeasedProducer(pool(), self._config, self._owner)
                     self._send(lease, batch)
         except BaseException:
             if lease is not None:
@@ -83,7 +86,11 @@ def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str,
 
     Raises IllegalArgumentError: a topic is null. ``rows_before`` is how many rows came before the batch, for its text.
     """
+    import pyarrow as pa
+
     column = batch.column(batch.schema.get_field_index(TOPIC))
+    if pa.types.is_dictionary(column.type):  # which may have a topic twice, null among the topics, and any indices
+        column = column.dictionary_decode()
     if column.null_count:
         row = rows_before + next(row for row in range(len(column)) if not column[row].is_valid)
         raise IllegalArgumentError(
@@ -95,8 +102,6 @@ def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str,
     if len(topics) == 1:
         yield topics[0], batch
         return
-    import pyarrow as pa
-
     numbers = memoryview(encoded.indices.buffers()[1]).cast("B").cast("i")
     first = encoded.indices.offset
     rows = batch.select([name for name in batch.schema.names if name in COLUMNS and name != TOPIC])
