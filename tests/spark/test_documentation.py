@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from pykclient.errors import ConfigError
 from pykclient.spark import option_values, options
@@ -125,7 +126,7 @@ def test_the_pages_reading(page: Page, any_kafka: AnyKafka, topic: str) -> None:
 def test_the_pages_writing(page: Page, topic: str) -> None:
     page.python("register(KafkaDataSource)")
     page.names["orders"] = page.spark.createDataFrame([(1, 2.5)], "id long, amount double")
-    page.python(".write.format(")
+    page.python("to_json(struct(*))")
     page.names["df"] = page.spark.createDataFrame(
         [("1", "{}", "1", "{}")], "id string, json string, key string, value string"
     )
@@ -134,6 +135,30 @@ def test_the_pages_writing(page: Page, topic: str) -> None:
     rows = page.sql("CREATE TEMPORARY VIEW")
     assert len(rows) == 6
     assert {row[1].amount for row in rows} == {1.5, 2.5, None}
+
+
+@on_embedded
+def test_the_pages_updates(page: Page, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    page.python("register(KafkaDataSource)")
+    any_kafka.create_topic(f"{topic}-counts")
+    servers = {"kafka.bootstrap.servers": any_kafka.bootstrap_servers}
+    orders = page.spark.readStream.format("pykclient").options(**servers, subscribe=topic, startingOffsets="earliest")
+    counts = orders.load().groupBy("value").count().selectExpr("value AS key", "CAST(count AS STRING) AS value")
+    page.names |= {"counts": counts, "options": {**servers, "topic": f"{topic}-counts"}, "folder": str(tmp_path / "1")}
+    page.python('outputMode("update")')
+    query = page.names["query"]
+    try:
+        query.processAllAvailable()
+        produce(any_kafka, topic, {0: ["{}"]})
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    written = page.spark.read.format("pykclient").options(**servers, subscribe=f"{topic}-counts").load()
+    assert sorted(bytes(row.value) for row in written.collect()) == [b"1", b"2", b"3"]
+
+    sink = counts.writeStream.format("pykclient").options(**page.names["options"]).outputMode("update")
+    with pytest.raises(StreamingQueryException, match="pykclient does not support Update mode"):
+        sink.option("checkpointLocation", str(tmp_path / "2")).start().awaitTermination(60)
 
 
 @on_embedded

@@ -149,8 +149,8 @@ class KafkaStreamWriter(_Writing, DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
         """Raises IllegalArgumentError for columns that cannot be written.
 
-        Any output mode is taken, as by the built-in sink. With ``complete``, for which Spark asks to ``overwrite``,
-        each micro-batch appends all rows of the result.
+        With the output mode ``complete``, for which Spark asks to ``overwrite``, each micro-batch appends all rows of
+        the result, as with the built-in sink. ``update`` does not get here: Spark refuses it for sinks in Python.
         """
         super().__init__(options, schema)
 
