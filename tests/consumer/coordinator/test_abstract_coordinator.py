@@ -462,6 +462,9 @@ class TestHeartbeats:
         assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) > 10**15
         group.join(TP0)
         assert 0 < group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) <= 3_000
+        group.clock.advance(3_000)
+        assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) == 0
+        assert group.coordinator.time_to_next_poll(group.clock.now_ms()) == 1, "its thread sends it, not a poll"
 
 
 class TestLeaving:

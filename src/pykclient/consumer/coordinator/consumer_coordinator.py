@@ -128,8 +128,11 @@ class ConsumerCoordinator(AbstractCoordinator):
         return joined
 
     def time_to_next_poll(self, now_ms: int) -> int:
-        """Milliseconds that a wait for records may take, for what else has to be done."""
-        heartbeat_ms = self.time_to_next_heartbeat(now_ms)
+        """Milliseconds that a wait for records may take, for what else has to be done.
+
+        Never none for a heartbeat: its thread sends it, and would have to get the processor from a poll that spins.
+        """
+        heartbeat_ms = max(1, self.time_to_next_heartbeat(now_ms))
         if not self._commits.auto_commit_enabled:
             return heartbeat_ms
         return min(self._commits.time_to_next_auto_commit(), heartbeat_ms)
