@@ -365,16 +365,34 @@ def test_tasks_share_a_producer_with_objects_in_its_settings(
 ) -> None:
     """Each task unpickles its own of what was made once."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer)
-    pickled = cloudpickle.dumps(producer)  # type: ignore[no-untyped-call]
-    for _ in range(3):
-        with cloudpickle.loads(pickled) as p:
-            p.send("orders", "x")
+    for _ in range(2):
+        pickled = cloudpickle.dumps(producer)  # type: ignore[no-untyped-call]
+        for _ in range(2):
+            with cloudpickle.loads(pickled) as p:
+                p.send("orders", "x")
     assert len(pool) == 1
     other = shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda _: b"other")
     with other as p:
         p.send("orders", "x")
     assert len(pool) == 2
     assert values(cluster)[-1] == b"other"
+
+
+def test_what_a_lambda_refers_to_may_change_between_jobs(cluster: EmbeddedCluster) -> None:
+    mark = "old"
+    producer = shared_producer(
+        bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda data: (data + mark).encode()
+    )
+
+    def job() -> None:
+        pickled = cloudpickle.dumps(producer)  # type: ignore[no-untyped-call]
+        with cloudpickle.loads(pickled) as p:
+            p.send("orders", "x")
+
+    job()
+    mark = "new"
+    job()
+    assert values(cluster)[-2:] == [b"xold", b"xnew"]
 
 
 def test_functions_that_are_found_by_name_are_equal(cluster: EmbeddedCluster, pool: ProducerPool) -> None:

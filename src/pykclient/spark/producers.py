@@ -115,8 +115,8 @@ class ProducerPool:
     def acquire(self, config: Mapping[str, Any], owner: str | None = None) -> PooledProducer:
         """The producer with this configuration, made if there is none. It is the caller's until ``release``.
 
-        ``owner`` names what the configuration belongs to, also where that was pickled: objects in it of which nobody
-        can tell if they are equal are so if it is the same.
+        ``owner`` names what the configuration belongs to: objects in it of which nobody can tell if they are equal are
+        so if it is the same.
         """
         key = _frozen(config, owner)
         with self._lock:
@@ -193,6 +193,15 @@ def _is_found_by_name(value: Any) -> bool:
     return getattr(module, getattr(value, "__qualname__", ""), None) is value
 
 
+def _fingerprint(config: Mapping[str, Any]) -> str:
+    """The owner of settings once they are pickled: the same for what unpickles to the same, closures included."""
+    from hashlib import sha256
+
+    from pyspark import cloudpickle
+
+    return sha256(cloudpickle.dumps(config)).hexdigest()  # type: ignore[no-untyped-call]
+
+
 _pool = ProducerPool()
 
 
@@ -251,7 +260,7 @@ class SharedProducer:
         self._entered.stack.pop().end(failed=failed)
 
     def __reduce__(self) -> tuple[type[SharedProducer], tuple[Mapping[str, Any], str]]:
-        return type(self), (self._config, self._owner)
+        return type(self), (self._config, _fingerprint(self._config))
 
     def __repr__(self) -> str:
         return f"<SharedProducer for {self._config['bootstrap.servers']}>"
@@ -402,7 +411,7 @@ class ArrowWrite:
         yield pa.record_batch(counts, names=["partition_id", "records"])
 
     def __reduce__(self) -> tuple[type[ArrowWrite], tuple[Mapping[str, Any], str | None, str]]:
-        return type(self), (self._config, self._topic, self._owner)
+        return type(self), (self._config, self._topic, _fingerprint(self._config))
 
     def __repr__(self) -> str:
         return f"<ArrowWrite to {self._topic or 'the topics of each row'}>"
