@@ -30,7 +30,7 @@ def nothing_odd(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         if record.exc_info and record.name.startswith("pykclient") and not _is_of_application(record)
     ]
     assert not tracebacks, tracebacks
-    eventually(lambda: not client_threads(), 5.0, f"no threads left: {client_threads()}")
+    eventually(lambda: not client_threads(), 30.0, f"no threads left: {client_threads()}")
 
 
 def _is_of_application(record: logging.LogRecord) -> bool:

@@ -66,11 +66,11 @@ class FrameProxy:
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join(5.0)
+        self._threads[0].join(30.0)
         self._listener.close()
         self.drop_connections()
         for thread in self._threads:
-            thread.join(5.0)
+            thread.join(30.0)
             assert not thread.is_alive(), "a thread of the proxy did not end"
 
     @property
@@ -104,7 +104,7 @@ class FrameProxy:
             except OSError:
                 return
             try:
-                broker = socket.create_connection(self._target, 5.0)
+                broker = socket.create_connection(self._target, 30.0)
             except OSError:
                 client.close()
                 continue

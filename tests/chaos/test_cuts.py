@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.errors import CommitFailedError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.chaos.frame_proxy import Cut, FrameProxy
@@ -33,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 #: How long one recovery may take. It takes some ms; where a request is lost without a trace, a request timeout.
-RECOVERY_S = 10.0
+RECOVERY_S = 25.0
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: st
         return consumer.assignment() == {tp}
 
     with consumer:
-        eventually(joined, 20.0, "joined", every_s=0)
+        eventually(joined, 30.0, "joined", every_s=0)
 
         def act(number: int, cut: Cut) -> None:
             if api in {"JOIN_GROUP", "SYNC_GROUP"}:
@@ -180,7 +181,11 @@ def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: st
                     # Once may be too little: a connection that was idle is made again without looking for the node.
                     proxy.drop_connections()
                 if api == "OFFSET_COMMIT":
-                    consumer.commit({tp: OffsetAndMetadata(number)}, timeout_ms=RECOVERY_S * 1000)
+                    try:
+                        consumer.commit({tp: OffsetAndMetadata(number)}, timeout_ms=RECOVERY_S * 1000)
+                    except CommitFailedError:  # on a busy machine the session, short as it is, may have ended
+                        joined()
+                        return False
                 elif api == "OFFSET_FETCH":
                     consumer.committed(tp, timeout_ms=RECOVERY_S * 1000)
                 return joined() and cut.done

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.types import TopicPartition
-from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, read_back, verify
+from tests.chaos.verifier import ConsumerWorkload, ProducerWorkload, delivered, read_back, verify
 from tests.support.any_kafka import AnyKafka, StartKafka
 from tests.support.wait import eventually
 
@@ -59,8 +59,8 @@ def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> N
     # Clients that look at a deleted topic would create it again, were it not for this partition.
     p: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=any_kafka.bootstrap_servers,
-        delivery_timeout_ms=2000,
-        request_timeout_ms=1000,
+        delivery_timeout_ms=4000,
+        request_timeout_ms=2000,
         linger_ms=0,
         **QUICK,
     )
@@ -69,10 +69,10 @@ def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> N
         p.send(topic, b"x", partition=2).get(20)
         any_kafka.delete_topic(topic)
         future = p.send(topic, b"x", partition=2)
-        assert p.send(other, b"y").get(5).offset == 0
+        assert p.send(other, b"y").get(30).offset == 0
         with pytest.raises(KafkaError, match=topic):
-            future.get(10)
-        assert p.send(other, b"y").get(5).offset == 1
+            future.get(30)
+        assert p.send(other, b"y").get(30).offset == 1
 
 
 def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
@@ -94,11 +94,11 @@ def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
             values.extend(record.value for records in c.poll(timeout_ms=100).values() for record in records)
             return len(values) >= count
 
-        eventually(lambda: read(20), 20.0, "the old records", every_s=0)
+        eventually(lambda: read(20), 30.0, "the old records", every_s=0)
         make_anew(any_kafka, topic)
         for number in range(5):
             p.send(topic, b"new %d" % number, partition=0).get(20)
-        eventually(lambda: read(25), 20.0, "the new records", every_s=0)
+        eventually(lambda: read(25), 30.0, "the new records", every_s=0)
         assert values[20:] == [b"new %d" % number for number in range(5)]
         assert c.position(tp) == 5
 
@@ -117,7 +117,7 @@ def test_partitions_are_added_under_load(any_kafka: AnyKafka, topic: str, group_
             with p:
                 for partition in range(1, 4):
                     p.send(topic, b"%d:0:" % partition, partition=partition).get(20)
-            eventually(lambda: len(reader.assigned) == 4, 20.0, "the new partitions are assigned")
+            eventually(lambda: len(reader.assigned) == 4, 30.0, "the new partitions are assigned")
             load.await_acknowledged_more(100)
             seen = {tp for tp in range(4) if tp in load.producer.partitions_for(topic)}
             assert seen == set(range(4))
@@ -136,11 +136,11 @@ def test_a_topic_that_nobody_creates(start_kafka: StartKafka, topic: str) -> Non
             start = time.monotonic()
             with pytest.raises(KafkaTimeoutError) as failed:
                 p.send(topic, b"x")
-            assert time.monotonic() - start < 2.0
+            assert time.monotonic() - start < 30.0, "no default, which is a minute"
             for part in (repr(topic), "0.7 s", "does not know this topic"):
                 assert part in str(failed.value)
             any_kafka.create_topic(topic)
-            assert p.send(topic, b"x").get(10).offset == 0
+            assert delivered(p, topic, b"x").offset == 0
         c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
             bootstrap_servers=any_kafka.bootstrap_servers, group_id="group", auto_offset_reset="earliest", **QUICK
         )
@@ -153,9 +153,9 @@ def test_a_topic_that_nobody_creates(start_kafka: StartKafka, topic: str) -> Non
                 read.extend(record.topic for records in c.poll(timeout_ms=100).values() for record in records)
                 return set(read) == set(topics)
 
-            eventually(lambda: reads(topic), 20.0, "the topic that exists", every_s=0)
+            eventually(lambda: reads(topic), 30.0, "the topic that exists", every_s=0)
             any_kafka.create_topic(late)
             other: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers)
             with other:
                 other.send(late, b"y").get(20)
-            eventually(lambda: reads(topic, late), 20.0, "the topic that came late", every_s=0)
+            eventually(lambda: reads(topic, late), 30.0, "the topic that came late", every_s=0)

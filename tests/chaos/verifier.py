@@ -16,6 +16,7 @@ The log is read back with confluent-kafka, which shares no code with what is tes
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import defaultdict
@@ -26,6 +27,8 @@ import confluent_kafka
 
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.errors import KafkaTimeoutError
+from pykclient.producer.future import FutureRecordMetadata
 from pykclient.types import RecordMetadata, TopicPartition
 from tests.support.wait import eventually
 
@@ -182,6 +185,19 @@ def missing_memory(producer: KafkaProducer[Any, Any]) -> float:
 def is_full(producer: KafkaProducer[Any, Any]) -> bool:
     """Whether all memory is back."""
     return missing_memory(producer) == 0
+
+
+def delivered(producer: KafkaProducer[Any, Any], topic: str, value: bytes) -> RecordMetadata:
+    """Where a record went. On a busy machine ``max.block.ms``, if short, may be too short: it is handed over again."""
+    taken: list[FutureRecordMetadata] = []
+
+    def take() -> bool:
+        with contextlib.suppress(KafkaTimeoutError):
+            taken.append(producer.send(topic, value))
+        return bool(taken)
+
+    eventually(take, 30.0, f"{topic} takes a record", every_s=0)
+    return taken[0].get(30)
 
 
 class Written(NamedTuple):

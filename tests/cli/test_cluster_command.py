@@ -17,6 +17,7 @@ import pykclient
 from pykclient import KafkaConsumer, KafkaProducer, implementation
 from pykclient.cli.main import main
 from tests.kafka.probe import cluster_state
+from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
 
@@ -52,7 +53,7 @@ class Command:
         """Exit code, seconds until the end, what went to stderr."""
         start = time.monotonic()
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, time.monotonic() - start, errors
 
 
@@ -76,7 +77,7 @@ def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
             assert producer.send("orders", b"x").get(20).offset == 0
             code, took_s, errors = command.end(number)  # with a client connected
     assert (code, errors) == (0, "")
-    assert took_s < 1.0
+    assert took_s < 20.0, "it does not wait for those who are connected"
 
 
 def test_it_tells_what_happens() -> None:
@@ -91,7 +92,7 @@ def test_it_tells_what_happens() -> None:
             time_of_day + r"topic orders: 2 partitions, 1 replica each$",
         )
         with KafkaConsumer[bytes, bytes]("orders", bootstrap_servers=servers, group_id="readers") as consumer:
-            consumer.poll(timeout_ms=3000)
+            eventually(lambda: consumer.poll(timeout_ms=100) or consumer.assignment(), 30.0, "a member", every_s=0)
             command.await_line(time_of_day + "group readers: Stable, 1 member, generation 1$")
 
 
@@ -123,7 +124,7 @@ def test_it_ends_where_nobody_listens_to_it() -> None:
         command.process.stdout.close()
         host, _, port = command.bootstrap_servers.partition(":")
         cluster_state(host, int(port), ["orders"])  # creates the topic, so there is something to tell
-        assert command.process.wait(10) == 0
+        assert command.process.wait(60) == 0
         assert command.process.stderr is not None
         assert command.process.stderr.read() == ""
         command.process.stdout = None

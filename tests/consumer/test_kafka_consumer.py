@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import time
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, Offs
 from tests.consumer.coordinator.harness import Listener
 from tests.consumer.fake_broker import FakeCluster
 from tests.consumer.responses import metadata_response
+from tests.support.calls import counted_calls
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 VALUES = [b"%d" % number for number in range(25)]
@@ -254,22 +256,17 @@ class TestIteration:
             assert next(consumer).offset == 0
 
     def test_it_costs_little(self, cluster: FakeCluster) -> None:
-        """The loop's own share, without polls: 0.3 µs per record, with room for a busy machine."""
-        handout_size = 200_000
+        """To step from record to record is no call of Python code, which is 0.3 µs, and would be several times that."""
+        handout_size = 20_000
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             (records,) = consumer.poll(1_000).values()
             many = (records * handout_size)[:handout_size]
-            best = float("inf")
-            for _ in range(3):
-                consumer._components.handout.fill({T0: many})
-                loop = iter(consumer)
-                start = time.process_time()
-                for _, _record in zip(range(handout_size), loop, strict=False):
-                    pass
-                best = min(best, time.process_time() - start)
-                consumer._components.handout.retain(())
-        assert best / handout_size < 0.6e-6
+            consumer._components.handout.fill({T0: many})
+            with counted_calls() as calls:
+                stepped = sum(1 for _ in islice(consumer, handout_size))
+        assert stepped == handout_size
+        assert calls.of(threading.current_thread()) < handout_size + 100, "the one is what sums up"
 
 
 class TestPositions:
@@ -604,7 +601,7 @@ class TestUnreachable:
                 start = time.monotonic()
                 with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1.*refused"):
                     call()
-                assert time.monotonic() - start < 3
+                assert time.monotonic() - start < 20, "no default, which is a minute"
             assert not consumer.bootstrap_connected()
             assert not consumer.bootstrap(timeout_ms=100)
             consumer.close(timeout_ms=200)
