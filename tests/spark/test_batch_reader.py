@@ -168,3 +168,8 @@ def test_a_schema_of_our_columns_is_taken_in_any_order() -> None:
 def test_a_schema_that_is_not_ours_is_refused(field: StructField, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         checked_columns(StructType([StructField("key", BinaryType()), field]))
+
+
+def test_a_schema_without_columns_is_refused() -> None:
+    with pytest.raises(ConfigError, match="The schema has no columns; leave it out or choose of: key, value, "):
+        checked_columns(StructType([]))

@@ -16,7 +16,7 @@ import pytest
 
 from pykclient import TopicPartition
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.errors import IllegalStateError, KafkaTimeoutError
+from pykclient.errors import IllegalStateError, KafkaTimeoutError, LogTruncationError
 from pykclient.spark import range_reader
 from pykclient.spark.consumer_pool import ConsumerPool
 from pykclient.spark.filters import Bounds
@@ -346,6 +346,25 @@ def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topi
             offsets = [row[1] for row in first + rows(batches)]
             assert offsets == sorted(set(offsets))
             assert offsets[-10:] == list(range(2990, 3000))
+
+
+def test_a_loss_that_is_told_late_brings_no_records_of_before(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked of a leader for one range may be answered when the consumer reads another."""
+    filled(any_kafka, topic, 50)
+    told = [LogTruncationError("late", None, {TopicPartition(topic, 0): 5})]
+    poll_arrow = KafkaConsumer.poll_arrow
+
+    def poll(*args: Any, **kwargs: Any) -> pa.RecordBatch:
+        if told:
+            raise told.pop()
+        return poll_arrow(*args, **kwargs)
+
+    monkeypatch.setattr(KafkaConsumer, "poll_arrow", poll)
+    task = new_task(any_kafka, fail_on_data_loss=False)
+    assert rows(read_ranges(task, of(topic, (0, 20, 40)), pool)) == expected((0, 20, 40))
+    assert not told
 
 
 def test_an_end_that_the_log_does_not_have(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:

@@ -120,7 +120,9 @@ def keeps_filters_apart() -> bool:
 
 
 def checked_columns(schema: StructType) -> tuple[str, ...]:
-    """The names of the columns of ``schema``, in its order. Raises ConfigError for a column that is not as ours."""
+    """The names of the columns of ``schema``, in its order. Raises ConfigError for none, or one not as ours."""
+    if not schema.fields:
+        raise ConfigError(f"The schema has no columns; leave it out or choose of: {', '.join(COLUMNS)}")
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
         if wanted is None:

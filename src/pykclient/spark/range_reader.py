@@ -266,8 +266,9 @@ class _RangeReader:
             self._consumer.pause(tp)
             rest = "all of that is skipped"
         else:
-            self._consumer.seek(tp, max(offset, first))
-            rest = f"it is read from {max(offset, first)} on"
+            goes_on = max(offset, first, self._ranges[tp].start)
+            self._consumer.seek(tp, goes_on)
+            rest = f"it is read from {goes_on} on"
         _logger.warning("Records are lost: %s; %s, as failOnDataLoss is false", what, rest)
 
     def _available(self, tp: TopicPartition) -> tuple[int, int]:
