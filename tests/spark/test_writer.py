@@ -256,6 +256,21 @@ def test_topics_in_a_dictionary(indices: pa.DataType) -> None:
     assert found == {"a": [row for row in range(16) if row % 4 != 2], "b": [2, 6, 10, 14]}
 
 
+def test_topics_of_views() -> None:
+    """Arrow has no ``take`` for them."""
+    topics = pa.array(["a", "b", "a"], pa.string_view())
+    batch = rows(
+        topic=topics,
+        key=pa.array(["1", None, "3"], pa.string_view()),
+        value=pa.array([b"x", b"", None], pa.binary_view()),
+    )
+    found = {topic: part.to_pylist() for topic, part in by_topic(batch)}
+    assert found == {
+        "a": [{"key": "1", "value": b"x"}, {"key": "3", "value": None}],
+        "b": [{"key": None, "value": b""}],
+    }
+
+
 def test_a_null_topic_in_a_dictionary() -> None:
     topics = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", None])
     with pytest.raises(IllegalArgumentError, match=r"row 1 .* has a null topic"):

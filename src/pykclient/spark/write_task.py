@@ -104,10 +104,21 @@ def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str,
         return
     numbers = memoryview(encoded.indices.buffers()[1]).cast("B").cast("i")
     first = encoded.indices.offset
-    rows = batch.select([name for name in batch.schema.names if name in COLUMNS and name != TOPIC])
+    rows = pa.record_batch(
+        {name: _takeable(batch.column(name)) for name in batch.schema.names if name in COLUMNS and name != TOPIC}
+    )
     for number, indices in group_rows(numbers[first : first + len(column)], 0, len(column)):
         taken = pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)])
         yield topics[number], rows.take(taken)
+
+
+def _takeable(column: pa.Array) -> pa.Array:
+    """The same values in a type that Arrow has ``take`` for."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def check_names(names: Sequence[str], topic: str | None) -> None:
