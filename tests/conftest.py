@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     distributes = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if os.environ.get("CI") and distributes and not config.option.markexpr and (why := artifacts.missing()):
         raise pytest.UsageError(f"many tests need Java and Maven, and CI runs every test: {why}")
+    gc.disable()  # until all tests are collected: hundreds of thousands of objects, and hardly any garbage
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -84,6 +86,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.workeroutput["left_out"] = config.stash[_left_out]
     config.hook.pytest_deselected(items=wanting)
     items[:] = [item for item in items if item not in set(wanting)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Tests and modules stay to the end: the garbage collector, which some tests call, need not look at them."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

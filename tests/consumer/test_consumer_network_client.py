@@ -169,7 +169,7 @@ def test_listeners_run_without_the_lock(net: Network) -> None:
     acquired: list[bool] = []
 
     def from_another_thread() -> None:
-        free = net.network._lock.acquire(timeout=5)
+        free = net.network._lock.acquire(timeout=30)
         acquired.append(free)
         if free:
             net.network._lock.release()
@@ -273,7 +273,7 @@ class TestBackground:
 
         net.network._fail_expired_requests = late  # type: ignore[method-assign]
         net.network.poll_no_wakeup()
-        eventually(lambda: len(net.client.requests) == 1, 1)
+        eventually(lambda: len(net.client.requests) == 1, 30)
 
     @staticmethod
     def _queue_and_go(net: Network) -> None:

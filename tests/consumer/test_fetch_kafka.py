@@ -54,7 +54,7 @@ def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes], partiti
     assert producer.flush(30) == 0
 
 
-def take(consumer: KafkaConsumer[Any, Any], count: int, timeout_s: float = 20.0) -> list[ConsumerRecord[Any, Any]]:
+def take(consumer: KafkaConsumer[Any, Any], count: int, timeout_s: float = 30.0) -> list[ConsumerRecord[Any, Any]]:
     """Poll until ``count`` records are there."""
     taken: list[ConsumerRecord[Any, Any]] = []
 
@@ -187,7 +187,7 @@ def test_none(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     produce(any_kafka.bootstrap_servers, topic, [b"a"])
     consumer = consume(tp, auto_offset_reset="none")
     with pytest.raises(NoOffsetForPartitionError) as caught:
-        consumer.poll(timeout_ms=5000)
+        consumer.poll(timeout_ms=30_000)
     assert caught.value.partitions == {tp}
     consumer.seek(tp, 77)
     with pytest.raises(OffsetOutOfRangeError) as out_of_range:

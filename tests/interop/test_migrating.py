@@ -85,7 +85,7 @@ def _(both: Both) -> None:
 
 @row("records without a key")
 def _(both: Both) -> None:
-    with KafkaProducer[Any, Any](bootstrap_servers=both.servers, linger_ms=1000) as ours:
+    with KafkaProducer[Any, Any](bootstrap_servers=both.servers, linger_ms=60_000) as ours:
         futures = [ours.send(both.topic, b"v") for _ in range(50)]
         ours.flush()
     assert len({future.get(0).partition for future in futures}) == 1

@@ -146,7 +146,7 @@ def test_the_command_leaves_nothing_behind(number: signal.Signals) -> None:
             assert process.wait(10.0) == (-9 if number is signal.SIGKILL else 0)
         finally:
             process.kill()
-    eventually(lambda: not folder.exists() and not any(alive(pid) for pid in pids), 10.0, "the broker's end")
+    eventually(lambda: not folder.exists() and not any(alive(pid) for pid in pids), 30.0, "the broker's end")
     ports = PortReservations()
     assert ports.take(port) == port
     ports.close()

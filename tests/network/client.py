@@ -29,7 +29,7 @@ class Client:
             settings, "test", self.metrics, "test", LogContext(), self.api_versions, self.metadata, 5
         )
 
-    def poll_until(self, condition: Callable[[], bool], timeout_ms: int = 10_000) -> list[ClientResponse]:
+    def poll_until(self, condition: Callable[[], bool], timeout_ms: int = 30_000) -> list[ClientResponse]:
         deadline_ms = SYSTEM_CLOCK.now_ms() + timeout_ms
         responses: list[ClientResponse] = []
         while not condition():

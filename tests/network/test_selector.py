@@ -73,7 +73,7 @@ class Server:
 
     def accept(self) -> socket.socket:
         sock, _ = self.listener.accept()
-        sock.settimeout(10)
+        sock.settimeout(30)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.accepted.append(sock)
         return sock
@@ -253,7 +253,7 @@ def test_a_send_without_an_answer_ends_the_wait(selector: Selector, server: Serv
     selector.send(NetworkSend("0", [frame(b"x" * size)], expect_response=False))
     started_ms = SYSTEM_CLOCK.now_ms()
     selector.poll(60_000)
-    assert SYSTEM_CLOCK.now_ms() - started_ms < 10_000
+    assert SYSTEM_CLOCK.now_ms() - started_ms < 30_000
     assert selector.completed_sends
 
 

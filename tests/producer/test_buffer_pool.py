@@ -91,7 +91,7 @@ def test_waiting_ends_when_memory_comes_back() -> None:
     thread = run(lambda: pool.allocate(6, FOREVER_MS))
     waiting(pool, 1)
     pool.deallocate(held, 10)
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
     assert pool.available_memory == 4
 
@@ -158,10 +158,10 @@ def test_first_come_first_served_even_for_a_large_request() -> None:
     with pytest.raises(BufferExhaustedError):  # nobody else gets in between
         pool.allocate(1, 0)
     pool.deallocate(parts[3], 2)
-    large.join(5)
+    large.join(30)
     assert order == ["large"]
     pool.deallocate(parts[4], 2)
-    small.join(5)
+    small.join(30)
     assert order == ["large", "small"]
 
 
@@ -181,8 +181,8 @@ def test_a_waiter_that_gives_up_gives_back_what_it_gathered() -> None:
     small = run(lambda: pool.allocate(4, FOREVER_MS))
     waiting(pool, 2)
     pool.deallocate(returned, 5)
-    large.join(5)
-    small.join(5)
+    large.join(30)
+    small.join(30)
     assert len(failed) == 1
     assert not small.is_alive()
     pool.deallocate(kept, 5)
@@ -204,7 +204,7 @@ def test_close_ends_all_waiting_and_still_takes_buffers_back() -> None:
     waiting(pool, 3)
     pool.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert len(failed) == 3
     assert "closed" in failed[0]
     with pytest.raises(KafkaError, match="closed"):

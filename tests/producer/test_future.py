@@ -88,7 +88,7 @@ def test_waiting_threads_are_woken() -> None:
     eventually(lambda: result._condition is not None)
     succeed(result)
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert got == [10] * 4
 
 
@@ -171,7 +171,7 @@ def test_a_thread_that_waits_goes_on_waiting_for_the_part() -> None:
     result.split([(0, part)])
     eventually(lambda: part._condition is not None)
     succeed(part)
-    thread.join(5)
+    thread.join(30)
     assert got == [11]
 
 

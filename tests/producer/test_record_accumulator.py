@@ -195,7 +195,7 @@ def test_memory_shortage_makes_everything_due() -> None:
     assert set(ready) == {0}
     for batch in accumulator.drain(h.snapshot, ready.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms())[0]:
         accumulator.complete_and_deallocate_batch(batch)
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
 
 
@@ -425,7 +425,7 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
             assert not done.is_set()
             batch.complete(0, -1)
             h.accumulator.complete_and_deallocate_batch(batch)
-    assert done.wait(5)
+    assert done.wait(30)
 
 
 def test_closing_makes_everything_due_and_takes_no_more() -> None:

@@ -88,7 +88,7 @@ def read(cluster: EmbeddedCluster, topic: str) -> Places:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
             assert time.monotonic() < deadline, "records are missing"
             for records in consumer.poll(200).values():
@@ -284,7 +284,7 @@ def test_a_consumer_of_one_thread(cluster: EmbeddedCluster) -> None:
     found: list[int] = []
     seen = threading.Lock()
     refused: list[int] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
 
     def is_done() -> bool:
         assert time.monotonic() < deadline, f"{len(found)} of {count} records came"

@@ -124,7 +124,7 @@ class TcpProxy:
             except OSError:  # shut down
                 return
             try:
-                server = socket.create_connection(self.target, 5.0)
+                server = socket.create_connection(self.target, 30.0)
             except OSError:
                 client.close()
                 continue

@@ -37,7 +37,7 @@ def echo() -> Iterator[tuple[str, int]]:
     acceptor.join()
     listener.close()
     for thread in threads:
-        thread.join(5.0)
+        thread.join(30.0)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def proxy(echo: tuple[str, int]) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 def client(proxy: TcpProxy) -> Iterator[socket.socket]:
-    with socket.create_connection((proxy.host, proxy.port), 5.0) as connection:
+    with socket.create_connection((proxy.host, proxy.port), 30.0) as connection:
         yield connection
 
 
@@ -72,7 +72,7 @@ def test_it_cuts_at_any_byte_and_only_once(proxy: TcpProxy, client: socket.socke
     client.sendall(b"0123456789")
     assert read(client, 10) == b"0123456789"[:size]
     assert client.recv(1) == b""
-    with socket.create_connection((proxy.host, proxy.port), 5.0) as other:
+    with socket.create_connection((proxy.host, proxy.port), 30.0) as other:
         other.sendall(b"again")
         assert read(other, 5) == b"again"
     assert proxy.cuts == 1
@@ -92,7 +92,7 @@ def test_a_black_hole_keeps_connections_and_passes_nothing(proxy: TcpProxy, clie
     with pytest.raises(TimeoutError):
         client.recv(4)
     proxy.restore()
-    client.settimeout(5.0)
+    client.settimeout(30.0)
     assert read(client, 4) == b"late"
 
 
@@ -101,11 +101,11 @@ def test_it_refuses_and_comes_back_on_its_port(proxy: TcpProxy, client: socket.s
     assert read(client, 1) == b"x"
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((proxy.host, proxy.port), 5.0)
+        socket.create_connection((proxy.host, proxy.port), 30.0)
     client.sendall(b"still here")
     assert read(client, 10) == b"still here"
     proxy.restore()
-    with socket.create_connection((proxy.host, proxy.port), 5.0) as other:
+    with socket.create_connection((proxy.host, proxy.port), 30.0) as other:
         other.sendall(b"x")
         assert read(other, 1) == b"x"
 
@@ -128,7 +128,7 @@ def test_it_closes_beside_a_client_that_does_not_read(proxy: TcpProxy, client: s
 def test_an_unreachable_target_closes_the_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening
-        with TcpProxy(taken.getsockname()) as proxy, socket.create_connection((proxy.host, proxy.port), 5.0) as client:
+        with TcpProxy(taken.getsockname()) as proxy, socket.create_connection((proxy.host, proxy.port), 30.0) as client:
             assert client.recv(1) == b""
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(predicate: Callable[[], T], timeout_s: float = 10.0, what: str = "", every_s: float = 0.02) -> T:
+def eventually(predicate: Callable[[], T], timeout_s: float = 30.0, what: str = "", every_s: float = 0.02) -> T:
     """Call ``predicate`` until it returns something true, and return that.
 
     Raises AssertionError naming ``what`` after ``timeout_s``, or the AssertionError that ``predicate`` last raised.

@@ -128,5 +128,5 @@ def test_a_signal_ends_the_wait() -> None:
     thread.start()
     while not woken.wait(0.01):
         membership.signal()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()

@@ -75,7 +75,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
     again.close()
 
     with KafkaConsumer(
-        bootstrap_servers=bootstrap_servers, consumer_timeout_ms=1500, auto_offset_reset="earliest"
+        bootstrap_servers=bootstrap_servers, consumer_timeout_ms=4000, auto_offset_reset="earliest"
     ) as c:
         seen += [c.partitions_for_topic(topic), topic in c.topics()]
         c.assign([tp0, tp1])
@@ -83,7 +83,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
         found = c.offsets_for_times({tp0: AT + 3, tp1: AT})
         seen += [found[tp0].offset, found[tp0].timestamp, found[tp1], isinstance(found[tp0], OffsetAndTimestamp)]
         c.seek(tp0, 8)
-        seen += [c.position(tp0), [record.offset for record in c]]  # ends when nothing came for 1.5 s
+        seen += [c.position(tp0), [record.offset for record in c]]  # ends when nothing came for 4 s
         c.seek_to_beginning(tp0)
         seen += [next(c).offset]
         c.seek_to_end(tp0, tp1)

@@ -401,7 +401,7 @@ class Conversation:
             answer = self.client.ask(self.beat(1, me), 4, HeartbeatResponse)
             return answer.error_code == RebalanceInProgressError.code
 
-        eventually(is_rebalancing, 10)
+        eventually(is_rebalancing, 30)
         ask("describe", self.describe(group)(6), 6)
         ask("sync while others join", self.sync(1, me), 5)
         ask("commit while others join", self.commit(9, 1, me), 9)
@@ -443,7 +443,7 @@ class Conversation:
             answer = self.client.ask(self.beat(1, me, instance="a"), 4, HeartbeatResponse)
             return answer.error_code == RebalanceInProgressError.code
 
-        eventually(has_joined, 10)
+        eventually(has_joined, 30)
         ask("join again", self.join(me, instance="a"), 9)
         joined = other.receive(JoinGroupRequest.API_KEY, 9)
         self.note("the other has joined", joined)
@@ -479,7 +479,7 @@ class Conversation:
             answer: Any = self.client.ask(self.describe(mortal)(6), 6, Response)
             return not answer.groups[0].members
 
-        eventually(is_gone, 10)
+        eventually(is_gone, 30)
         ask("beat when the session is over", self.beat(1, me, group=mortal), 4)
         ask("describe", self.describe(mortal)(6), 6)
         producer = InitProducerIdRequest

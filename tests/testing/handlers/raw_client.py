@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Response)
 class RawClient:
     """One request at a time, in the version that the test wants. Thread: owner."""
 
-    def __init__(self, address: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, timeout_s: float = 30.0) -> None:
         host, _, port = address.split(",", maxsplit=1)[0].rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._stream = self._socket.makefile("rb")

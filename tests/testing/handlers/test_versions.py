@@ -209,7 +209,7 @@ def test_committed_offsets_in_every_version(
         ]
         return not any(find.error_code or any(c.error_code for c in find.coordinators) for find in finds)
 
-    eventually(found, 10.0, "the coordinator is known")
+    eventually(found, 30.0, "the coordinator is known")
     offset = 0
     for version in served[ApiKeys.OFFSET_COMMIT]:
         offset += 1
@@ -223,7 +223,7 @@ def test_committed_offsets_in_every_version(
             response = client.ask(commit, version, OffsetCommitResponse)
             return response.topics[0].partitions[0].error_code == 0
 
-        eventually(committed, 10.0, "the offset is committed")
+        eventually(committed, 30.0, "the offset is committed")
         if version == 0:
             continue  # in Kafka it went to ZooKeeper, where OffsetFetch v0 finds it
         for fetch_version in served[ApiKeys.OFFSET_FETCH]:

@@ -96,7 +96,7 @@ def test_any_requests(kafka: KafkaCluster, embedded: EmbeddedKafka) -> None:
             ours = Partition(our_client, embedded.create_topic(name, config=config))
             for one in (ours, real):
                 # Metadata can know a leader before it knows itself.
-                eventually(partial(leads, one), 10.0, "a leader")
+                eventually(partial(leads, one), 30.0, "a leader")
             for step in steps:
                 assert ask(ours, step) == ask(real, step), step
             assert ours.stored() == real.stored()

@@ -197,10 +197,10 @@ def elapsed_ms(begun: float) -> float:
 def test_what_ends_a_wait(log: Topic) -> None:
     log.produce(BATCH)
     begun = time.monotonic()
-    assert told(log.fetch(0, 0, max_wait_ms=10_000)) == {0: (OK, 1, len(BATCH)), 1: (OK, 0, 0)}
-    log.fetch(1, min_bytes=0, max_wait_ms=10_000)
-    log.fetch(5, 0, max_wait_ms=10_000)  # an offset out of range
-    assert elapsed_ms(begun) < 5_000
+    assert told(log.fetch(0, 0, max_wait_ms=60_000)) == {0: (OK, 1, len(BATCH)), 1: (OK, 0, 0)}
+    log.fetch(1, min_bytes=0, max_wait_ms=60_000)
+    log.fetch(5, 0, max_wait_ms=60_000)  # an offset out of range
+    assert elapsed_ms(begun) < 30_000
     begun = time.monotonic()
     # A partition that is not there does not, if there are others.
     assert told(log.fetch(1, -2, -2, 0, max_wait_ms=600)) == {0: (OK, 1, 0), 3: (UNKNOWN_TOPIC, -1, 0)}
@@ -215,7 +215,7 @@ def test_records_that_come_end_a_wait(log: Topic, any_kafka: AnyKafka) -> None:
         waiting = Topic(client, log.name)
         partition = FetchRequest.FetchPartition(partition=1, partition_max_bytes=1 << 20)
         request = FetchRequest(
-            max_wait_ms=8_000,
+            max_wait_ms=60_000,
             min_bytes=1,
             topics=[FetchRequest.FetchTopic(topic_id=waiting.id, partitions=[partition])],
         )
@@ -225,7 +225,7 @@ def test_records_that_come_end_a_wait(log: Topic, any_kafka: AnyKafka) -> None:
         answer = client.receive(request.API_KEY, 16)
         assert isinstance(answer, FetchResponse)
         assert told(answer) == {1: (OK, 1, len(BATCH))}
-        assert elapsed_ms(begun) < 7_000
+        assert elapsed_ms(begun) < 30_000
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------

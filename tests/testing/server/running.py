@@ -12,7 +12,7 @@ from pykclient.testing.loop_thread import LoopThread
 from pykclient.testing.server.socket_server import SocketServer
 from tests.testing.server.support import ServerCluster
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class RunningServer:

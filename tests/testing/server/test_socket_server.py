@@ -223,11 +223,11 @@ def test_many_connections() -> None:
 
 
 def test_idle_connections_are_closed() -> None:
-    with RunningServer(connections_max_idle_ms=50) as server, server.connect() as peer:
+    with RunningServer(connections_max_idle_ms=1000) as server, server.connect() as peer:
         peer.send(frame(1))
         assert peer.correlation_id() == 1
         waker = threading.Event()
-        assert eventually(lambda: server.thread.call(lambda: True) and peer_closed(peer), every_s=0.02)
+        assert eventually(lambda: server.thread.call(lambda: True) and peer_closed(peer), 30.0)
         waker.set()
 
 
