@@ -64,7 +64,8 @@ def told(
         position = turn = 0
         while True:
             count = min(pieces[turn % len(pieces)], len(stream) - position)
-            far.sendall(stream[position : position + count])
+            if count:
+                far.sendall(stream[position : position + count])
             position += count
             turn += 1
             if position == len(stream) and ends:
@@ -79,7 +80,7 @@ def told(
                 finally:
                     log.append([bytes(frame) for frame in frames])
                 log.append(reading.has_frame)
-            if position == len(stream):
+            if position == len(stream) and log[-3] == 0 and not reading.has_frame:  # nothing came, and nothing is left
                 break
         reading.close()
     return log
@@ -105,6 +106,7 @@ pieces = st.lists(st.integers(min_value=1, max_value=4 * BUFFER_SIZE), min_size=
 )
 @example(framed(b"a" * 60, b"b" * 61), [1], -1, None, False, True)
 @example(framed(b"", b"", b"c" * 300), [300], -1, None, True, True)
+@example(framed(*[b""] * 10), [18], -1, None, True, False)
 def test_both_tell_the_same(
     stream: bytes, pieces: list[int], max_size: int, first_limit: int | None, one: bool, ends: bool
 ) -> None:
