@@ -30,7 +30,8 @@ def test_leaders_are_killed_and_come_back(any_cluster: AnyKafka, topic: str, gro
             any_cluster.brokers[victim].kill()
             load.await_every_partition()
             reader.await_more(300)
-            any_cluster.brokers[victim].start()
+            with load.gently():
+                any_cluster.brokers[victim].start()
             load.await_every_partition()
         assert load.failures == []
         reader.await_reached(verify(servers, load))
@@ -55,8 +56,9 @@ def test_rolling_restart_under_load(any_cluster: AnyKafka, topic: str, group_id:
                 broker.stop()
                 load.await_every_partition()
                 packed_load.await_every_partition()
-                broker.start()
-                eventually(lambda: not any_cluster.out_of_sync(), 30.0, "every replica in sync")
+                with load.gently(), packed_load.gently():
+                    broker.start()
+                    eventually(lambda: not any_cluster.out_of_sync(), 30.0, "every replica in sync")
         assert load.failures == packed_load.failures == []
         verify(servers, packed_load)
         reader.await_reached(verify(servers, load), second)

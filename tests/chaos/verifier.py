@@ -20,7 +20,7 @@ import contextlib
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import confluent_kafka
@@ -84,6 +84,8 @@ class ProducerWorkload:
         self._slots = threading.Semaphore(ahead)
         self._stop = threading.Event()
         self._last = [-1] * partitions
+        self._acknowledged_on = [0] * partitions
+        self._pause_s = 0.0
         self._thread = threading.Thread(target=self._run, name="producer-workload", daemon=True)
         self._crash: BaseException | None = None
 
@@ -129,6 +131,8 @@ class ProducerWorkload:
                     if self._stop.is_set():
                         return
                     self._send(partition, number)
+                if self._pause_s:
+                    self._stop.wait(self._pause_s)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the test must hear of it
             self._crash = error
 
@@ -144,9 +148,19 @@ class ProducerWorkload:
                 self.failures.append((partition, number, error))
             else:
                 self.acknowledged.append(Acknowledged(partition, number, metadata.offset))
+                self._acknowledged_on[partition] += 1
 
         self.producer.send(self.topic, value.ljust(self._size, b"."), partition=partition, on_delivery=on_delivery)
         self.sent += 1
+
+    @contextlib.contextmanager
+    def gently(self) -> Iterator[None]:
+        """Goes on with 50 records a second and partition: while a broker starts, which takes seconds of full swing."""
+        self._pause_s = 0.02
+        try:
+            yield
+        finally:
+            self._pause_s = 0.0
 
     def await_acknowledged(self, count: int, timeout_s: float = 30.0) -> None:
         def enough() -> bool:
@@ -167,11 +181,10 @@ class ProducerWorkload:
 
     def await_every_partition(self, count: int = 20, timeout_s: float = 30.0) -> None:
         """Wait until each partition has ``count`` acknowledgements more than now."""
-        seen = len(self.acknowledged)
+        goals = [acknowledged + count for acknowledged in self._acknowledged_on]
 
         def enough() -> bool:
-            new = [record.partition for record in self.acknowledged[seen:]]
-            return all(new.count(partition) >= count for partition in range(self.partitions))
+            return all(acknowledged >= goal for acknowledged, goal in zip(self._acknowledged_on, goals, strict=True))
 
         eventually(enough, timeout_s, f"{count} more acknowledgements on each partition")
 
