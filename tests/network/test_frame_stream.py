@@ -80,7 +80,7 @@ def told(
                 finally:
                     log.append([bytes(frame) for frame in frames])
                 log.append(reading.has_frame)
-            if position == len(stream) and log[-3] == 0 and not reading.has_frame:  # nothing came, and nothing is left
+            if position == len(stream) and log[-3:] == [0, [], False]:  # nothing came, and nothing is left
                 break
         reading.close()
     return log
