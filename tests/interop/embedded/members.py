@@ -114,6 +114,7 @@ def share_and_take_over(peer: str, servers: str, topic: str, group_id: str) -> N
     writer.write(servers, {topic: ("none", [Sample(b"%d" % i, b"a%d" % i) for i in range(100)])})
     with Member(make(servers, topic, group_id)) as first:
         eventually(lambda: first.error or len(first.values) == 100, 30.0, "all records")
+        eventually(lambda: first.error or len(first.assigned) == 4, 30.0, "all partitions")  # noted after its records
         assert first.assigned == {0, 1, 2, 3}
         with Member(make(servers, topic, group_id)) as second:
             members = (first, second)
