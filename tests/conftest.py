@@ -18,6 +18,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.order import longest_first
+from tests.support.unused import UnusedClusters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     distributes = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if os.environ.get("CI") and distributes and not config.option.markexpr and (why := artifacts.missing()):
         raise pytest.UsageError(f"many tests need Java and Maven, and CI runs every test: {why}")
+    config.pluginmanager.register(UnusedClusters())
     gc.disable()  # until all tests are collected: hundreds of thousands of objects, and hardly any garbage
 
 

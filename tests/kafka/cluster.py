@@ -150,8 +150,8 @@ class KafkaCluster(AnyKafka):
 
 #: Small, prompt and lasting: what a test does not want to wait for, or to lose.
 _SETTINGS: dict[str, object] = {
-    "num.io.threads": 4,
-    "num.network.threads": 2,
+    "num.io.threads": 2,
+    "num.network.threads": 1,  # for each of four listeners
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "share.coordinator.state.topic.num.partitions": 1,
@@ -168,6 +168,7 @@ _SETTINGS: dict[str, object] = {
     "log.segment.delete.delay.ms": 1000,
     "log.cleaner.backoff.ms": 200,
     "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "metadata.max.idle.interval.ms": 0,  # no records that say nothing, twice a second
 }
 
 

@@ -9,10 +9,14 @@ from collections import Counter
 
 import pytest
 
+from tests.support.unused import clusters_of, file_of
+
 #: What begins a file's path, from the longest down; those that wait and those that compute take turns. One that is
 #: missing, or out of place, costs time and nothing else.
 LONGEST = (
     "tests/spark/",
+    "tests/examples/test_spark",  # with what is above in one process (conftest.py)
+    "tests/benchmarks/test_spark",
     "tests/chaos/test_brokers.py",
     "tests/consumer/test_groups_kafka.py",
     "tests/simulation/test_simulation.py",
@@ -40,15 +44,13 @@ LONGEST = (
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort tests by their files: the longest, then those with the most tests. A file's tests stay as they are."""
-    files = [_file(item) for item in items]
-    sizes = Counter(files)
-    places = {file: (_place(file), -size, file) for file, size in sizes.items()}
-    items.sort(key=lambda item: places[_file(item)])
-
-
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.split("::", 1)[0]
+    """Sort tests by their files: the longest, those with real brokers (so that these can end soon: unused.py), and then
+    those with the most tests. A file's tests stay as they are.
+    """
+    sizes = Counter(map(file_of, items))
+    brokers = Counter(file_of(item) for item in items if clusters_of(item))
+    places = {file: (_place(file), not brokers[file], -size, file) for file, size in sizes.items()}
+    items.sort(key=lambda item: places[file_of(item)])
 
 
 def _place(file: str) -> int:
