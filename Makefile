@@ -15,6 +15,8 @@ DEV := $(VENV)/.dev-$(KEY)
 DEMO := $(VENV)/.demo-$(KEY)
 
 TWINNED := $(addprefix tests/,record protocol network producer consumer simulation stress interop/arrow)
+# These take both twins into one process, whatever it runs otherwise: once is enough.
+BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.py)
 
 .PHONY: help demo test lint bench bench-spark docs test-all-pythons test-spark-versions clean
 
@@ -39,7 +41,7 @@ demo: $(DEMO)
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(ARGS)
-	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(BOTH) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check
