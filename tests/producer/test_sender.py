@@ -19,6 +19,7 @@ from pykclient.errors import (
 from pykclient.producer import transaction_state as state
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
+from pykclient.producer.transaction_manager import REST_MS
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.record import Compression, CompressionRatioEstimator, CompressionType
@@ -405,6 +406,26 @@ def test_the_first_batch_of_a_partition_goes_alone(h: SenderHarness) -> None:
     h.respond(base_offset=1)
     h.run_once()
     assert (first.get(0).offset, second.get(0).offset) == (0, 1)
+
+
+def test_the_first_batch_after_a_rest_goes_alone(warm: SenderHarness) -> None:
+    """The broker may have forgotten the producer by ``producer.id.expiration.ms``, and take any sequence number."""
+    h = warm
+
+    def in_flight_after(rest_ms: int) -> int:
+        h.clock.advance(rest_ms)
+        for _ in range(3):
+            h.append(value=b"x")
+            h.run_once(2)
+        count = h.client.in_flight_request_count()
+        while h.client.in_flight_request_count():
+            h.respond(base_offset=0)
+            h.run_once(2)
+        return count
+
+    assert in_flight_after(REST_MS - 1_000) == 3
+    assert in_flight_after(REST_MS) == 1
+    assert in_flight_after(0) == 3
 
 
 def test_five_in_flight_that_all_fail_come_back_in_order(warm: SenderHarness) -> None:

@@ -475,7 +475,7 @@ class RecordAccumulator:
             drained_queues.append(queue)
             # Out of the queue no other thread touches it, so compressing it needs no lock.
             if manager is not None and not first.has_sequence:  # one that has a number may have been written under it
-                manager.number(first)
+                manager.number(first, now_ms)
             try:
                 first.close()
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it

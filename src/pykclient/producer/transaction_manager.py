@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from pykclient.producer.produce_response import PartitionResponse
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
+#: A broker may have forgotten a producer of which it heard nothing for longer. It is told to by
+#: ``producer.id.expiration.ms``, a day by default, and what a rest costs is one round trip.
+REST_MS = 60_000
+
 _MAX_EPOCH = (1 << 15) - 1
 _NO_TIMEOUT_MS = (1 << 31) - 1
 _NO_IN_FLIGHT_REQUEST = -1
@@ -257,10 +261,10 @@ class TransactionManager:
             if in_flight and (
                 # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
                 entry.producer_id_and_epoch != self.producer_id_and_epoch
-                # The very first batch goes alone. A broker that knows nothing of this producer takes any sequence
-                # number: if the first batch failed and the second was taken, the first could never be written
-                # (KAFKA-14359, which the Java client lives with).
-                or entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER
+                # The very first batch goes alone, and the first after a rest. A broker that knows nothing of this
+                # producer, or has forgotten it, takes any sequence number: if the first batch failed and the second was
+                # taken, the first could not be written any more (KAFKA-14359, which the Java client lives with).
+                or not entry.is_known_to_broker
             ):
                 return True
             # While it is unknown whether an expired batch was written, the next number is unknown.
@@ -269,11 +273,15 @@ class TransactionManager:
         expected = in_flight[0].base_sequence if in_flight else NO_SEQUENCE
         return expected not in (NO_SEQUENCE, first.base_sequence)
 
-    def number(self, batch: ProducerBatch) -> None:
+    def number(self, batch: ProducerBatch, now_ms: int) -> None:
         """Number a batch that is sent for the first time, and track it from now on."""
         entry = self._partitions.get_or_create(batch.topic_partition)
-        if not entry.in_flight and entry.producer_id_and_epoch != self.producer_id_and_epoch:
-            entry.start_sequences_at_beginning(self.producer_id_and_epoch)
+        if not entry.in_flight:
+            if entry.producer_id_and_epoch != self.producer_id_and_epoch:
+                entry.start_sequences_at_beginning(self.producer_id_and_epoch)
+            elif now_ms - entry.last_numbered_ms >= REST_MS:
+                entry.is_known_to_broker = False
+        entry.last_numbered_ms = now_ms
         producer_id, producer_epoch = self.producer_id_and_epoch
         batch.set_producer_state(producer_id, producer_epoch, entry.next_sequence, self.is_transactional)
         entry.increment_sequence(batch.record_count)
@@ -319,6 +327,7 @@ class TransactionManager:
             batch.is_done and batch.sequence_has_been_reset
         ):
             entry.last_acked_sequence = max(entry.last_acked_sequence, batch.last_sequence)
+            entry.is_known_to_broker = True
         if base_offset != NO_OFFSET:
             entry.last_acked_offset = max(entry.last_acked_offset, base_offset + batch.record_count - 1)
         entry.remove_in_flight_batch(batch)

@@ -39,8 +39,10 @@ class TxnPartitionEntry:
 
     __slots__ = (
         "in_flight",
+        "is_known_to_broker",
         "last_acked_offset",
         "last_acked_sequence",
+        "last_numbered_ms",
         "next_sequence",
         "producer_id_and_epoch",
         "topic_partition",
@@ -55,6 +57,9 @@ class TxnPartitionEntry:
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
         #: Tells records lost on the broker from records that retention removed.
         self.last_acked_offset = NO_OFFSET
+        #: Whether a batch of this epoch was acknowledged lately, so that the broker notices if a number is missing.
+        self.is_known_to_broker = False
+        self.last_numbered_ms = 0
         #: Drained and not yet completed, by sequence: responses may come back in another order.
         self.in_flight: list[ProducerBatch] = []
 
@@ -85,6 +90,7 @@ class TxnPartitionEntry:
         self.producer_id_and_epoch = producer_id_and_epoch
         self.next_sequence = sequence
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
+        self.is_known_to_broker = False
 
     def adjust_sequences_due_to_failed_batch(self, base_sequence: int, record_count: int) -> None:
         """Close the gap that a batch leaves which the broker refused for good."""

@@ -84,6 +84,7 @@ class Partition:
         self.committed = 0
         self.producers: dict[int, ProducerState] = {}
         self._appended: list[tuple[int, int, BatchMeta]] = []  # (producer id, epoch, batch) of all that is in the log
+        self.written_ms = 0
         #: When a producer was told last that its batch was not taken.
         self.refused_ms = -1
         #: How many batches were larger than the broker takes.
@@ -150,9 +151,10 @@ class Partition:
         expected = 0 if epoch != state.epoch else state.batches[-1].last_sequence + 1
         return (NONE if sequence == expected else OUT_OF_ORDER_SEQUENCE_NUMBER), None
 
-    def forget(self) -> None:
-        """``producer.id.expiration.ms`` has passed."""
-        self.producers.clear()
+    def forget(self, until_ms: int) -> None:
+        """``producer.id.expiration.ms`` has passed, if nothing was written after ``until_ms``."""
+        if self.written_ms <= until_ms:
+            self.producers.clear()
 
 
 class Topology(NamedTuple):
@@ -288,6 +290,7 @@ class Brokers:
                 code, offset = self._append(broker, partition, injected, bytes(data.records), may_append)
                 if code == NONE:
                     records += 1
+                    partition.written_ms = self._now_ms()
                 elif code not in AFTER_APPEND:
                     partition.refused_ms = self._now_ms()
                 parts.append((data.index, code, offset, partition.leader_epoch))

@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "first batch not alone",
         "producer/transaction_manager",
-        "or entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER",
+        "or not entry.is_known_to_broker",
         "or False",
     ),
     Mutant(

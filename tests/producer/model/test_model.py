@@ -183,6 +183,22 @@ _OLD_RETRY_BEHIND_A_YOUNG_ONE = Schedule(
     ),
 )
 
+#: After a rest the broker had forgotten the producer. It refused the first of two batches as too large and took the
+#: second, whose answer was lost. The first one's parts were out of order then, and the second was written again.
+_FORGOTTEN_AFTER_A_REST = Schedule(
+    46385360275,
+    Settings(max_batch_size=200),
+    (
+        Step(0, "send", (0, 1, 1, 0)),
+        Step(30, "send", (0, 1, 1, 0)),
+        Step(3, "forget", (0,)),
+        Step(0, "send", (0, 20, 6, 0)),
+        Step(1, "send", (0, 1, 1, 0)),
+        Step(1, "down", (0, 10)),
+    ),
+    (),
+)
+
 
 @pytest.mark.parametrize(
     "schedule",
@@ -193,6 +209,7 @@ _OLD_RETRY_BEHIND_A_YOUNG_ONE = Schedule(
         _OLD_BATCH_BEHIND_YOUNG_ONES,
         _NUMBERED_BEFORE_THE_BUMP,
         _OLD_RETRY_BEHIND_A_YOUNG_ONE,
+        _FORGOTTEN_AFTER_A_REST,
     ],
     ids=lambda schedule: str(schedule.seed),
 )

@@ -23,7 +23,7 @@ from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
-from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.producer.transaction_manager import REST_MS, TransactionManager
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.record import Compression, CompressionRatioEstimator
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
@@ -249,7 +249,8 @@ class World:
             self.simulation.later(a[1], lambda: self.selector.set_down(a[0], False))
         elif step.what == steps.FORGET and not self.accumulator.has_incomplete and not self.selector.outstanding:
             # What expires at brokers takes a day; what is sent is answered or given up long before.
-            self.brokers.partitions[a[0] % self.settings.partitions].forget()
+            self._drive(self.simulation.time_ms + 2 * REST_MS)
+            self.brokers.partitions[a[0] % self.settings.partitions].forget(self.simulation.time_ms - REST_MS)
 
     def _send(self, partition: int | None, size: int, max_block_ms: int) -> None:
         """What KafkaProducer.send does, once serializers and partitioners are through."""
