@@ -141,6 +141,11 @@ class Broker:
         """SIGSTOP: connections stay open, nothing answers."""
         self._signal(signal.SIGSTOP)
         self.paused = True
+        eventually(self._has_stopped, what=f"{self!r} stands still")  # until then its threads may answer
+
+    def _has_stopped(self) -> bool:
+        assert self.process is not None
+        return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def resume(self) -> None:
         """SIGCONT after ``pause``; nothing otherwise."""
