@@ -271,6 +271,13 @@ def test_topics_of_views() -> None:
     }
 
 
+def test_topics_in_a_dictionary_of_views() -> None:
+    """As polars' categories are."""
+    topics = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.uint32()), pa.array(["a", "b"], pa.string_view()))
+    found = {topic: part["value"].to_pylist() for topic, part in by_topic(rows(topic=topics, value=[1, 2, 3]))}
+    assert found == {"b": [1, 3], "a": [2]}
+
+
 def test_a_null_topic_in_a_dictionary() -> None:
     topics = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", None])
     with pytest.raises(IllegalArgumentError, match=r"row 1 .* has a null topic"):

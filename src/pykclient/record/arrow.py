@@ -226,18 +226,20 @@ def to_array(data: Any) -> Any:
     if chunked.num_chunks == 1:
         return chunked.chunk(0)
     # Dictionaries differ from chunk to chunk, and not all can be made one.
-    return pa.concat_arrays([_decoded(chunk) for chunk in chunked.chunks] or [pa.nulls(0)])
+    return pa.concat_arrays([decoded(chunk) for chunk in chunked.chunks] or [pa.nulls(0)])
 
 
-def _decoded(array: Any) -> Any:
-    """The array without a dictionary."""
+def decoded(array: Any) -> Any:
+    """The array without a dictionary, which may have a value twice, null among its values, and indices of any width."""
+    return takeable(array.dictionary).take(array.indices) if pyarrow().types.is_dictionary(array.type) else array
+
+
+def takeable(array: Any) -> Any:
+    """The same values in a type that Arrow has ``take`` for, which it has not for views, as polars' categories are."""
     pa = pyarrow()
-    if not pa.types.is_dictionary(array.type):
-        return array
-    values = array.dictionary
-    if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
-        values = values.cast(pa.large_binary())  # there is no take() for views, which polars' categories are
-    return values.take(array.indices)
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _cast(array: Any, target: Any, what: str) -> Any:
@@ -257,7 +259,7 @@ def bytes_column(array: Any, what: str) -> BytesColumn:
         IllegalArgumentError: it has another type.
     """
     pa = pyarrow()
-    array = _decoded(array)
+    array = decoded(array)
     kind = array.type
     types = pa.types
     is_bytes = (
@@ -299,7 +301,7 @@ def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[me
     pa = pyarrow()
     import pyarrow.compute as pc
 
-    array = _decoded(array)
+    array = decoded(array)
     if pa.types.is_timestamp(array.type) and layout == "q":
         if array.type.unit in {"us", "ns"}:
             array = pc.floor_temporal(array, unit="millisecond")
@@ -346,7 +348,7 @@ def headers_column(array: Any, what: str) -> BytesColumn | None:
         raise IllegalArgumentError(f"{what} has a header without a name")
     of_names = f"the names of {what}"
     # As a string, which must be UTF-8, and bytes need not be.
-    names = _cast(_decoded(names), pa.large_binary(), of_names)
+    names = _cast(decoded(names), pa.large_binary(), of_names)
     names = bytes_column(_cast(names, pa.large_string(), of_names), of_names)  # which bytes in UTF-8 can be cast to
     places = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
     view = memoryview(places.buffers()[1]).cast("B").cast("q")[: len(places)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.record.arrow import decoded, takeable
 from pykclient.record.row_columns import group_rows
 from pykclient.spark.deliveries import described
 from pykclient.spark.producers import LeasedProducer, pool
@@ -88,9 +89,7 @@ def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str,
     """
     import pyarrow as pa
 
-    column = batch.column(batch.schema.get_field_index(TOPIC))
-    if pa.types.is_dictionary(column.type):  # which may have a topic twice, null among the topics, and any indices
-        column = column.dictionary_decode()
+    column = decoded(batch.column(batch.schema.get_field_index(TOPIC)))
     if column.null_count:
         row = rows_before + next(row for row in range(len(column)) if not column[row].is_valid)
         raise IllegalArgumentError(
@@ -105,20 +104,11 @@ def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str,
     numbers = memoryview(encoded.indices.buffers()[1]).cast("B").cast("i")
     first = encoded.indices.offset
     rows = pa.record_batch(
-        {name: _takeable(batch.column(name)) for name in batch.schema.names if name in COLUMNS and name != TOPIC}
+        {name: takeable(batch.column(name)) for name in batch.schema.names if name in COLUMNS and name != TOPIC}
     )
     for number, indices in group_rows(numbers[first : first + len(column)], 0, len(column)):
         taken = pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)])
         yield topics[number], rows.take(taken)
-
-
-def _takeable(column: pa.Array) -> pa.Array:
-    """The same values in a type that Arrow has ``take`` for."""
-    import pyarrow as pa
-
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def check_names(names: Sequence[str], topic: str | None) -> None:
