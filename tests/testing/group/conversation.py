@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from pykclient.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, RebalanceInProgressError
+from pykclient.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    RebalanceInProgressError,
+)
 from pykclient.protocol.message import Message, Request, Response
 from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest
-from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest
+from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -260,6 +265,18 @@ class Conversation:
         answer.groups = [group for group in answer.groups if group.group_id.startswith(self.group)]
         self.note(f"list {filters} v{version}", answer)
 
+    def await_group(self, group: str) -> None:
+        """Wait until the coordinator's log has the group that a JoinGroup made.
+
+        A member without an id is answered before that, and what describes a group looks at what has been written.
+        """
+
+        def is_there() -> bool:
+            answer = self.client.ask(self.describe(group)(6), 6, DescribeGroupsResponse)
+            return answer.groups[0].error_code != GroupIdNotFoundError.code
+
+        eventually(is_there, 30)
+
     # --- rounds
 
     def coordinators(self) -> None:
@@ -346,6 +363,7 @@ class Conversation:
     def one_member(self) -> None:
         ask, ask_all, group = self.ask, self.ask_all, self.group
         me = ask("join", self.join(), 9).member_id
+        self.await_group(group)
         ask("describe", self.describe(group)(6), 6)
         ask("join with the id", self.join(me), 9)
         ask("describe", self.describe(group)(6), 6)
@@ -473,10 +491,11 @@ class Conversation:
         ask("delete offsets", self.delete_offsets(group, (self.topic, [0])), 0)
         mortal = f"{group}-mortal"
         me = ask("join", self.join(group=mortal, session_ms=500), 3).member_id
+        self.await_group(mortal)
 
         def is_gone() -> bool:
             # Asking does not prolong the session; a heartbeat would.
-            answer: Any = self.client.ask(self.describe(mortal)(6), 6, Response)
+            answer = self.client.ask(self.describe(mortal)(6), 6, DescribeGroupsResponse)
             return not answer.groups[0].members
 
         eventually(is_gone, 30)
