@@ -58,6 +58,11 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, str]]:
     return found
 
 
+def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    """Of rows that have nothing else."""
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
 def expected(*ranges: tuple[int, int, int]) -> list[tuple[int, int, str]]:
     """What partitions have whose records are numbered."""
     return [(partition, offset, str(offset)) for partition, start, end in ranges for offset in range(start, end)]
@@ -182,15 +187,60 @@ def test_a_stream_goes_on_with_what_was_fetched(
         assert len(pool) == 1
     assert len(made) == 1
     assert len(sought) == 2  # at the beginning
-    # Records that come now meet a fetch that waits for them; and another worker may have read what is between.
+    # Records that come now meet a fetch that waits for them.
     produce(any_kafka, topic, {0: numbers(600, 50), 1: numbers(600, 50)})
-    assert sorted(rows(read_ranges(task, of(topic, (0, 600, 650), (1, 630, 650)), pool))) == expected(
-        (0, 600, 650), (1, 630, 650)
-    )
-    assert (len(made), len(sought)) == (1, 2)  # what another one has read is passed over
+    wanted = ((0, 600, 650), (1, 600, 620))
+    assert sorted(rows(read_ranges(task, of(topic, *wanted), pool))) == expected(*wanted)
+    assert (len(made), len(sought)) == (1, 2)
     again = ((0, 0, 50), (1, 600, 650))
     assert sorted(rows(read_ranges(task, of(topic, *again), pool))) == expected(*again)
     assert (len(made), len(sought)) == (1, 4)
+
+
+def test_a_stream_passes_over_what_another_worker_read(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it was fetched with what comes behind it. What comes later is better fetched without it."""
+    filled(any_kafka, topic, 1000)
+    sought: list[int] = []
+    real_seek = KafkaConsumer.seek
+
+    def seek(self: Any, tp: TopicPartition, offset: int) -> None:
+        sought.append(offset)
+        real_seek(self, tp, offset)
+
+    monkeypatch.setattr(KafkaConsumer, "seek", seek)
+    task = new_task(any_kafka, prefetch=True)
+    for start in (0, 300, 800):
+        assert rows(read_ranges(task, of(topic, (0, start, start + 100)), pool)) == expected((0, start, start + 100))
+    assert sought == [0]
+    assert rows(read_ranges(task, of(topic, (0, 900, 1000)), pool)) == expected((0, 900, 1000))
+    produce(any_kafka, topic, {0: numbers(1000, 50)})
+    assert rows(read_ranges(task, of(topic, (0, 1020, 1050)), pool)) == expected((0, 1020, 1050))
+    assert sought == [0, 1020]
+
+
+@pytest.mark.parametrize("is_there_before", [False, True])
+@pytest.mark.parametrize("size_before", [100_000, 10])
+def test_large_records_that_another_worker_read_are_not_fetched(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, size_before: int, is_there_before: bool
+) -> None:
+    """Whether those of before were as large, or it shows only once they come."""
+    any_kafka.create_topic(topic)
+    produce(any_kafka, topic, {0: ["x" * size_before] * 20})
+    large = {0: ["x" * 100_000] * 200}
+    if is_there_before:
+        produce(any_kafka, topic, large)
+    task = new_task(any_kafka, prefetch=True, columns=("offset",), config={"max.partition.fetch.bytes": 200_000})
+    assert offsets(read_ranges(task, of(topic, (0, 0, 20)), pool)) == list(range(20))
+    (pooled,) = pool._idle
+    before = pooled.bytes_and_records_read()[0]
+    if not is_there_before:
+        produce(any_kafka, topic, large)
+    assert offsets(read_ranges(task, of(topic, (0, 215, 220)), pool)) == list(range(215, 220))
+    assert pool._idle == [pooled]
+    # What is wanted and what is passed over, both to the end of their responses. All there is are 20 MB.
+    assert pooled.bytes_and_records_read()[0] - before < 4_000_000
 
 
 def test_what_another_worker_read_may_be_gone(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:

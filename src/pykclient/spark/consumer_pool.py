@@ -71,6 +71,16 @@ class PooledConsumer:
         self.positions = dict(starts)
         consumer.resume(*starts)
 
+    def bytes_and_records_read(self) -> tuple[float, float]:
+        """How much the consumer has handed out since it was made; of responses only that it is done with."""
+        # Not all values, as metrics() without raw has them: they take as long as a fetch.
+        totals = {
+            name.name: metric
+            for name, metric in self.consumer.metrics(raw=True).items()
+            if name.group == "consumer-fetch-manager-metrics" and "topic" not in name.tags
+        }
+        return totals["bytes-consumed-total"].metric_value(), totals["records-consumed-total"].metric_value()
+
     def prefetch(self) -> bool:
         """Let it fetch what comes behind where it stands, for whoever takes it next; False when it cannot."""
         try:

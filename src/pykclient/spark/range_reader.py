@@ -37,7 +37,7 @@ MAX_ROWS = 10_000
 #: How many bytes of records a batch has at most, unless one record alone is larger.
 MAX_BYTES = 8 * 1024 * 1024
 
-#: How long to pass over what another worker has read.
+#: How long to pass over what was fetched and another worker has read.
 _CATCH_UP_MS = 1000
 
 #: What is asked for of each partition at once where a range has so few offsets that more would mostly be dropped.
@@ -209,28 +209,53 @@ class _RangeReader:
     def _catch_up(self) -> None:
         """Go to where the ranges begin.
 
-        Another worker may have read what lies between, so that what this one has fetched since begins a little before.
-        To pass over that is faster than to drop it all and fetch anew.
+        Another worker may have read what lies between, so that what this one has fetched since begins too early. Where
+        the ranges are likely to be in it, it is faster to pass over the rest than to drop it all and to fetch anew.
         """
         pooled, consumer = self._pooled, self._consumer
         starts = {tp: each.start for tp, each in self._ranges.items()}
-        behind = {
-            tp: pooled.positions[tp]
-            for tp, start in starts.items()
-            if 0 < start - pooled.positions.get(tp, start) <= MAX_ROWS
-        }
+        behind = self._fetched_before(starts)
         if behind:
             pooled.assign({**starts, **behind})
+            # Only now it shows how large those records really are.
+            limit = pooled.bytes_and_records_read()[0] + len(behind) * self._partition_fetch_bytes
             timer = Timer(self._clock, _CATCH_UP_MS)
             try:
                 while timer.not_expired and consumer.paused() < starts.keys():
                     consumer.poll_arrow(timer.remaining_ms, columns=["offset"], until=starts)
+                    if pooled.bytes_and_records_read()[0] > limit:
+                        break
                     timer.update()
             except (OffsetOutOfRangeError, LogTruncationError) as error:
                 _logger.debug("Not going on from %s: %s", behind, error)
             reached = consumer.paused()
             pooled.positions = {tp: start for tp, start in starts.items() if tp in reached}
         pooled.assign(starts)
+
+    def _fetched_before(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where it stands in partitions in which what it has fetched from there on is likely to have the start.
+
+        The fetch was sent when it got there. If the log had the start by then, the fetch brings it, unless it lies too
+        far behind; if not, the fetch waited, and brings no more than the first records that came.
+        """
+        last = self._consumer.highwater  # as the fetch before has told
+        behind = {
+            tp: at
+            for tp, at in self._pooled.positions.items()
+            if at < starts.get(tp, at) and starts[tp] < (last(tp) or 0)
+        }
+        if not behind:
+            return behind
+        # They are taken to be as large as those before. If none were counted yet, the first response is still read.
+        size_bytes, records = self._pooled.bytes_and_records_read()
+        limit = self._partition_fetch_bytes * records
+        return {tp: at for tp, at in behind.items() if (starts[tp] - at) * size_bytes <= limit}
+
+    @property
+    def _partition_fetch_bytes(self) -> int:
+        """As much of a partition a fetch brings, unless one batch is larger."""
+        size_bytes: int = self._consumer.config["max.partition.fetch.bytes"]
+        return size_bytes
 
     def _of_spark(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._bounds is not None:
