@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from pykclient.errors import (
+    ConfigError,
     IllegalStateError,
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
+    SaslAuthenticationError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from pykclient.spark.filters import Bounds
 from pykclient.spark.offset_reader import KafkaOffsetReader
@@ -324,12 +328,52 @@ class TestAskingAgain:
         assert all(consumer.closed for consumer in made)
         assert reader.latest_offsets() == {T0: 1}  # the next question starts afresh
 
-    def test_not_for_what_stays_as_it_is(self) -> None:
-        reader, made, _ = answering([TopicAuthorizationError("not allowed"), {T0: 1}])
-        with pytest.raises(TopicAuthorizationError):
+    @pytest.mark.parametrize(
+        ("error", "advice"),
+        [
+            (TopicAuthorizationError("not allowed"), "ACLs DESCRIBE and READ"),
+            (InvalidTopicError("bad name"), "names of topics have"),
+            (UnsupportedVersionError("too old"), "too old"),
+            (SaslAuthenticationError("who are you"), "kafka.sasl"),
+        ],
+    )
+    def test_not_for_what_stays_as_it_is(self, error: KafkaError, advice: str) -> None:
+        reader, made, _ = answering([error, {T0: 1}])
+        expected = (
+            rf"^Could not get the latest offsets of topic t from Kafka: {type(error).__name__}: {error} \(.*{advice}"
+        )
+        with pytest.raises(KafkaError, match=expected) as caught:
             reader.latest_offsets()
+        assert caught.value.__cause__ is error
         assert len(made) == 1
         assert made[0].closed
+
+    def test_not_for_an_address_that_is_none(self) -> None:
+        tried: list[object] = []
+
+        def new(config: Mapping[str, object]) -> Any:
+            tried.append(config)
+            raise ConfigError("no address in bootstrap.servers can be resolved")
+
+        reader = KafkaOffsetReader(options(), MockClock(), new)
+        with pytest.raises(KafkaError, match=r"ConfigError: no address .* \(.*kafka\.bootstrap\.servers"):
+            reader.batch_ranges()
+        assert len(tried) == 1
+
+    def test_but_for_an_address_that_was_one(self) -> None:
+        """Names may not be found for a while when a stream has lost its connections."""
+        answers: list[Any] = [Answers([{T0: 5}, KafkaTimeoutError("no answer")]), ConfigError("no such name")]
+        answers.append(Answers([{T0: 6}]))
+
+        def new(_: Mapping[str, object]) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        reader = KafkaOffsetReader(options(True), MockClock(), new)
+        assert reader.latest_offsets() == {T0: 5}
+        assert reader.latest_offsets() == {T0: 6}
 
     def test_a_consumer_that_cannot_be_made(self) -> None:
         def new(_: Mapping[str, object]) -> Any:

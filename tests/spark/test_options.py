@@ -373,6 +373,15 @@ class TestNames:
 
 
 class TestKafkasSettings:
+    @pytest.mark.parametrize("servers", ["a b:9092", "b:9092,a:port", "a:99999"])
+    def test_addresses_that_are_none(self, servers: str) -> None:
+        given = {"kafka.bootstrap.servers": servers}
+        expected = r"^a kafka\.\* option is wrong: bootstrap\.servers: .*'a"
+        with pytest.raises(ConfigError, match=expected):
+            ReadOptions.parse({**given, "subscribe": "t"}, streaming=True)
+        with pytest.raises(ConfigError, match=expected):
+            WriteOptions.parse(given, streaming=True)
+
     def test_servers_must_be_said(self) -> None:
         with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers must be set"):
             ReadOptions.parse({"subscribe": "t"}, streaming=False)

@@ -249,6 +249,9 @@ def test_settings_are_checked_at_once_and_not_shown() -> None:
         write_arrow({"bootstrap.servers": "localhost:1", "batch_size": 1, "batch.size": 2})
     with pytest.raises(ConfigError, match="interceptors do not see"):
         write_arrow({"bootstrap.servers": "localhost:1", "interceptor_classes": "x"})
+    for make in (shared_producer, write_arrow):
+        with pytest.raises(ConfigError, match=r"'a b' is not an address"):
+            make({"bootstrap.servers": "localhost:1,a b"})
     secret = {"bootstrap.servers": "localhost:1", "client.id": "hush"}
     assert repr(shared_producer(secret)) == "<SharedProducer for localhost:1>"
     assert repr(write_arrow(secret)) == "<ArrowWrite to the topics of each row>"

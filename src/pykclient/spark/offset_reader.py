@@ -13,6 +13,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import (
     AuthenticationError,
     AuthorizationError,
+    ConfigError,
     IllegalStateError,
     InvalidTopicError,
     KafkaError,
@@ -46,8 +47,14 @@ _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-#: Errors that stay the same however often one asks.
-_LASTING = (AuthenticationError, AuthorizationError, IllegalStateError, InvalidTopicError, UnsupportedVersionError)
+#: Errors that stay the same however often one asks, and what to do about them. The first class that fits decides.
+_LASTING: tuple[tuple[type[KafkaError], str], ...] = (
+    (ConfigError, "check kafka.bootstrap.servers and the other options that begin with kafka."),
+    (AuthenticationError, "check the options that begin with kafka.sasl. and kafka.ssl."),
+    (AuthorizationError, "the principal needs the ACLs DESCRIBE and READ for each topic"),
+    (InvalidTopicError, "names of topics have letters, digits, dots, dashes and underscores, 249 at most"),
+    (UnsupportedVersionError, "the brokers are too old for what the query needs of them"),
+)
 
 _CLOSE_TIMEOUT_MS = 1_000
 
@@ -63,7 +70,7 @@ class KafkaOffsetReader:
     """Asks for offsets with a consumer of its own, made when it is first needed.
 
     Each question is asked ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart, each time with new
-    connections; then KafkaError says what was tried. What asking again does not change is raised at once.
+    connections; then KafkaError says what was tried. It comes at once for what asking again does not change.
 
     Thread: owner.
     """
@@ -78,6 +85,7 @@ class KafkaOffsetReader:
         self._clock = clock
         self._new_consumer = consumer_factory
         self._consumer: Consumer | None = None
+        self._was_configured = False
         self._reported_missing: set[TopicPartition] = set()
 
     def close(self) -> None:
@@ -289,24 +297,34 @@ class KafkaOffsetReader:
             try:
                 if self._consumer is None:
                     self._consumer = self._new_consumer(self._options.driver_config())
+                    self._was_configured = True
                 return ask(self._consumer)
-            except _LASTING:
+            except IllegalStateError:  # of what was found, not of the asking
                 self.close()
                 raise
             except KafkaError as error:
                 # A client whose picture of the cluster is wrong may keep it; a new one has none.
                 self.close()
                 took_ms = self._clock.now_ms() - start_ms
+                described = f"Could not get {what} of {self._options.topics.description} from Kafka"
+                if (advice := self._advice(error)) is not None:
+                    raise KafkaError(f"{described}: {type(error).__name__}: {error} ({advice})") from error
                 if attempt >= self._options.num_retries:
                     tried = "once" if attempt == 1 else f"{attempt} times"
                     raise KafkaError(
-                        f"Could not get {what} of {self._options.topics.description} from Kafka, tried {tried} in "
-                        f"{took_ms} ms: {error}. Check kafka.bootstrap.servers and the topics; more tries are made "
-                        "with the options fetchOffset.numRetries and fetchOffset.retryIntervalMs"
+                        f"{described}, tried {tried} in {took_ms} ms: {error}. Check kafka.bootstrap.servers and the "
+                        "topics; more tries are made with the options fetchOffset.numRetries and "
+                        "fetchOffset.retryIntervalMs"
                     ) from error
                 _logger.warning("Attempt %d to get %s failed after %d ms: %s", attempt, what, took_ms, error)
             attempt += 1
             self._clock.sleep_ms(self._options.retry_interval_ms)
+
+    def _advice(self, error: KafkaError) -> str | None:
+        """What to do where it does not help to ask again; None where it may."""
+        if isinstance(error, ConfigError) and self._was_configured:
+            return None  # the same settings were good before; for a while no name may be resolved
+        return next((advice for kind, advice in _LASTING if isinstance(error, kind)), None)
 
 
 def _offsets_at(consumer: Consumer, times: Mapping[TopicPartition, int], when_none: WhenNone) -> Offsets:

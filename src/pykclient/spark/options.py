@@ -431,10 +431,12 @@ def _group_id(given: GivenOptions, chosen: object) -> str | None:
     return f"{prefix}-{zlib.crc32(repr(sorted(given.values.items())).encode()):08x}"
 
 
-def _check_client_config(config: Callable[[Mapping[str, Any]], object], settings: Mapping[str, Any]) -> None:
+def _check_client_config(config: Callable[[Mapping[str, Any]], Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
     """Raise ConfigError on the driver for what the clients of the executors would not accept."""
+    from pykclient.network.client_utils import parse_addresses
+
     with _as_option():
-        config(settings)
+        parse_addresses(config(settings)[_SERVERS])
 
 
 @contextlib.contextmanager

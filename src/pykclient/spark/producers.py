@@ -23,6 +23,7 @@ from uuid import uuid4
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError, IllegalStateError
+from pykclient.network.client_utils import parse_addresses
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark.deliveries import Deliveries
 from pykclient.spark.worker import task_context, task_name
@@ -382,7 +383,9 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
 
     Raises ConfigError.
     """
-    return SharedProducer(ProducerConfig(config, **kwargs).originals, uuid4().hex)
+    made = ProducerConfig(config, **kwargs)
+    parse_addresses(made["bootstrap.servers"])
+    return SharedProducer(made.originals, uuid4().hex)
 
 
 # --- for mapInArrow --------------------------------------------------------------------------------------------------
@@ -431,5 +434,5 @@ def write_arrow(config: Mapping[str, Any], topic: str | None = None) -> ArrowWri
     Raises ConfigError at once, on the driver; KafkaError in a task.
     """
     settings = bulk_config(config)
-    ProducerConfig(settings)
+    parse_addresses(ProducerConfig(settings)["bootstrap.servers"])
     return ArrowWrite(settings, topic, uuid4().hex)
