@@ -8,7 +8,8 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,20 @@ def test_a_block_that_has_ended(cluster: EmbeddedCluster) -> None:
         pass
     with pytest.raises(IllegalStateError, match="with block of this shared producer has ended"):
         p.send("orders", b"late")
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_a_block_that_is_not_entered_in_the_task(
+    dumps: Callable[[object], bytes], cluster: EmbeddedCluster, pool: ProducerPool
+) -> None:
+    """A function closes over the producer of a block, which belongs to the driver."""
+    with shared_producer(bootstrap_servers=cluster.bootstrap_servers) as p:
+        for each in (p, partial(p.send, "orders")):
+            with pytest.raises(TypeError, match=r"cannot be pickled.*what shared_producer\(\) returned"):
+                dumps(each)
+        p.send("orders", b"goes on")
+    assert values(cluster)[-1] == b"goes on"
+    assert len(pool) == 1
 
 
 def test_records_that_fail_fail_the_block(cluster: EmbeddedCluster, pool: ProducerPool) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
@@ -353,8 +353,14 @@ class LeasedProducer:
             self._pool.release(self._pooled, failed=failed)
         return deliveries.sent
 
-    def _ended(self) -> KafkaProducer[Any, Any]:
+    def _ended(self) -> NoReturn:
         raise IllegalStateError("the with block of this shared producer has ended; enter it again")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "the producer of a with block cannot be pickled, as it belongs to this process: let the function that runs "
+            "in tasks use what shared_producer() returned, and begin the with block in that function"
+        )
 
     def __repr__(self) -> str:
         return f"<LeasedProducer of {self._pooled.producer!r}>"
