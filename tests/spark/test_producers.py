@@ -396,6 +396,15 @@ def test_tasks_share_a_producer_with_objects_in_its_settings(
     assert values(cluster)[-1] == b"other"
 
 
+@pytest.mark.parametrize("serializer", [lambda data: data.encode(), Upper(), Coding("utf-8")])
+def test_so_do_the_calls_of_a_driver(serializer: Any, cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+    """As in a ``foreachBatch`` that calls ``shared_producer`` each time, with what it closes over."""
+    for _ in range(2):
+        with shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer) as p:
+            p.send("orders", "x")
+    assert len(pool) == 1
+
+
 def test_what_a_lambda_refers_to_may_change_between_jobs(cluster: EmbeddedCluster) -> None:
     mark = "old"
     producer = shared_producer(

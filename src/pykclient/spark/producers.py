@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
-from uuid import uuid4
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.producer_config import ProducerConfig
@@ -113,13 +112,13 @@ class ProducerPool:
         self._lock = threading.Lock()  # guards: _by_key and what is in it
         self._by_key: dict[Any, PooledProducer] = {}
 
-    def acquire(self, config: Mapping[str, Any], owner: str | None = None) -> PooledProducer:
+    def acquire(self, config: Mapping[str, Any], fingerprint: str | None = None) -> PooledProducer:
         """The producer with this configuration, made if there is none. It is the caller's until ``release``.
 
-        ``owner`` names what the configuration belongs to: objects in it of which nobody can tell if they are equal are
-        so if it is the same.
+        Objects in it of which nobody can tell if they are equal are so if they are the same ones; or with a
+        ``fingerprint``, that of the pickle which the configuration came out of, if they came out of equal pickles.
         """
-        key = _frozen(config, owner)
+        key = _frozen(config, fingerprint)
         with self._lock:
             pooled = self._by_key.get(key)
             if pooled is None:
@@ -177,15 +176,16 @@ def _close(pooled: Iterable[PooledProducer], timeout_s: float | None) -> None:
         each.producer.close(timeout_s)
 
 
-def _frozen(value: Any, owner: str | None) -> Any:
+def _frozen(value: Any, fingerprint: str | None) -> Any:
     """Something that is equal for equal settings, also after these were pickled, and can be a key."""
     if isinstance(value, Mapping):
-        return ("mapping", tuple(sorted((str(key), _frozen(each, owner)) for key, each in value.items())))
+        return ("mapping", tuple(sorted((str(key), _frozen(each, fingerprint)) for key, each in value.items())))
     if isinstance(value, (list, tuple, set, frozenset)):
-        return (type(value).__name__, tuple(_frozen(each, owner) for each in value))
-    if owner is None or isinstance(value, (str, bytes, int, float, NoneType)) or _is_found_by_name(value):
+        return (type(value).__name__, tuple(_frozen(each, fingerprint) for each in value))
+    if isinstance(value, (str, bytes, int, float, NoneType)) or _is_found_by_name(value):
         return (type(value), value)
-    return ("object of", owner)  # a lambda, for instance: each task unpickles its own
+    # A lambda, for instance: each task unpickles its own. The id is nobody else's while the producer has the object.
+    return ("object", fingerprint or id(value))
 
 
 def _is_found_by_name(value: Any) -> bool:
@@ -195,7 +195,7 @@ def _is_found_by_name(value: Any) -> bool:
 
 
 def _fingerprint(config: Mapping[str, Any]) -> str:
-    """The owner of settings once they are pickled: the same for what unpickles to the same, closures included."""
+    """The same for settings that unpickle to the same, closures included. Of a pickle with secrets: not to be shown."""
     from hashlib import sha256
 
     from pyspark import cloudpickle
@@ -238,15 +238,15 @@ class SharedProducer:
     It pickles as its configuration, and shows none of it but the servers. Thread: any.
     """
 
-    __slots__ = ("_config", "_entered", "_owner")
+    __slots__ = ("_config", "_entered", "_fingerprint")
 
-    def __init__(self, config: Mapping[str, Any], owner: str) -> None:
+    def __init__(self, config: Mapping[str, Any], fingerprint: str | None = None) -> None:
         self._config = config
-        self._owner = owner
+        self._fingerprint = fingerprint
         self._entered = threading.local()
 
     def __enter__(self) -> LeasedProducer:
-        lease = LeasedProducer(_pool, self._config, self._owner)
+        lease = LeasedProducer(_pool, self._config, self._fingerprint)
         stack: list[LeasedProducer] | None = getattr(self._entered, "stack", None)
         if stack is None:
             stack = self._entered.stack = []
@@ -275,10 +275,10 @@ class LeasedProducer:
 
     __slots__ = ("_deliveries", "_pool", "_pooled", "_producer")
 
-    def __init__(self, pool: ProducerPool, config: Mapping[str, Any], owner: str | None) -> None:
+    def __init__(self, pool: ProducerPool, config: Mapping[str, Any], fingerprint: str | None) -> None:
         self._pool = pool
         self._deliveries = Deliveries()
-        self._pooled = pool.acquire(config, owner)
+        self._pooled = pool.acquire(config, fingerprint)
         self._producer: KafkaProducer[Any, Any] | None = self._pooled.producer
 
     def send(
@@ -391,7 +391,7 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
     """
     made = ProducerConfig(config, **kwargs)
     parse_addresses(made["bootstrap.servers"])
-    return SharedProducer(made.originals, uuid4().hex)
+    return SharedProducer(made.originals)
 
 
 # --- for mapInArrow --------------------------------------------------------------------------------------------------
@@ -400,22 +400,22 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
 class ArrowWrite:
     """What ``write_arrow`` returns; pickles, and shows no settings. Thread: any."""
 
-    __slots__ = ("_config", "_owner", "_topic")
+    __slots__ = ("_config", "_fingerprint", "_topic")
 
     #: For ``mapInArrow``: the columns of what a task returns.
     schema = "partition_id int, records long"
 
-    def __init__(self, config: Mapping[str, Any], topic: str | None, owner: str) -> None:
+    def __init__(self, config: Mapping[str, Any], topic: str | None, fingerprint: str | None = None) -> None:
         self._config = config
         self._topic = topic
-        self._owner = owner
+        self._fingerprint = fingerprint
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from pykclient.spark.write_task import KafkaWriteTask
 
-        records = KafkaWriteTask(self._config, self._topic, owner=self._owner).execute(batches)
+        records = KafkaWriteTask(self._config, self._topic, fingerprint=self._fingerprint).execute(batches)
         counts = [pa.array([task_context()[0]], pa.int32()), pa.array([records], pa.int64())]
         yield pa.record_batch(counts, names=["partition_id", "records"])
 
@@ -441,4 +441,4 @@ def write_arrow(config: Mapping[str, Any], topic: str | None = None) -> ArrowWri
     """
     settings = bulk_config(config)
     parse_addresses(ProducerConfig(settings)["bootstrap.servers"])
-    return ArrowWrite(settings, topic, uuid4().hex)
+    return ArrowWrite(settings, topic)

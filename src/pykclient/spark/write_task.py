@@ -24,16 +24,16 @@ COLUMNS = (TOPIC, KEY, VALUE, HEADERS, PARTITION)
 class KafkaWriteTask:
     """Writes one task's rows. ``topic`` wins over the column of that name; one of the two there must be.
 
-    ``freeze_heap``: see ``freeze_heap_once``; ``owner``: see ``ProducerPool.acquire``. Thread: owner.
+    ``freeze_heap``: see ``freeze_heap_once``; ``fingerprint``: see ``ProducerPool.acquire``. Thread: owner.
     """
 
-    __slots__ = ("_columns", "_config", "_freeze_heap", "_name", "_owner", "_rows", "_topic")
+    __slots__ = ("_columns", "_config", "_fingerprint", "_freeze_heap", "_name", "_rows", "_topic")
 
     def __init__(
-        self, config: Mapping[str, Any], topic: str | None, *, freeze_heap: bool = False, owner: str | None = None
+        self, config: Mapping[str, Any], topic: str | None, *, freeze_heap: bool = False, fingerprint: str | None = None
     ) -> None:
         self._config = config
-        self._owner = owner
+        self._fingerprint = fingerprint
         self._topic = topic
         self._freeze_heap = freeze_heap
         self._name = task_name()
@@ -53,7 +53,7 @@ class KafkaWriteTask:
         try:
             for batch in batches:
                 if batch.num_rows:
-                    lease = lease or LeasedProducer(pool(), self._config, self._owner)
+                    lease = lease or LeasedProducer(pool(), self._config, self._fingerprint)
                     self._send(lease, batch)
         except BaseException:
             if lease is not None:
