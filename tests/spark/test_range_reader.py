@@ -428,7 +428,8 @@ def test_an_end_that_the_log_does_not_have(any_kafka: AnyKafka, topic: str, pool
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: ConsumerPool) -> None:
+@pytest.mark.parametrize("timeout_ms", [1000, 1], ids=["", "no fetch is answered in time"])
+def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: ConsumerPool, timeout_ms: int) -> None:
     kafka.create_topic(topic)
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(30)
@@ -436,8 +437,10 @@ def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: C
     producer.produce(topic, b"0")
     producer.flush(30)
     settings = {"isolation.level": "read_committed"}
-    task = new_task(kafka, config=settings, poll_timeout_ms=1000, fail_on_data_loss=False)
-    with pytest.raises(KafkaTimeoutError, match=r"from offset 0 up to 1: nothing came for 1000 ms.*still open"):
+    task = new_task(kafka, config=settings, poll_timeout_ms=timeout_ms, fail_on_data_loss=False)
+    with pytest.raises(
+        KafkaTimeoutError, match=rf"from offset 0 up to 1: nothing came for {timeout_ms} ms.*still open"
+    ):
         list(read_ranges(task, of(topic, (0, 0, 1)), pool))
     producer.abort_transaction(30)
 

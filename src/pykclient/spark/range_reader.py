@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pykclient.clock import SYSTEM_CLOCK, Clock, Timer
+from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     IllegalStateError,
     KafkaTimeoutError,
@@ -18,7 +19,7 @@ from pykclient.errors import (
     OffsetOutOfRangeError,
 )
 from pykclient.spark import consumer_pool
-from pykclient.spark.consumer_pool import ConsumerPool, PooledConsumer
+from pykclient.spark.consumer_pool import AnyConsumer, ConsumerPool, PooledConsumer
 from pykclient.spark.schema import SparkBatches
 from pykclient.spark.worker import freeze_heap_once, task_context
 from pykclient.types import TopicPartition
@@ -298,10 +299,11 @@ class _RangeReader:
 
     def _available(self, tp: TopicPartition) -> tuple[int, int]:
         """The first offset of the log and the one behind its last. Raises KafkaError."""
-        first = self._consumer.beginning_offsets([tp], _DIAGNOSIS_MS)[tp]
-        last = self._consumer.end_offsets([tp], _DIAGNOSIS_MS)[tp]
-        # A transaction may be open: behind where it began nothing is given to those who read what is committed.
-        return first, max(last, self._consumer.highwater(tp) or 0)
+        if self._pooled.config.get("isolation.level") != "read_committed":
+            return _log_offsets(self._consumer, tp)
+        # It would be told as the end where the first open transaction began, and all behind that be taken for lost.
+        with KafkaConsumer({**self._pooled.config, "isolation.level": "read_uncommitted"}) as reads_all:
+            return _log_offsets(reads_all, tp)
 
     def _on_timeout(self) -> None:
         """Find out why nothing came: go on without what is gone, if that is wanted, or say what is wrong."""
@@ -335,6 +337,10 @@ class _RangeReader:
             f"{tp} cannot be read {where} up to {of.end}: nothing came for {self._task.poll_timeout_ms} ms (option "
             f"kafkaConsumer.pollTimeoutMs); {why}"
         )
+
+
+def _log_offsets(consumer: AnyConsumer, tp: TopicPartition) -> tuple[int, int]:
+    return consumer.beginning_offsets([tp], _DIAGNOSIS_MS)[tp], consumer.end_offsets([tp], _DIAGNOSIS_MS)[tp]
 
 
 def _has_times(bounds: Bounds) -> bool:
