@@ -148,7 +148,7 @@ class TestOnCluster:
     @pytest.mark.parametrize("by", ["Offsets", "OffsetsByTimestamp"])
     def test_limits_name_all_partitions(self, filled: Topic, side: str, by: str) -> None:
         with pytest.raises(
-            IllegalStateError, match=rf"The {side} .*{filled.name}-2 missing; {filled.name}-5 not there"
+            IllegalStateError, match=rf"^Option {side}{by} .*{filled.name}-2 missing; {filled.name}-5 not there"
         ):
             filled.batch(**{f"{side}{by}": filled.json({0: 3, 1: 3, 5: 3})})
 
@@ -204,7 +204,7 @@ class TestOnCluster:
 
     def test_a_topic_that_is_not_there(self, filled: Topic) -> None:
         retries = {"fetchOffset__numRetries": "2", "fetchOffset__retryIntervalMs": "1"}
-        expected = rf"latest offsets of topic {filled.name}, {filled.name}-x.*tried 2 times.*no topic {filled.name}-x"
+        expected = rf"latest offsets of topics {filled.name}, {filled.name}-x.*tried 2 times.*no topic {filled.name}-x"
         reader = filled.reader(subscribe=f"{filled.name},{filled.name}-x", **retries)
         with pytest.raises(KafkaError, match=expected):
             reader.latest_offsets()

@@ -146,15 +146,15 @@ class TestLimits:
             ({"endingOffsets": '{"t":{"0":-2}}'}, r"endingOffsets can't be earliest \(-2\) for t-0"),
             (
                 {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
-                "must name the same partitions, but only one of them has t-0, t-1",
+                "options startingOffsets and endingOffsets must name the same partitions, but only one .* has t-0, t-1",
             ),
             (
                 {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
-                "the starting offset of t-0, 5, is behind its ending offset, 4",
+                "option startingOffsets has 5 for t-0, which is behind the 4 that endingOffsets has",
             ),
             (
                 {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},
-                "the starting timestamp of t-0, 5, is behind its ending timestamp, 4",
+                "option startingOffsetsByTimestamp has 5 for t-0, .* the 4 that endingOffsetsByTimestamp has",
             ),
             (
                 {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"s":{"0":6}}'},
@@ -233,6 +233,14 @@ class TestRates:
         assert options.freeze_heap is False
         assert options.push_filters is True
         assert options.records_per_task == 5
+
+    @pytest.mark.parametrize(("name", "most"), [("minPartitions", 2**31 - 1), ("maxOffsetsPerTrigger", 2**63 - 1)])
+    def test_no_number_is_larger_than_spark_can_have(self, name: str, most: int) -> None:
+        stream(**{name: str(most)})
+        with pytest.raises(
+            ConfigError, match=rf"option {name} must be a whole number of at most {most}, not '{most + 1}'"
+        ):
+            stream(**{name: str(most + 1)})
 
     def test_who_says_how_many_tasks_there_are_gets_them(self, caplog: pytest.LogCaptureFixture) -> None:
         assert batch(minPartitions="8").records_per_task == 0
@@ -424,10 +432,9 @@ class TestKafkasSettings:
         assert "'fetch.min.bytes'" not in str(caught.value) or value == "1"
 
     def test_in_two_spellings(self) -> None:
-        with pytest.raises(ConfigError, match=r"kafka\.client\.id is given twice, also as kafka\.client_id"):
-            ReadOptions.parse(
-                {**SERVERS, "subscribe": "t", "kafka.client.id": "a", "kafka.client_id": "b"}, streaming=False
-            )
+        given = {**SERVERS, "subscribe": "t", "kafka.client_id": "a", "kafka.client.id": "b"}
+        with pytest.raises(ConfigError, match=r"is given twice, as kafka\.client_id and as kafka\.client\.id$"):
+            ReadOptions.parse(given, streaming=False)
 
     def test_of_the_driver(self) -> None:
         config = batch(kafka__isolation__level="read_committed").driver_config()
@@ -516,6 +523,8 @@ class TestWriting:
             ("includeHeaders", "maybe", "option includeHeaders must be true or false, not 'maybe'"),
             ("kafka.fetch.min.bytes", "1", "a kafka.* option is wrong: "),
             ("kafka.linger.m", "5", "did you mean 'linger.ms'?"),
+            ("kafka.partitioner.class", "com.acme.Ours", "Java classes do not run here"),
+            ("kafka.partitioner.class", "json.nothing", "has no attribute 'nothing'"),
         ],
     )
     def test_what_is_wrong(self, name: str, value: str, text: str) -> None:

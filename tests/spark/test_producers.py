@@ -161,7 +161,9 @@ def test_records_that_fail_fail_the_block(cluster: EmbeddedCluster, pool: Produc
     with pytest.raises(KafkaError) as raised:
         task()
     said = str(raised.value)
-    assert said.startswith("30 of 30 records of partition 0 (attempt 1) were not written to Kafka; the first error is ")
+    assert said.startswith(
+        "30 of 30 records of Spark partition 0 (attempt 1) were not written to Kafka; the first error is "
+    )
     assert "TopicAuthorizationError" in said
     assert "secret" not in said
     assert len(pool) == 0

@@ -307,7 +307,7 @@ class Context:
 def test_tasks_are_named(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.taskcontext.TaskContext", Context)
     said = fails(cluster, [rows(value=[b"secret"], topic=[None])], None)
-    assert said.startswith("partition 3 (attempt 2) could not be written")
+    assert said.startswith("Spark partition 3 (attempt 2) could not be written")
     given = options(cluster.bootstrap_servers, topic="orders")
     message = KafkaWriter(given, columns(value=BINARY), False).write(iter([rows(value=[b"x"] * 5)]))
     assert (message.partition_id, message.attempt, message.records) == (3, 1, 5)
@@ -388,7 +388,7 @@ def test_a_null_topic(cluster: EmbeddedCluster) -> None:
     first = rows(value=[b"secret"] * 5, topic=["orders"] * 5)
     second = rows(value=[b"secret"] * 5, topic=["orders", "orders", None, "orders", None])
     said = fails(cluster, [first, second], None)
-    assert said.startswith("partition 0 (attempt 1) could not be written to Kafka")
+    assert said.startswith("Spark partition 0 (attempt 1) could not be written to Kafka")
     assert "row 7 (counted from 0) has a null topic" in said
     assert "option topic" in said
 
@@ -397,7 +397,7 @@ def test_a_record_too_large_for_the_producer(cluster: EmbeddedCluster) -> None:
     batch = rows(value=[b"secret", b"secret" * 200_000, b"secret"])
     said = fails(cluster, [batch])
     assert said.startswith("1 of 3 records")
-    assert "partition 0 (attempt 1) were not written to Kafka" in said
+    assert "Spark partition 0 (attempt 1) were not written to Kafka" in said
     assert "12000" in said  # its size
     assert "1048576" in said  # the limit
     assert "kafka.max.request.size" in said
@@ -418,14 +418,14 @@ def test_a_record_too_large_for_the_topic(any_kafka: AnyKafka, topic: str) -> No
 def test_no_permission(cluster: EmbeddedCluster) -> None:
     cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
     said = fails(cluster, [rows(value=[b"secret"] * 10)])
-    assert said.startswith("10 of 10 records of partition 0 (attempt 1) were not written to Kafka")
+    assert said.startswith("10 of 10 records of Spark partition 0 (attempt 1) were not written to Kafka")
     assert "TopicAuthorizationError" in said
     assert "ACLs WRITE and DESCRIBE" in said
 
 
 def test_an_unknown_topic(cluster: EmbeddedCluster) -> None:
     said = fails(cluster, [rows(value=[b"secret"])], "nowhere", settings={"max.block.ms": 300})
-    assert said.startswith("partition 0 (attempt 1) could not be written to Kafka")
+    assert said.startswith("Spark partition 0 (attempt 1) could not be written to Kafka")
     assert "topic 'nowhere' not in metadata after 0.3 s" in said
     assert "check that the topic is there" in said
 

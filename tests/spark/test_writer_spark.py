@@ -104,7 +104,7 @@ def test_what_cannot_be_written(spark: SparkSession, cluster: EmbeddedCluster) -
         (
             ["'secret' as value", "if(id = 3, null, 'refused') as topic"],
             {},
-            "partition 0 (attempt 1) could not be written",
+            "Spark partition 0 (attempt 1) could not be written",
         ),
         (["'secret' as value", "if(id = 3, null, 'refused') as topic"], {}, "row 3 (counted from 0) has a null topic"),
         (["repeat('secret', 200000) as value"], {"topic": "refused"}, "kafka.max.request.size"),
@@ -179,7 +179,7 @@ def test_a_stream_that_fails_and_goes_on(spark: SparkSession, cluster: EmbeddedC
     cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
     with pytest.raises(StreamingQueryException) as raised:
         run()
-    assert "of partition 0 (attempt 1) were not written to Kafka" in str(raised.value)
+    assert "of Spark partition 0 (attempt 1) were not written to Kafka" in str(raised.value)
     assert "ACLs WRITE and DESCRIBE" in str(raised.value)
     cluster.faults.clear()
     run()

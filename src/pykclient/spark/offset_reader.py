@@ -110,8 +110,8 @@ class KafkaOffsetReader:
     def _batch_ranges(self, consumer: Consumer, bounds: Bounds | None) -> list[OffsetRange]:
         partitions = self._partitions(consumer)
         starting, ending = self._options.starting, self._options.ending
-        _check_named(starting, partitions, "start")
-        _check_named(ending, partitions, "end")
+        _check_named(starting, partitions, "starting")
+        _check_named(ending, partitions, "ending")
         if bounds is not None:
             partitions = {tp for tp in partitions if bounds.allows(tp)}
         # Ends come first: a record that a later look-up of times finds, or misses, then is behind them.
@@ -159,7 +159,7 @@ class KafkaOffsetReader:
 
         def ask(consumer: Consumer) -> Offsets:
             partitions = self._partitions(consumer)
-            _check_named(self._options.starting, partitions, "start")
+            _check_named(self._options.starting, partitions, "starting")
             return self._resolved(consumer, self._asked(consumer, self._options.starting, partitions))
 
         return self._with_retries("the offsets to start at", ask)
@@ -343,10 +343,10 @@ def _offsets_at(consumer: Consumer, times: Mapping[TopicPartition, int], when_no
 def _check_named(limit: OffsetLimit, partitions: set[TopicPartition], side: str) -> None:
     """Raise IllegalStateError unless a limit that has partitions has all that there are, and no others."""
     if isinstance(limit, SpecificOffsets):
-        named = limit.offsets.keys()
+        named, option = limit.offsets.keys(), f"{side}Offsets"
         advice = "-1 stands for the latest offset, -2 for the earliest"
     elif isinstance(limit, SpecificTimestamps):
-        named = limit.timestamps_ms.keys()
+        named, option = limit.timestamps_ms.keys(), f"{side}OffsetsByTimestamp"
         advice = "each partition needs a timestamp"
     else:
         return
@@ -357,7 +357,7 @@ def _check_named(limit: OffsetLimit, partitions: set[TopicPartition], side: str)
         problems.append(f"{_names(extra)} not there, or not subscribed to")
     if problems:
         raise IllegalStateError(
-            f"The {side}ing offsets or timestamps must name all partitions that the query reads, and no others: "
+            f"Option {option} must name all partitions that the query reads, and no others: "
             f"{'; '.join(problems)}. Partitions may also have been added or deleted meanwhile. ({advice})"
         )
 

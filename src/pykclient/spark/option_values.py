@@ -134,6 +134,8 @@ def whole_number(name: str, text: str, minimum: int, bits: int = 64) -> int:
     """The value of the option ``name``, from ``minimum`` on and of at most so many bits. Raises ConfigError."""
     match = re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip())
     number = int(match[0]) if match else None
-    if number is None or not minimum <= number < 1 << (bits - 1):
-        raise ConfigError(f"option {name} must be a whole number of at least {minimum}, not {text!r}", key=name)
+    most = (1 << (bits - 1)) - 1
+    if number is None or not minimum <= number <= most:
+        bound = f"at least {minimum}" if number is None or number < minimum else f"at most {most}"
+        raise ConfigError(f"option {name} must be a whole number of {bound}, not {text!r}", key=name)
     return number

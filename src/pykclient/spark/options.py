@@ -193,9 +193,7 @@ class ReadOptions:
         if self.min_partitions is not None or self.max_records_per_partition is not None:
             # Who says how many tasks there are to be gets them.
             if shared:
-                _logger.warning(
-                    "option minRecordsPerTask has no effect beside minPartitions and maxRecordsPerPartition"
-                )
+                _logger.warning("option minRecordsPerTask has no effect beside minPartitions or maxRecordsPerPartition")
             self.records_per_task = 0
 
     def _read_columns(self, given: GivenOptions) -> None:
@@ -272,6 +270,7 @@ class WriteOptions:
         self.include_headers: bool = given.boolean("includeHeaders", False)
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
         _check_client_config(ProducerConfig, self.producer_config())
+        _check_partitioner(self._kafka.get("partitioner.class"))
 
     def producer_config(self) -> dict[str, object]:
         """The configuration of the producer. It has secrets, if there are any."""
@@ -370,19 +369,27 @@ def _check_batch_limits(starting: OffsetLimit, ending: OffsetLimit) -> None:
                         f"option {name} can't be {word} ({forbidden}) for {partition} in a batch query", key=name
                     )
     if isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
-        _check_pairs(starting.offsets, ending.offsets, "offset")
+        _check_pairs(starting.offsets, ending.offsets, "Offsets")
     elif isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
-        _check_pairs(starting.timestamps_ms, ending.timestamps_ms, "timestamp")
+        _check_pairs(starting.timestamps_ms, ending.timestamps_ms, "OffsetsByTimestamp")
 
 
 def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) -> None:
+    """Raise ConfigError unless both have the same partitions, with no start behind its end."""
+    start_name, end_name = f"starting{what}", f"ending{what}"
     if starts.keys() != ends.keys():
         lone = ", ".join(str(partition) for partition in sorted(starts.keys() ^ ends.keys()))
-        raise ConfigError(f"start and end must name the same partitions, but only one of them has {lone}")
+        raise ConfigError(
+            f"options {start_name} and {end_name} must name the same partitions, but only one of them has {lone}",
+            key=start_name,
+        )
     for partition, start in sorted(starts.items()):
         end = ends[partition]
         if start > end >= 0:  # negative ones stand for what is not known yet
-            raise ConfigError(f"the starting {what} of {partition}, {start}, is behind its ending {what}, {end}")
+            raise ConfigError(
+                f"option {start_name} has {start} for {partition}, which is behind the {end} that {end_name} has",
+                key=start_name,
+            )
 
 
 # --- Kafka's own settings ------------------------------------------------------------------------------------------
@@ -391,16 +398,23 @@ def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) 
 def _checked_kafka(given: GivenOptions, refused: Mapping[str, str]) -> dict[str, object]:
     """What ``kafka.*`` options say, by the keys' names in dots, without those that a query may not set."""
     settings: dict[str, object] = {}
+    spelling: dict[str, str] = {}
     for name, value in given.kafka.items():
         if (reason := refused.get(name.replace("_", "."))) is not None:
             raise ConfigError(f"option kafka.{name} is not supported: {reason}", key=KAFKA_PREFIX + name)
         with _as_option():
             key = given.definition.canonical(name)
         if key in settings:
-            raise ConfigError(f"option kafka.{key} is given twice, also as kafka.{name}", key=KAFKA_PREFIX + key)
+            raise ConfigError(
+                f"one option is given twice, as kafka.{spelling[key]} and as kafka.{name}", key=KAFKA_PREFIX + key
+            )
         settings[key] = value
+        spelling[key] = name
     if _SERVERS not in settings:
-        raise ConfigError(f"option kafka.bootstrap.servers must be set{_hint(given)}", key=KAFKA_PREFIX + _SERVERS)
+        raise ConfigError(
+            f"option kafka.bootstrap.servers must be set to the addresses of brokers, host:9092,...{_hint(given)}",
+            key=KAFKA_PREFIX + _SERVERS,
+        )
     return settings
 
 
@@ -437,6 +451,20 @@ def _check_client_config(config: Callable[[Mapping[str, Any]], Mapping[str, Any]
 
     with _as_option():
         parse_addresses(config(settings)[_SERVERS])
+
+
+def _check_partitioner(value: object) -> None:
+    """Raise ConfigError for a class that cannot be loaded, which would fail in tasks and there be tried again."""
+    from pykclient.producer.partitioner import resolve_partitioner
+
+    try:
+        resolve_partitioner(value)
+    except ConfigError as error:
+        raise ConfigError(
+            f"a kafka.* option is wrong: {error} (Java classes do not run here: it is one of Kafka's own, or a class "
+            "in Python by its dotted name)",
+            key=KAFKA_PREFIX + "partitioner.class",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ class Subscribe(Topics):
 
     @property
     def description(self) -> str:
-        return f"topic {', '.join(self.names)}"
+        return f"topic{'s' if len(self.names) > 1 else ''} {', '.join(self.names)}"
 
 
 class SubscribePattern(Topics):
@@ -86,4 +86,4 @@ class Assign(Topics):
 
     @property
     def description(self) -> str:
-        return f"partition {', '.join(map(str, self.topic_partitions))}"
+        return f"partition{'s' if len(self.topic_partitions) > 1 else ''} {', '.join(map(str, self.topic_partitions))}"

@@ -15,9 +15,9 @@ def task_context() -> tuple[int, int]:
 
 
 def task_name() -> str:
-    """The task that this is, for errors."""
+    """The task that this is, for errors; its partition is one of Spark's, of what is written."""
     partition, attempt = task_context()
-    return f"partition {partition} (attempt {attempt + 1})"
+    return f"Spark partition {partition} (attempt {attempt + 1})"
 
 
 @cache
