@@ -436,7 +436,7 @@ class TestStreamRanges:
     LOSSES: tuple[tuple[Offsets, Offsets, Offsets, str, list[OffsetRange]], ...] = (
         ({T0: 1}, {T0: 2, T1: 9}, {T1: 4}, "the new partition t-1 starts at 4 instead of 0", [
             OffsetRange(T0, 1, 2), OffsetRange(T1, 4, 9)]),
-        ({T0: 1}, {T0: 2, T1: 9}, {T0: 0}, "where t-1 begin", [OffsetRange(T0, 1, 2)]),
+        ({T0: 1}, {T0: 2, T1: 9}, {T0: 0}, "the beginning of t-1 is not known", [OffsetRange(T0, 1, 2)]),
         ({T0: 1, T2: 3, T1: 4}, {T0: 2}, {}, "t-1, t-2 are gone", [OffsetRange(T0, 1, 2)]),
         ({T0: 1, T1: 9}, {T0: 2, T1: 5}, {}, "t-1 ends at 5 but was read up to 9", [OffsetRange(T0, 1, 2)]),
     )  # fmt: skip

@@ -56,6 +56,7 @@ class PooledConsumer:
 
     @property
     def is_warm(self) -> bool:
+        """Whether it keeps what it fetched of some partitions, and waits for these."""
         return bool(self.partitions)
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -72,7 +73,7 @@ class PooledConsumer:
         consumer.resume(*starts)
 
     def bytes_and_records_read(self) -> tuple[float, float]:
-        """How much the consumer has handed out since it was made; of responses only that it is done with."""
+        """How much the consumer has read since it was made, in responses that it is done with."""
         # Not all values, as metrics() without raw has them: they take as long as a fetch.
         totals = {
             name.name: metric

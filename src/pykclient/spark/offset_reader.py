@@ -210,7 +210,7 @@ class KafkaOffsetReader:
         if first:
             _logger.info("New partitions: %s", ", ".join(f"{tp} from {first[tp]}" for tp in sorted(first)))
         if lost := new - first.keys():
-            self._report_data_loss(f"where {_names(lost)} begin is not known; they may have been deleted")
+            self._report_data_loss(f"the beginning of {_names(lost)} is not known, which may have been deleted")
         for tp in sorted(first):
             if first[tp] != 0:
                 self._report_data_loss(f"the new partition {tp} starts at {first[tp]} instead of 0")
@@ -232,8 +232,8 @@ class KafkaOffsetReader:
     def _report_data_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise IllegalStateError(
-                f"Records may be lost: {what}. They were aged out, or their topic was deleted, before the query read "
-                "them. If it is to go on with what there is, set the option failOnDataLoss to false"
+                f"Records may be lost: {what}. They were aged out, or their topic was deleted or made anew, before the "
+                "query read them. If it is to go on with what there is, set the option failOnDataLoss to false"
             )
         _logger.warning("Records may be lost: %s. The query goes on, as failOnDataLoss is false", what)
 

@@ -136,6 +136,8 @@ def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, m
 
     ``what`` names it in errors. Spark makes something of fractions and of a topic or partition that is there twice;
     here they are refused, as each of them is a slip that would start a query elsewhere.
+
+    Raises ConfigError, which shows ``example``; also for a number below ``minimum``.
     """
     numbers: Offsets = {}
     for topic, partitions in _object(value, what, example).items():
@@ -150,7 +152,10 @@ def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, m
 
 
 def partition_list(value: str, what: str) -> tuple[TopicPartition, ...]:
-    """Partitions out of ``{"topic":[0,1]}``, in order and each of them once (Spark: JsonUtils.partitions)."""
+    """Partitions out of ``{"topic":[0,1]}``, in order and each of them once (Spark: JsonUtils.partitions).
+
+    Raises ConfigError for anything else; ``what`` names the option in it.
+    """
     found: set[TopicPartition] = set()
     for topic, partitions in _object(value, what, PARTITIONS_EXAMPLE).items():
         if not isinstance(partitions, list):

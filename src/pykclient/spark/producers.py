@@ -117,6 +117,8 @@ class ProducerPool:
 
         Objects in it of which nobody can tell if they are equal are so if they are the same ones; or with a
         ``fingerprint``, that of the pickle which the configuration came out of, if they came out of equal pickles.
+
+        Raises ConfigError.
         """
         key = _frozen(config, fingerprint)
         with self._lock:
@@ -268,9 +270,9 @@ class SharedProducer:
 
 
 class LeasedProducer:
-    """The process's producer, for one ``with`` block. Its methods are those of KafkaProducer.
+    """The process's producer, for one ``with`` block.
 
-    Thread: any.
+    It has those methods of KafkaProducer that a task needs; the end of the block flushes. Thread: any.
     """
 
     __slots__ = ("_deliveries", "_pool", "_pooled", "_producer")
@@ -377,7 +379,7 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
         def write(rows):
             with producer as p:
                 for row in rows:
-                    p.send("orders", key=row.id, value=row.json)
+                    p.send("orders", key=row.id.encode(), value=row.json.encode())
 
         df.foreachPartition(write)
 

@@ -1,7 +1,7 @@
 """Ranges of offsets as Arrow record batches, in the executor's Python worker (Spark: KafkaDataConsumer).
 
-What it is about: a range ends at its last offset and not after a wait for more; offsets without records, which
-compaction and transactions leave, are passed over; and records that are gone are noticed.
+A range ends at its last offset, without a wait for more. Offsets without records, which compaction and transactions
+leave, are passed over. Records that are gone are noticed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ class ReadTask:
     """What all tasks of one read have in common, as it is pickled to the executors.
 
     ``columns`` are Spark's names in the order of the schema. ``poll_timeout_ms`` is how long nothing may come before
-    the task fails. With ``prefetch`` a consumer goes on fetching behind its ranges, for the next micro-batch.
-    ``freeze_heap``: see ``freeze_heap_once``.
+    the task fails. Where records are gone it fails, too, or without ``fail_on_data_loss`` goes on behind them. Rows
+    with times outside of ``bounds`` are left out. With ``prefetch`` a consumer goes on fetching behind its ranges, for
+    the next micro-batch. ``freeze_heap``: see ``freeze_heap_once``.
 
     Thread: any (nothing changes after it was made).
     """
@@ -283,8 +284,9 @@ class _RangeReader:
         what = f"{tp} cannot be read from offset {offset} up to {end}, as {why}"
         if self._task.fail_on_data_loss:
             raise IllegalStateError(
-                f"Records are lost: {what}. They were aged out, or their topic was deleted, before the query "
-                "read them. If it is to go on with what there is, set the option failOnDataLoss to false"
+                f"Records are lost: {what}. They were aged out, or their topic was deleted or made anew, before the "
+                "query read them; or it was given offsets that the topic does not have. If it is to go on with what "
+                "there is, set the option failOnDataLoss to false"
             )
         if offset >= last or first >= end:
             del self._ends[tp]

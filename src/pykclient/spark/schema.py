@@ -117,7 +117,10 @@ def _microseconds(pa: Any, array: Any, type: Any) -> Any:
     try:
         times = array.cast(type)
     except pa.ArrowInvalid as error:
-        raise KafkaError(f"Spark has no such timestamp, as it counts microseconds: {error}") from error
+        raise KafkaError(
+            f"a record has a timestamp that Spark cannot have, as it counts microseconds: {error}. To read the other "
+            "columns, name them in the option columns, without timestamp"
+        ) from error
     if times.null_count:
         # The source that comes with Spark gives what a record says that has no timestamp: -1 ms.
         times = times.fill_null(pa.scalar(-1000, type))

@@ -26,6 +26,7 @@ from pykclient.spark.ranges import new_records, rate_limit
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+    #: Whether Spark asks a source where a micro-batch may end, with a limit.
     HAS_READ_LIMITS = True
 except ImportError:  # Spark 4.1
 
