@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import re
 import threading
 import time
@@ -557,6 +558,13 @@ class TestConstruction:
         assert third.config["max.poll.records"] == 7
         for consumer in (first, second, third):
             consumer.close()
+
+    def test_it_cannot_be_pickled(self) -> None:
+        """A function for another process that closes over it says so, and what to do."""
+        with KafkaConsumer(bootstrap_servers="localhost:1") as consumer:
+            for what in (consumer, consumer.poll):
+                with pytest.raises(TypeError, match=r"<KafkaConsumer .*> cannot be pickled.* make it in the function"):
+                    pickle.dumps(what)
 
     def test_client_ids(self) -> None:
         static = KafkaConsumer(bootstrap_servers="localhost:1", group_id="g", group_instance_id="i")

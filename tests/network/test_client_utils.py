@@ -49,6 +49,13 @@ def test_ipv6_without_brackets_gets_a_hint() -> None:
         parse_address("::1:9092")
 
 
+@pytest.mark.parametrize("text", ["me:hush@kafka:9092", "SASL_SSL://me:hush@kafka", "me:hu@sh@kafka:9092"])
+def test_a_password_in_an_address_is_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"'\.\.\.@kafka\S*' is not an address .*no part of it") as caught:
+        parse_address(text)
+    assert "hu" not in str(caught.value)
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
+import pickle
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -295,6 +297,18 @@ def test_a_serializer_that_returns_no_bytes(make: Make) -> None:
     producer, _ = make(key_serializer=lambda _key: "text")
     with pytest.raises(SerializationError, match="returned str instead of bytes"):
         producer.send(TOPIC, b"v", key=1)
+
+
+def test_it_cannot_be_pickled(make: Make) -> None:
+    """A function for another process that closes over it says so, and what to do."""
+    producer, brokers = make()
+    for what in (producer, producer.send):
+        with pytest.raises(TypeError, match=r"<KafkaProducer .*> cannot be pickled.* make it in the function"):
+            pickle.dumps(what)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        copy.copy(producer)
+    producer.send(TOPIC, b"goes on").get(10)
+    assert len(brokers.received) == 1
 
 
 def test_serializers(make: Make) -> None:

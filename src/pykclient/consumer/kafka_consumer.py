@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
@@ -103,6 +103,12 @@ class KafkaConsumer(Generic[K, V]):
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
         self._column_memory = ColumnMemory()
         self._consumer = ClassicConsumer(components)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled, as its connections belong to this process: make it in the function that runs "
+            "elsewhere (Spark reads topics with pykclient.spark.KafkaDataSource)"
+        )
 
     def __repr__(self) -> str:
         state = " closed" if self._guard.closed else ""

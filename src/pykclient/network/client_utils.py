@@ -35,7 +35,12 @@ def parse_address(text: str) -> tuple[str, int]:
     """``(host, port)`` of ``host``, ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``; else ConfigError."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
-        hint = " (an IPv6 address is written in brackets, as [::1]:9092)" if text.count(":") > 1 else ""
+        hint = ""
+        if "@" in text:  # what is before it may have a password, and is not shown
+            text = "...@" + text.rpartition("@")[2]
+            hint = " (users and passwords are no part of it)"
+        elif text.count(":") > 1:
+            hint = " (an IPv6 address is written in brackets, as [::1]:9092)"
         raise ConfigError(f"bootstrap.servers: {text!r} is not an address of the form host:port{hint}")
     ipv6, host, port_text = match.groups()
     port = int(port_text) if port_text is not None else DEFAULT_PORT

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
@@ -669,6 +669,12 @@ class KafkaProducer(Generic[K, V]):
         if getattr(self, "_refusal", _CLOSED) is None:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
             self._sender.abandon()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled, as its connections and its thread belong to this process: make it in the "
+            "function that runs elsewhere (for tasks of Spark there is pykclient.spark.shared_producer)"
+        )
 
     def __repr__(self) -> str:
         return f"<KafkaProducer {self._parts.client_id}>"
