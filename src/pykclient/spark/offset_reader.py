@@ -13,7 +13,6 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import (
     AuthenticationError,
     AuthorizationError,
-    ConfigError,
     IllegalStateError,
     InvalidTopicError,
     KafkaError,
@@ -49,7 +48,6 @@ _T = TypeVar("_T")
 
 #: Errors that stay the same however often one asks, and what to do about them. The first class that fits decides.
 _LASTING: tuple[tuple[type[KafkaError], str], ...] = (
-    (ConfigError, "check kafka.bootstrap.servers and the other options that begin with kafka."),
     (AuthenticationError, "check the options that begin with kafka.sasl. and kafka.ssl."),
     (AuthorizationError, "the principal needs the ACLs DESCRIBE and READ for each topic"),
     (InvalidTopicError, "names of topics have letters, digits, dots, dashes and underscores, 249 at most"),
@@ -85,7 +83,6 @@ class KafkaOffsetReader:
         self._clock = clock
         self._new_consumer = consumer_factory
         self._consumer: Consumer | None = None
-        self._was_configured = False
         self._reported_missing: set[TopicPartition] = set()
 
     def close(self) -> None:
@@ -297,7 +294,6 @@ class KafkaOffsetReader:
             try:
                 if self._consumer is None:
                     self._consumer = self._new_consumer(self._options.driver_config())
-                    self._was_configured = True
                 return ask(self._consumer)
             except IllegalStateError:  # of what was found, not of the asking
                 self.close()
@@ -307,7 +303,8 @@ class KafkaOffsetReader:
                 self.close()
                 took_ms = self._clock.now_ms() - start_ms
                 described = f"Could not get {what} of {self._options.topics.description} from Kafka"
-                if (advice := self._advice(error)) is not None:
+                advice = next((advice for kind, advice in _LASTING if isinstance(error, kind)), None)
+                if advice is not None:
                     raise KafkaError(f"{described}: {type(error).__name__}: {error} ({advice})") from error
                 if attempt >= self._options.num_retries:
                     tried = "once" if attempt == 1 else f"{attempt} times"
@@ -319,12 +316,6 @@ class KafkaOffsetReader:
                 _logger.warning("Attempt %d to get %s failed after %d ms: %s", attempt, what, took_ms, error)
             attempt += 1
             self._clock.sleep_ms(self._options.retry_interval_ms)
-
-    def _advice(self, error: KafkaError) -> str | None:
-        """What to do where it does not help to ask again; None where it may."""
-        if isinstance(error, ConfigError) and self._was_configured:
-            return None  # the same settings were good before; for a while no name may be resolved
-        return next((advice for kind, advice in _LASTING if isinstance(error, kind)), None)
 
 
 def _offsets_at(consumer: Consumer, times: Mapping[TopicPartition, int], when_none: WhenNone) -> Offsets:
