@@ -412,7 +412,7 @@ def _checked_kafka(given: GivenOptions, refused: Mapping[str, str]) -> dict[str,
         spelling[key] = name
     if _SERVERS not in settings:
         raise ConfigError(
-            f"option kafka.bootstrap.servers must be set to the addresses of brokers, host:9092,...{_hint(given)}",
+            f"option kafka.bootstrap.servers must be set, to addresses such as host:9092{_hint(given)}",
             key=KAFKA_PREFIX + _SERVERS,
         )
     return settings
