@@ -43,8 +43,22 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--option", type=pair, action="append", default=[], metavar="K=V", help="for our reader")
+    parser.add_argument("--unzipped", action="store_true", help="let Spark's Python processes not use pyspark.zip")
     parser.add_argument("--conf", type=pair, action="append", default=[], metavar="K=V", help="for Spark")
     return command.parsed(parser, words)
+
+
+def home_without_zip(folder: Path) -> Path:
+    """A SPARK_HOME where Spark's Python processes find no pyspark, so that they import what pip installed."""
+    import pyspark
+
+    installed = Path(pyspark.__path__[0])
+    libraries = Path("python") / "lib"
+    (folder / libraries).mkdir(parents=True)
+    for each in (*installed.iterdir(), *(installed / libraries).iterdir()):
+        if each.name not in ("python", "pyspark.zip"):
+            (folder / each.relative_to(installed)).symlink_to(each)
+    return folder
 
 
 def main(words: list[str] | None = None) -> None:
@@ -52,6 +66,8 @@ def main(words: list[str] | None = None) -> None:
     os.environ.update(tested.environment())
     folder = Path(tempfile.mkdtemp(prefix="pykclient-spark-"))
     try:
+        if arguments.unzipped:
+            os.environ["SPARK_HOME"] = str(home_without_zip(folder / "home"))
         with KafkaCluster(brokers=1, throughput=True) as cluster:
             spark = session(folder, dict(arguments.conf))
             options = dict(arguments.option)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from benchmarks import goals, report, tables
 from benchmarks.report import Place
 from benchmarks.results import Line, Results, case_of
-from benchmarks.spark.__main__ import parse
+from benchmarks.spark.__main__ import home_without_zip, parse
 from benchmarks.spark.cases import CASES, FIGURES, GOALS, OURS, REFERENCE, ROWS_PER_TRIGGER, SOURCES, TABLES
 from benchmarks.spark.processes import Cpu, cpu
 from benchmarks.spark.topics import BEGUN_MS, KEPT_OF, STEP_MS, kept_after_ms
@@ -79,8 +80,17 @@ def test_tables_of_spark_are_empty_before_it_was_measured() -> None:
 def test_the_page_is_only_written_for_a_whole_run() -> None:
     assert parse([]).place == Place.of_repository()
     assert parse(["--rounds", "3"]).place == Place.of_repository()
-    for words in (["--quick"], ["--cases", "read"], ["--option", "gcFreeze=false"], ["--conf", "a=b"]):
+    for words in (["--quick"], ["--cases", "read"], ["--option", "gcFreeze=false"], ["--conf", "a=b"], ["--unzipped"]):
         assert parse(words).place == Place.of_folder()
+
+
+def test_a_home_without_the_archive_has_all_else(tmp_path: Path) -> None:
+    home = home_without_zip(tmp_path / "home")
+    assert (home / "jars").is_dir()
+    assert (home / "bin" / "spark-submit").is_file()
+    (py4j,) = (home / "python" / "lib").iterdir()
+    assert py4j.name.startswith("py4j")
+    assert py4j.is_file()
 
 
 #: Starts another like it, which works and ends; works a little itself, and stays.
