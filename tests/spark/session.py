@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -57,7 +58,10 @@ def start(folder: Path) -> SparkSession:
     """A session in a virtual machine of its own. ``environment`` must be in place until it has ended."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.config(map=dict(settings(folder))).getOrCreate()
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    started = SparkSession.builder.config(map=dict(settings(folder))).getOrCreate()
+    signal.signal(signal.SIGINT, on_ctrl_c)  # Spark's handler would be there for all tests that follow in this process
+    return started
 
 
 def stop(session: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,3 +20,9 @@ def test_workers_run_this_interpreter(spark: SparkSession) -> None:
 
     rows = spark.range(1, numPartitions=1).mapInArrow(executable, "executable string").collect()
     assert [row.executable for row in rows] == [sys.executable]
+
+
+def test_ctrl_c_is_left_as_it_was(spark: SparkSession) -> None:
+    """Other tests run in this process as well."""
+    assert spark.version
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
