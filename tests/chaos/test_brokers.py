@@ -115,10 +115,10 @@ def test_whole_cluster_down_with_records_buffered(any_cluster: AnyKafka, topic: 
     """delivery.timeout.ms decides: a patient producer delivers once they are back, an impatient one says why not."""
     any_cluster.create_topic(topic, partitions=2)
     servers = any_cluster.bootstrap_servers
-    patient: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
-    impatient: KafkaProducer[bytes, bytes] = KafkaProducer(
-        bootstrap_servers=servers, delivery_timeout_ms=4000, request_timeout_ms=2000, linger_ms=0
-    )
+    # By default a client that has lost all brokers forgets its topics, and send() then waits for one to come back.
+    shared: dict[str, Any] = {"bootstrap_servers": servers, "linger_ms": 0, "metadata_recovery_strategy": "none"}
+    patient: KafkaProducer[bytes, bytes] = KafkaProducer(**shared)
+    impatient: KafkaProducer[bytes, bytes] = KafkaProducer(**shared, delivery_timeout_ms=4000, request_timeout_ms=2000)
     with patient, impatient:
         assert patient.send(topic, b"0", partition=0).get(20).offset == 0
         assert impatient.send(topic, b"0", partition=1).get(20).offset == 0
