@@ -289,6 +289,44 @@ def test_numbers() -> None:
             taken(wrong, layout)
 
 
+#: Milliseconds (UTC) in hours that come twice, or not at all, as clocks are changed; and some others.
+CLOCK_CHANGES_MS = (1_699_162_200_123, 1_699_165_800_123, 1_698_539_400_000, 1_678_606_200_999, 0, 1, 4_102_444_800_000)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "Europe/Berlin", "Nowhere/Land", "+05:30"])
+@pytest.mark.parametrize(("unit", "per_ms"), [("s", 0.001), ("ms", 1), ("us", 1_000), ("ns", 1_000_000)])
+def test_timestamps_of_any_unit_and_time_zone(unit: str, per_ms: float, zone: str | None) -> None:
+    """Local time plays no part: neither an hour that comes twice nor a zone that this machine does not know."""
+    given_ms = [each // 1000 * 1000 if unit == "s" else each for each in CLOCK_CHANGES_MS]
+    numbers = [None, *(int(each * per_ms) for each in given_ms), None]
+    array = pa.array(numbers, pa.int64()).view(pa.timestamp(unit, zone))
+    if per_ms > 1:  # rounded down
+        array = pa.array([each and each + int(per_ms) - 1 for each in numbers], pa.int64()).view(array.type)
+    expected = [-1, *given_ms, -1]
+    cut = pa.array([7, *numbers], pa.int64()).view(array.type)[1:]
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([2, None, 1, 2], pa.int8()), array[:3])
+    # Below a null there may be anything.
+    garbage = pa.Array.from_buffers(
+        array.type, 2, [pa.py_buffer(b"\x02"), pa.py_buffer(b"\xff" * 7 + b"\x7f" + bytes(8))]
+    )
+    for column, found in (
+        (array, expected),
+        (cut, expected),
+        (dictionary, [expected[2], -1, expected[1], expected[2]]),
+        (garbage, [-1, 0]),
+    ):
+        view, highest = arrow.numbers_column(column, "timestamp", "q")
+        assert list(view) == found
+        assert highest == max(found)
+    with pytest.raises(IllegalArgumentError, match="negative"):
+        arrow.numbers_column(pa.array([5, -1], pa.int64()).view(array.type), "timestamp", "q")
+
+
+def test_seconds_that_are_too_many_milliseconds() -> None:
+    with pytest.raises(IllegalArgumentError, match="too many milliseconds"):
+        arrow.numbers_column(pa.array([1, 1 << 60], pa.int64()).view(pa.timestamp("s", "UTC")), "timestamp", "q")
+
+
 def test_headers() -> None:
     rows = [[("a", b"1"), ("b", None)], [], None, [("ü", b"")]]
     expected = [encode_headers(headers or ()) for headers in rows]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
+from pykclient.record.record_batch import MAX_INT64
 from pykclient.record.row_columns import BytesColumn, gather_headers
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _INT32 = struct.Struct("=i")
 _INT8 = struct.Struct("=b")
+
+_TIMESTAMPS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 #: Bytes that nobody minds.
 _SMALL = 16 * 1024
@@ -291,21 +294,23 @@ def bytes_column(array: Any, what: str) -> BytesColumn:
 
 
 def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryview, int | None]:
-    """A view of int64 (``layout`` q) or int32 (i), with -1 for null, and the highest number, if there is one.
+    """Return a view of int64 (``layout`` q) or int32 (i), with -1 for null, and the highest number, if there is one.
 
-    With q, timestamps of any unit are taken as well, and become milliseconds.
+    With ``layout`` q, timestamps of any unit are accepted too, and are rounded down to milliseconds.
 
     Raises:
-        IllegalArgumentError: it has another type, or something in it is negative or has too many bits.
+        IllegalArgumentError: the array has another type, or a number in it is negative or too large.
     """
     pa = pyarrow()
     import pyarrow.compute as pc
 
     array = decoded(array)
+    per_second = 0
     if pa.types.is_timestamp(array.type) and layout == "q":
-        if array.type.unit in {"us", "ns"}:
-            array = pc.floor_temporal(array, unit="millisecond")
-        array = _cast(array, pa.timestamp("ms", array.type.tz), what)
+        per_second = _TIMESTAMPS_PER_SECOND[array.type.unit]
+        # The number behind a timestamp is UTC whatever its time zone is. Arrow's casts and temporal functions go by
+        # local time instead, and fail on an hour that comes twice and on zones that this machine does not know.
+        array = array.view(pa.int64())
     elif not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
         kinds = "whole numbers or timestamps" if layout == "q" else "whole numbers"
         raise IllegalArgumentError(f"{what} is of type {array.type}; it must have {kinds}")
@@ -313,11 +318,26 @@ def numbers_column(array: Any, what: str, layout: Literal["q", "i"]) -> tuple[me
     lowest, highest = (scalar.as_py() for scalar in pc.min_max(array).values())
     if lowest is not None and lowest < 0:
         raise IllegalArgumentError(f"{what} has {lowest}, which is negative")
+    if per_second and highest is not None:
+        array, highest = _in_milliseconds(array, per_second, highest, what)
     if array.null_count:
         array = array.fill_null(-1)
     buffer = array.buffers()[1]
     view = memoryview(b"" if buffer is None else buffer).cast("B").cast(layout)
     return view[array.offset : array.offset + len(array)], highest
+
+
+def _in_milliseconds(array: Any, per_second: int, highest: int, what: str) -> tuple[Any, int]:
+    """Return timestamps that are not negative in milliseconds, rounded down, and the highest of them."""
+    import pyarrow.compute as pc
+
+    if per_second >= 1000:
+        divisor = per_second // 1000
+        return (array if divisor == 1 else pc.divide(array, divisor)), highest // divisor
+    highest *= 1000
+    if highest > MAX_INT64:
+        raise IllegalArgumentError(f"{what} has {highest // 1000} seconds, which are too many milliseconds for 64 bits")
+    return pc.multiply_checked(array, 1000), highest
 
 
 def headers_column(array: Any, what: str) -> BytesColumn | None:
