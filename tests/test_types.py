@@ -3,6 +3,9 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import kafka.consumer.fetcher
+import kafka.producer.future
+import kafka.structs
 import pytest
 
 from pykclient.types import (
@@ -48,7 +51,7 @@ def record(**more: Any) -> ConsumerRecord[str, str]:
         OffsetAndMetadata(5, "note", 2),
         OffsetAndTimestamp(5, 17),
         ConsumerGroupMetadata("g", 1, "m", "i"),
-        RecordMetadata("orders", 3, PARTITION, 17, 5, -1, 3),
+        RecordMetadata("orders", 3, PARTITION, 17, 5, None, -1, 3),
         record(),
     ],
 )
@@ -81,10 +84,72 @@ def test_node() -> None:
     assert NODE != "host:9092"
 
 
-def test_keys_and_values_stay_out_of_repr() -> None:
-    assert "secret" not in repr(record())
-    assert "orders" in repr(record())
+def test_the_text_of_a_record_shows_the_beginning_of_key_and_value() -> None:
+    assert str(record(key=b"k", value=None)) == (
+        "ConsumerRecord(topic='orders', partition=3, leader_epoch=5, offset=17, timestamp=1700000000000, "
+        "timestamp_type=0, key=b'k', value=None, headers=[('a', b'1'), ('b', None)], serialized_key_size=10, "
+        "serialized_value_size=12, serialized_header_size=3)"
+    )
+    assert f"value={b'v' * 60!r}... (1000 bytes)," in repr(record(value=b"v" * 1000))
+    assert f"value={'v' * 60!r}... (61 characters)," in repr(record(value="v" * 61))
+    assert f"value={'v' * 60!r}," in repr(record(value="v" * 60))
+    assert len(repr(record(key=[["long"] * 1000] * 1000, value={"a": "b" * 1000}))) < 500
+
+
+def test_keys_and_values_to_send_stay_out_of_repr() -> None:
     assert "secret" not in repr(ProducerRecord("orders", "secret", "secret"))
+
+
+class TestConsumerRecordAsNamedTuple:
+    """The surface of kafka-python's class."""
+
+    def test_fields_are_theirs(self) -> None:
+        theirs = kafka.consumer.fetcher.ConsumerRecord
+        assert ConsumerRecord._fields == theirs._fields
+        assert record()._asdict().keys() == theirs(*record())._asdict().keys()
+        assert RecordMetadata._fields == kafka.producer.future.RecordMetadata._fields
+        assert ConsumerGroupMetadata._fields == kafka.structs.ConsumerGroupMetadata._fields
+
+    def test_unpacking_and_indexing(self) -> None:
+        theirs = kafka.consumer.fetcher.ConsumerRecord(*record())
+        topic, partition, *_, header_size = record()
+        assert (topic, partition, header_size) == ("orders", 3, 3)
+        assert len(record()) == len(theirs)
+        for index in (0, 6, -1, slice(2, 5), slice(None)):
+            assert record()[index] == theirs[index]
+        with pytest.raises(IndexError):
+            record()[13]
+
+    def test_headers_are_a_list_of_the_records_own(self) -> None:
+        headers = (("a", b"1"),)
+        first, second = record(headers=headers), record(headers=headers)
+        first.headers.append(("b", None))
+        assert first.headers == [("a", b"1"), ("b", None)]
+        assert first.serialized_header_size == 3
+        assert second.headers == [("a", b"1")]
+        second.headers = ()
+        assert second.headers == []
+        assert second.serialized_header_size == -1
+
+    def test_replace(self) -> None:
+        original = record()
+        changed = original._replace(value="other", headers=[])
+        assert (changed.value, changed.headers, changed.offset) == ("other", [], 17)
+        assert original == record()
+        copy = original._replace()
+        copy.headers.clear()
+        assert original == record()
+        with pytest.raises(ValueError, match="no field valu"):
+            original._replace(valu=1)
+
+    def test_make(self) -> None:
+        assert ConsumerRecord._make(record()) == record()
+        assert ConsumerRecord(**record()._asdict()) == record()
+
+    def test_pattern_matching(self) -> None:
+        match record():
+            case ConsumerRecord(topic, _, value=value):
+                assert (topic, value) == ("orders", "secret value")
 
 
 def test_consumer_records_compare_by_all_fields() -> None:
@@ -94,11 +159,11 @@ def test_consumer_records_compare_by_all_fields() -> None:
 
 
 def test_record_metadata_without_an_offset() -> None:
-    assert RecordMetadata("orders", 3, PARTITION, 0, 5, -1, 3).has_offset
-    assert not RecordMetadata("orders", 3, PARTITION, -1, 5, -1, 3).has_offset
+    assert RecordMetadata("orders", 3, PARTITION, 0, 5, None, -1, 3).has_offset
+    assert not RecordMetadata("orders", 3, PARTITION, -1, 5, None, -1, 3).has_offset
 
 
 def test_offset_defaults() -> None:
     assert OffsetAndMetadata(5) == (5, "", -1)
     assert OffsetAndTimestamp(5, 17) == (5, 17, -1)
-    assert ConsumerGroupMetadata("g") == ("g", -1, "", None)
+    assert ConsumerGroupMetadata("g") == ("g", -1, "", None, "<unjoined>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykclient.types import (
     ConsumerGroupMetadata,
+    MemberState,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
@@ -13,6 +14,7 @@ from pykclient.types import (
 
 __all__ = [
     "ConsumerGroupMetadata",
+    "MemberState",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",

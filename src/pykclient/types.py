@@ -5,8 +5,8 @@ What is used as a dictionary key is a tuple, as tuples hash in C; what is made o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 if TYPE_CHECKING:
     # With defaults (PEP 696), so that nobody has to annotate ``KafkaProducer(...)``; typing has them from 3.13 on.
@@ -97,29 +97,49 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = UNKNOWN_EPOCH
 
 
-class ConsumerGroupMetadata(NamedTuple):
-    """A member's place in its group, as transactions need it (KIP-447)."""
+class MemberState:
+    """The values of ``ConsumerGroupMetadata.state``, as in kafka-python."""
 
-    group_id: str
+    UNJOINED: Final = "<unjoined>"
+    REBALANCING: Final = "<rebalancing>"
+    STABLE: Final = "<stable>"
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's membership in its group.
+
+    Transactions need the first four fields (KIP-447). ``group_id`` is None for a consumer without a group. ``state`` is
+    one of MemberState.
+    """
+
+    group_id: str | None = None
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    state: str = MemberState.UNJOINED
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. ``offset`` is -1 with ``acks=0``, ``timestamp`` in ms, sizes in bytes (-1 for None)."""
+    """The position of an acknowledged record, with the fields of kafka-python's class in its order.
+
+    ``offset`` is -1 with ``acks=0``. ``timestamp`` is in milliseconds since the epoch. Sizes are in bytes, -1 for None.
+    ``checksum`` is always None, and ``serialized_header_size`` always -1: batches of format 2 have no checksum per
+    record, and the producer does not count header bytes.
+    """
 
     topic: str
     partition: int
     topic_partition: TopicPartition
     offset: int
     timestamp: int
+    checksum: None
     serialized_key_size: int
     serialized_value_size: int
     serialized_header_size: int = -1
 
     @property
     def has_offset(self) -> bool:
+        """True if the broker reported an offset, which it does not with ``acks=0``."""
         return self.offset != UNKNOWN_OFFSET
 
 
@@ -148,16 +168,29 @@ class ProducerRecord(Generic[K, V]):
         return f"ProducerRecord(topic={self.topic!r}, partition={self.partition}, timestamp_ms={self.timestamp_ms})"
 
 
-class ConsumerRecord(Generic[K, V]):
-    """A record as it was read.
+#: The most characters of a key or value that the text of a record shows.
+_SHOWN_CHARACTERS = 60
 
-    ``timestamp`` is milliseconds since the epoch, ``timestamp_type`` 0 for the producer's clock and 1 for the broker's
-    (-1: none, in the oldest format). Sizes are in bytes, -1 for None. ``repr`` leaves key and value out, so that they
-    do not reach a log by accident.
+
+class ConsumerRecord(Generic[K, V]):
+    """A record read from Kafka.
+
+    ``timestamp`` is in milliseconds since the epoch. ``timestamp_type`` is 0 if the producer set it, 1 if the broker
+    did, and -1 if the record has none (the oldest message format). Sizes are in bytes, -1 for None. ``headers`` is a
+    list of ``(name, value)`` tuples, where a value is bytes or None.
+
+    Records unpack, index and compare field by field like the named tuple of kafka-python, with ``_fields``,
+    ``_asdict()``, ``_replace()`` and ``_make()``. Of its fields, ``checksum`` is always None, and
+    ``serialized_header_size`` is computed from the headers; the arguments of these names are ignored.
+
+    ``repr`` shows the beginning of key and value.
+
+    Thread: any, as long as no other thread changes the record.
     """
 
+    # Headers are decoded into a tuple that neighbouring records share. Each record makes its own list when it is asked.
     __slots__ = (
-        "headers",
+        "_headers",
         "key",
         "leader_epoch",
         "offset",
@@ -170,6 +203,24 @@ class ConsumerRecord(Generic[K, V]):
         "value",
     )
 
+    __match_args__ = (
+        "topic",
+        "partition",
+        "leader_epoch",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "checksum",
+        "serialized_key_size",
+        "serialized_value_size",
+        "serialized_header_size",
+    )
+    #: The names of the fields, in the order in which a record unpacks.
+    _fields = __match_args__
+
     def __init__(
         self,
         topic: str,
@@ -181,8 +232,10 @@ class ConsumerRecord(Generic[K, V]):
         key: K | None,
         value: V | None,
         headers: Headers,
-        serialized_key_size: int,
-        serialized_value_size: int,
+        checksum: None = None,  # noqa: ARG002 - a field of kafka-python's
+        serialized_key_size: int = -1,
+        serialized_value_size: int = -1,
+        serialized_header_size: int = -1,  # noqa: ARG002
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -192,22 +245,92 @@ class ConsumerRecord(Generic[K, V]):
         self.timestamp_type = timestamp_type
         self.key = key
         self.value = value
-        self.headers = headers
+        self._headers = headers
         self.serialized_key_size = serialized_key_size
         self.serialized_value_size = serialized_value_size
 
-    def __repr__(self) -> str:
-        return (
-            f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
-            f"timestamp={self.timestamp}, key: {self.serialized_key_size} bytes, "
-            f"value: {self.serialized_value_size} bytes)"
-        )
+    @property
+    def headers(self) -> list[Header]:
+        """The headers as a list of ``(name, value)`` tuples, which may be changed."""
+        headers = self._headers
+        if type(headers) is not list:
+            headers = self._headers = list(headers)
+        return headers
 
-    def _fields(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+    @headers.setter
+    def headers(self, headers: Headers) -> None:
+        self._headers = headers
+
+    @property
+    def checksum(self) -> None:
+        """Always None: checksums belong to batches."""
+        return
+
+    @property
+    def serialized_header_size(self) -> int:
+        """The bytes of all header names and values together; -1 without headers."""
+        if not self._headers:
+            return -1
+        return sum(len(name.encode()) + len(value or b"") for name, value in self._headers)
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> ConsumerRecord[K, V]:
+        """Return a record of the values of all fields, in order."""
+        return cls(*values)
+
+    def _asdict(self) -> dict[str, Any]:
+        """Return the fields as a dict."""
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changes: Any) -> ConsumerRecord[K, V]:
+        """Return a copy with some fields changed.
+
+        Raises:
+            ValueError: There is no field of that name.
+        """
+        if unknown := changes.keys() - set(self._fields):
+            raise ValueError(f"a ConsumerRecord has no field {', '.join(sorted(unknown))}")
+        return type(self)(**{**self._asdict(), "headers": list(self._headers), **changes})
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([getattr(self, name) for name in self._fields])
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Any, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return tuple(self)[index]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(
+            f"{name}={_shown(value) if name in {'key', 'value'} else repr(value)}"
+            for name, value in self._asdict().items()
+            if name != "checksum"
+        )
+        return f"{type(self).__name__}({fields})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConsumerRecord) and self._fields() == other._fields()
+        return isinstance(other, ConsumerRecord) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset))
+
+
+def _shown(value: object) -> str:
+    """Return the text of a key or value, shortened."""
+    if value is None:
+        return "None"
+    if isinstance(value, (str, bytes)):
+        shown = repr(value[:_SHOWN_CHARACTERS])
+        unit = "bytes" if isinstance(value, bytes) else "characters"
+        return shown if len(value) <= _SHOWN_CHARACTERS else f"{shown}... ({len(value)} {unit})"
+    import reprlib  # which bounds what containers show, before that is made
+
+    shown = reprlib.repr(value)
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."

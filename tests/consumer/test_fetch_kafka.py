@@ -84,7 +84,7 @@ def test_all_codecs(any_kafka: AnyKafka, topic: str, consume: Consume, codec: st
     assert [record.value for record in records] == values
     assert [record.offset for record in records] == list(range(3000))
     assert records[7].key == b"k7"
-    assert records[7].headers == (("h", None),)
+    assert records[7].headers == [("h", None)]
     assert consumer.position(TopicPartition(topic, 0)) == 3000
 
 

@@ -15,7 +15,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 def records(tp: TopicPartition, *offsets: int) -> list[ConsumerRecord[Any, Any]]:
-    return [ConsumerRecord(tp.topic, tp.partition, 3, offset, 0, 0, None, b"", (), -1, 0) for offset in offsets]
+    return [ConsumerRecord(tp.topic, tp.partition, 3, offset, 0, 0, None, b"", (), None, -1, 0) for offset in offsets]
 
 
 def filled() -> Handout:

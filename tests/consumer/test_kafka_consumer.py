@@ -27,7 +27,14 @@ from pykclient.errors import (
     UseAfterForkError,
     WakeupError,
 )
-from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from pykclient.types import (
+    ConsumerGroupMetadata,
+    MemberState,
+    Node,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 from tests.consumer.coordinator.harness import Listener
 from tests.consumer.fake_broker import FakeCluster
 from tests.consumer.responses import metadata_response
@@ -347,12 +354,12 @@ class TestCommits:
             for call in (
                 consumer.commit,
                 consumer.commit_async,
-                consumer.group_metadata,
                 consumer.enforce_rebalance,
                 lambda: consumer.committed(T0),
             ):
                 with pytest.raises(InvalidGroupIdError, match=r"group\.id"):
                     call()
+            assert consumer.group_metadata() == ConsumerGroupMetadata(None, -1, "", None, MemberState.UNJOINED)
 
     def test_time_runs_out(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer:
@@ -369,7 +376,7 @@ class TestCommits:
         with cluster.consumer("t", group_id="g", group_instance_id="i") as consumer:
             assert consumer.group_metadata() == ConsumerGroupMetadata("g", -1, "", "i")
             consumer.poll(1_000)
-            assert consumer.group_metadata() == ConsumerGroupMetadata("g", 1, "the-member", "i")
+            assert consumer.group_metadata() == ConsumerGroupMetadata("g", 1, "the-member", "i", MemberState.STABLE)
 
 
 class TestSubscribing:

@@ -41,7 +41,7 @@ def test_success() -> None:
     succeed(result)
     assert future.done()
     assert future.succeeded()
-    assert future.get() == future.result(0) == future.value == RecordMetadata("orders", 3, TP, 15, 1000, 1, 2)
+    assert future.get() == future.result(0) == future.value == RecordMetadata("orders", 3, TP, 15, 1000, None, 1, 2)
     assert "succeeded" in repr(future)
 
 

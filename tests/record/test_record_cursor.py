@@ -56,6 +56,7 @@ def as_consumed(record: Record, timestamp_type: int, leader_epoch: int | None = 
         key,
         value,
         record.headers,
+        None,
         -1 if key is None else len(key),
         -1 if value is None else len(value),
     )

@@ -367,12 +367,22 @@ def test_records_are_ordinary_objects() -> None:
     assert type(record) is ConsumerRecord
     assert pickle.loads(pickle.dumps(record)) == record
     assert repr(record) == (
-        "ConsumerRecord(topic='orders', partition=3, offset=7, timestamp=5, key: 1 bytes, value: 1 bytes)"
+        "ConsumerRecord(topic='orders', partition=3, leader_epoch=None, offset=7, timestamp=5, timestamp_type=0, "
+        "key=b'k', value=b'v', headers=[('h', b'x')], serialized_key_size=1, serialized_value_size=1, "
+        "serialized_header_size=2)"
     )
     record.value = "another"
-    del record.headers
+    del record.key
     assert record.value == "another"
-    assert not hasattr(record, "headers")
+    assert not hasattr(record, "key")
+
+
+def test_neighbours_do_not_share_their_lists_of_headers() -> None:
+    first, second = compiled_records()[:2]
+    first.headers.append(("more", None))
+    assert first.headers == [("h", b"x"), ("more", None)]
+    assert second.headers == [("h", b"x")]
+    assert gc.is_tracked(first)
 
 
 def test_the_collector_watches_what_can_be_in_a_cycle() -> None:
@@ -418,7 +428,7 @@ class Subclass(ConsumerRecord[Any, Any]):
 
 
 def test_a_record_takes_along_what_it_holds() -> None:
-    of_a_subclass = Subclass("t", 0, 1, 2, 3, 0, None, None, (), -1, -1)
+    of_a_subclass = Subclass("t", 0, 1, 2, 3, 0, None, None, (), None, -1, -1)
     records: list[Any] = [of_a_subclass, compiled_records()[0]]
     del of_a_subclass
     while records:

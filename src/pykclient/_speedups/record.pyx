@@ -142,7 +142,7 @@ cdef Py_ssize_t _TIMESTAMP = slot_offset(ConsumerRecord, "timestamp")
 cdef Py_ssize_t _TIMESTAMP_TYPE = slot_offset(ConsumerRecord, "timestamp_type")
 cdef Py_ssize_t _KEY = slot_offset(ConsumerRecord, "key")
 cdef Py_ssize_t _VALUE = slot_offset(ConsumerRecord, "value")
-cdef Py_ssize_t _HEADERS = slot_offset(ConsumerRecord, "headers")
+cdef Py_ssize_t _HEADERS = slot_offset(ConsumerRecord, "_headers")
 cdef Py_ssize_t _KEY_SIZE = slot_offset(ConsumerRecord, "serialized_key_size")
 cdef Py_ssize_t _VALUE_SIZE = slot_offset(ConsumerRecord, "serialized_value_size")
 
@@ -323,7 +323,7 @@ cdef tuple _decode(
             FILL_SLOT(record, _VALUE_SIZE, value_size)
             # What cannot hold a reference to anything watched cannot be part of a cycle, as dicts and tuples know of
             # themselves. To watch thousands of records costs more than to make them. Headers are tuples of immutable
-            # things; `record_setattro` sees what comes later.
+            # things until somebody asks for the list; `record_setattro` sees that, and what comes later.
             if is_strange or (is_deserialized and (PyObject_IS_GC(key) or PyObject_IS_GC(value))):
                 PyObject_GC_Track(record)
             records.append(record)

@@ -535,9 +535,16 @@ class KafkaConsumer(Generic[K, V]):
     # --- the rest ----------------------------------------------------------------------------------------------------
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's place in its group, for a producer's ``send_offsets_to_transaction``."""
+        """Return this consumer's membership in its group, as of the last completed rebalance.
+
+        ``state`` is the current state, one of ``MemberState``. Without a ``group.id``, ``group_id`` is None and the
+        state stays ``MemberState.UNJOINED``.
+        """
         with self._guard:
-            return self._consumer.group().group_metadata
+            if self._components.group_id is None:
+                return ConsumerGroupMetadata()
+            group = self._consumer.group()
+            return group.group_metadata._replace(state=group.membership.state.reported)
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Have the group share out its partitions anew, with the next poll (KIP-568)."""

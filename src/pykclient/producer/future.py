@@ -352,6 +352,7 @@ class FutureRecordMetadata(FutureState):
             topic_partition,
             base_offset if base_offset == NO_OFFSET else base_offset + index,
             self._timestamp_ms if log_append_time_ms == NO_TIMESTAMP else log_append_time_ms,
+            None,
             self._key_size,
             self._value_size,
         )

@@ -93,4 +93,4 @@ class InterceptedDelivery:
 
 def no_metadata(topic_partition: TopicPartition) -> RecordMetadata:
     """What stands for the metadata of a record that was not written."""
-    return RecordMetadata(topic_partition.topic, topic_partition.partition, topic_partition, -1, -1, -1, -1)
+    return RecordMetadata(topic_partition.topic, topic_partition.partition, topic_partition, -1, -1, None, -1, -1)

@@ -39,6 +39,7 @@ def _deserialization_error(
             key,
             value,
             headers,
+            None,
             -1 if key is None else len(key),
             -1 if value is None else len(value),
         ),
@@ -252,6 +253,7 @@ class RecordCursor:
                             key,
                             value,
                             headers,
+                            None,
                             key_size,
                             value_size,
                         )
@@ -355,6 +357,7 @@ class RecordIteratorCursor:
             new_key,
             new_value,
             headers,
+            None,
             -1 if key is None else len(key),
             -1 if value is None else len(value),
         )

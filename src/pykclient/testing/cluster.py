@@ -227,6 +227,7 @@ class Cluster:
                 record.key,
                 record.value,
                 record.headers,
+                None,
                 -1 if record.key is None else len(record.key),
                 -1 if record.value is None else len(record.value),
             )

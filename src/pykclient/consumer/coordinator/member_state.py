@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pykclient import types
 from pykclient.errors import IllegalStateError
 
 
 class MemberState:
-    """One state. Compare by identity. Thread: any."""
+    """One state; ``reported`` is its name in ``ConsumerGroupMetadata.state``. Compare by identity. Thread: any."""
 
-    __slots__ = ("has_not_joined_group", "name")
+    __slots__ = ("has_not_joined_group", "name", "reported")
 
-    def __init__(self, name: str, *, has_not_joined_group: bool) -> None:
+    def __init__(self, name: str, reported: str, *, has_not_joined_group: bool) -> None:
         self.name = name
+        self.reported = reported
         self.has_not_joined_group = has_not_joined_group
 
     def __repr__(self) -> str:
@@ -24,13 +26,13 @@ class MemberState:
 
 
 #: Not part of the group.
-UNJOINED = MemberState("UNJOINED", has_not_joined_group=True)
+UNJOINED = MemberState("UNJOINED", types.MemberState.UNJOINED, has_not_joined_group=True)
 #: JoinGroup was sent; the others have their turn to join.
-PREPARING_REBALANCE = MemberState("PREPARING_REBALANCE", has_not_joined_group=True)
+PREPARING_REBALANCE = MemberState("PREPARING_REBALANCE", types.MemberState.REBALANCING, has_not_joined_group=True)
 #: JoinGroup was answered, SyncGroup was sent; the coordinator expects heartbeats.
-COMPLETING_REBALANCE = MemberState("COMPLETING_REBALANCE", has_not_joined_group=False)
+COMPLETING_REBALANCE = MemberState("COMPLETING_REBALANCE", types.MemberState.REBALANCING, has_not_joined_group=False)
 #: The assignment is here.
-STABLE = MemberState("STABLE", has_not_joined_group=False)
+STABLE = MemberState("STABLE", types.MemberState.STABLE, has_not_joined_group=False)
 
 #: A failed attempt leaves its state as it is until the next JoinGroup, which starts from any state. Whatever tells that
 #: the membership has ended leads to UNJOINED, also when that is known already.
