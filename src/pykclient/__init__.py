@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.consumer.kafka_consumer import KafkaConsumer
     from pykclient.errors import KafkaError
+    from pykclient.producer.future import FutureRecordMetadata
     from pykclient.producer.interceptors import ProducerInterceptor
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.producer.partitioner import Partitioner
@@ -49,6 +50,7 @@ _HOME = {
     "ConsumerRecord": "types",
     "DefaultSerializer": "serialization",
     "Deserializer": "serialization",
+    "FutureRecordMetadata": "producer.future",
     "JsonDeserializer": "serialization",
     "JsonSerializer": "serialization",
     "KafkaConsumer": "consumer.kafka_consumer",
@@ -75,6 +77,7 @@ __all__ = [
     "ConsumerRecord",
     "DefaultSerializer",
     "Deserializer",
+    "FutureRecordMetadata",
     "JsonDeserializer",
     "JsonSerializer",
     "KafkaConsumer",

@@ -1,0 +1,88 @@
+"""docs/production.md: its metrics, keys and defaults exist, and its code runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import examples
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.testing import EmbeddedCluster
+
+PAGE = (Path(examples.__file__).parents[1] / "docs" / "production.md").read_text(encoding="utf-8")
+DEFAULTS = {
+    "2 minutes": 120_000,
+    "30 s": 30_000,
+    "1 minute": 60_000,
+    "45 s": 45_000,
+    "5 minutes": 300_000,
+    "10 s": 10_000,
+}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of the table whose first column has this heading."""
+    table = re.search(rf"^\| {heading} \|.*\n\|[ -|]*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    assert table is not None
+    return [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
+
+
+@pytest.fixture(scope="module")
+def metrics() -> dict[str, set[str]]:
+    with (
+        EmbeddedCluster() as cluster,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer,
+        KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g") as consumer,
+    ):
+        producer.send("t", b"value").get(10)
+        consumer.poll(timeout_ms=0)
+        return {
+            "producer": {name for names in producer.metrics().values() for name in names},
+            "consumer": {name for names in consumer.metrics().values() for name in names},
+        }
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer"])
+def test_metrics_exist(client: str, metrics: dict[str, set[str]]) -> None:
+    names = {row[0].split("`")[0] for row in rows(client)}
+    assert len(names) > 5
+    assert names <= metrics[client]
+
+
+def test_timeouts_exist_with_these_defaults() -> None:
+    servers = {"bootstrap.servers": "localhost:9092"}
+    configs = (ProducerConfig(servers), ConsumerConfig(servers))
+    for key, default, *_ in rows("key"):
+        assert any(key in config and config[key] == DEFAULTS[default] for config in configs), key
+
+
+def test_the_loop_ends_on_sigterm() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    seen: list[int] = []
+
+    def print_(count: int) -> None:
+        seen.append(count)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    namespace: dict[str, Any] = {"print": print_}
+    exec(code, namespace)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with EmbeddedCluster() as cluster:
+            with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                producer.send("t", b"value").get(10)
+            namespace["serve"](
+                KafkaConsumer(
+                    "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+                )
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [1]
