@@ -86,6 +86,34 @@ def test_a_pattern_takes_topics_as_they_come() -> None:
     assert harness.subscriptions.assigned_partitions() == {TP0, TopicPartition("test-2", 0)}
 
 
+def test_another_pattern_gives_up_what_it_does_not_match() -> None:
+    """Also before metadata for the new pattern has come."""
+    harness = Harness(partitions={"a1": 1, "ab": 1})
+    sole = reader(harness)
+    harness.subscriptions.subscribe_pattern(re.compile("a.*"))
+    harness.update_metadata()
+    sole.poll()
+    harness.subscriptions.subscribe_pattern(re.compile(".*b.*"))
+    sole.poll()
+    assert harness.subscriptions.subscription() == {"ab"}
+    assert harness.subscriptions.assigned_partitions() == {TopicPartition("ab", 0)}
+    harness.update_metadata(partitions={"a1": 1, "ab": 1, "b1": 1})
+    sole.poll()
+    assert harness.subscriptions.assigned_partitions() == {TopicPartition("ab", 0), TopicPartition("b1", 0)}
+
+
+def test_a_topic_of_a_pattern_that_is_missing_for_a_moment_keeps_its_positions() -> None:
+    harness = Harness(partitions={TOPIC: 1})
+    sole = reader(harness)
+    harness.subscriptions.subscribe_pattern(re.compile("test.*"))
+    harness.update_metadata()
+    sole.poll()
+    harness.seek(TP0, 5)
+    harness.update_metadata(partitions={})
+    sole.poll()
+    assert harness.position(TP0) == 5
+
+
 def test_partitions_assigned_by_hand_are_left_alone() -> None:
     harness = Harness()
     harness.assign(TP0)

@@ -62,6 +62,10 @@ class ClassicConsumer:
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any) -> None:
         self._require_assignors()
+        kept = {tp for tp in self._subscriptions.assigned_partitions() if pattern.fullmatch(tp.topic)}
+        # Until the rebalance the others are still ours, and their positions are committed by it.
+        self.give_back(kept)
+        self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
         self._log.info("Subscribed to topics that match %r", pattern.pattern)
         self._subscriptions.subscribe_pattern(pattern, listener)
         if self._coordinator is not None:

@@ -1,35 +1,40 @@
-"""Subscriptions of a consumer that has no group: it gets every partition (kafka-python; Java raises here)."""
+"""Subscriptions of a consumer without a group, which reads every partition (as in kafka-python; Java raises)."""
 
 from __future__ import annotations
+
+import re
 
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.network.cluster import Cluster
 from pykclient.types import TopicPartition
 
+#: Metadata version, pattern, topics and assignment id.
+_Source = tuple[int, re.Pattern[str] | None, frozenset[str], int]
+
 
 class SoleReader:
-    """Assigns all partitions of the topics subscribed to, and later those that are added.
+    """Assigns all partitions of the subscribed topics, including partitions added later.
 
-    A topic that metadata does not show keeps its partitions: it may be missing for a moment only, as while its leader
-    changes, and its positions, which nobody has committed, would be lost. A rebalance listener is not told: there is no
+    A topic that is missing from metadata keeps its partitions: it may be missing only while its leader changes, and its
+    positions, which are not committed anywhere, would be lost. Rebalance listeners are not called, as there is no
     rebalance. Thread: application.
     """
 
     def __init__(self, metadata: ConsumerMetadata, subscriptions: SubscriptionState) -> None:
         self._metadata = metadata
         self._subscriptions = subscriptions
-        #: What the assignment was made from.
-        self._made_from: tuple[int, frozenset[str], int] | None = None
+        #: The input of the last assignment.
+        self._made_from: _Source | None = None
 
     def poll(self) -> None:
-        """Bring the assignment up to date with what is known of the cluster. Cheap when nothing has changed."""
+        """Update the assignment if metadata or the subscription has changed."""
         subscriptions = self._subscriptions
         if not subscriptions.has_auto_assigned_partitions():
             return
-        source = self._metadata.update_version, subscriptions.subscription(), subscriptions.assignment_id
-        if source == self._made_from:
+        if self._source() == self._made_from:
             return
+        version = self._metadata.update_version
         cluster = self._metadata.fetch()
         if subscriptions.has_pattern_subscription():
             self._match_pattern(cluster)
@@ -38,10 +43,21 @@ class SoleReader:
         found = {TopicPartition(t, info.partition) for t in topics for info in cluster.partitions_for_topic(t)}
         if held | found != subscriptions.assigned_partitions():
             subscriptions.assign_from_subscribed(sorted(held | found))
-        self._made_from = source[0], topics, subscriptions.assignment_id
+        # A version that came meanwhile is looked at in the next poll.
+        self._made_from = version, *self._source()[1:]
+
+    def _source(self) -> _Source:
+        subscriptions = self._subscriptions
+        return (
+            self._metadata.update_version,
+            subscriptions.subscribed_pattern(),
+            subscriptions.subscription(),
+            subscriptions.assignment_id,
+        )
 
     def _match_pattern(self, cluster: Cluster) -> None:
         subscriptions = self._subscriptions
-        matches = {topic for topic in cluster.topics if subscriptions.matches_subscribed_pattern(topic)}
-        if subscriptions.subscribe_from_pattern(matches | subscriptions.subscription()):
+        # An earlier pattern's topics go, unless they match this one as well.
+        topics = cluster.topics | subscriptions.subscription()
+        if subscriptions.subscribe_from_pattern(filter(subscriptions.matches_subscribed_pattern, topics)):
             self._metadata.request_update_for_new_topics()

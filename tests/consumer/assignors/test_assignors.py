@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykclient.consumer.assignors.abstract_partition_assignor import AbstractPartitionAssignor
 from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor, Subscription
 from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.assignors.range_assignor import RangeAssignor
 from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.errors import ConfigError
-from pykclient.types import TopicPartition
+from pykclient.types import Node, PartitionInfo, TopicPartition
 from tests.consumer.assignors.groups import Group, encode, random_group
 from tests.support.java import run_java
 
@@ -90,6 +91,45 @@ def test_every_wanted_partition_goes_to_one_member_that_wants_it(assignor: str, 
     wanted = {topic for member in group.members.values() for topic in member.topics}
     expected = {TopicPartition(t, p) for t, racks in group.topics.items() if t in wanted for p in range(len(racks))}
     assert owners == Counter(expected)
+
+
+_TOPICS = st.sampled_from(["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("assignor", list(ASSIGNORS))
+@given(
+    counts=st.dictionaries(_TOPICS, st.integers(0, 5)),
+    wanted=st.dictionaries(
+        st.sampled_from(["m1", "m2", "m3"]),
+        st.tuples(st.lists(_TOPICS), st.sampled_from([None, "", "r0", "r1"]), st.sampled_from([None, "i1", "i2"])),
+    ),
+    racks=st.integers(0, 2),
+)
+def test_assign_partitions_ends_on_any_input(
+    assignor: str,
+    counts: dict[str, int],
+    wanted: dict[str, tuple[list[str], str | None, str | None]],
+    racks: int,
+) -> None:
+    """No members, members without topics, topics nobody subscribed to, a topic subscribed to twice, empty topics."""
+    nodes = tuple(Node(index, "host", 9092, f"r{index}") for index in range(racks))
+    partitions = {
+        topic: [PartitionInfo(topic, number, None, nodes[number % 2 :], ()) for number in range(count)]
+        for topic, count in counts.items()
+    }
+    members = {
+        member_id: Subscription(topics, rack_id=rack, group_instance_id=instance)
+        for member_id, (topics, rack, instance) in wanted.items()
+    }
+    implementation = ASSIGNORS[assignor]
+    assert isinstance(implementation, AbstractPartitionAssignor)
+    divided = implementation.assign_partitions(partitions, members)
+    assert divided.keys() == members.keys()
+    for member_id, assigned in divided.items():
+        assert {tp.topic for tp in assigned} <= set(members[member_id].topics)
+    topics = {topic for member in members.values() for topic in member.topics}
+    expected = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+    assert sorted(tp for assigned in divided.values() for tp in assigned) == sorted(expected)
 
 
 @given(seed=st.integers(0, 2**32))

@@ -116,12 +116,31 @@ class TestAssignments:
         assert group.subscriptions.assigned_partitions() == set()
         assert group.listener.told[-1] == ("assigned", [])
 
-    def test_an_assignment_without_bytes(self, group: GroupHarness) -> None:
+    def test_an_assignment_without_bytes_is_empty(self, group: GroupHarness) -> None:
+        """The coordinator sends no bytes to a member that the leader's assignor left out."""
         response = sync()
         response.assignment = b""
         group.prepare(find_coordinator(group.node), join(), response)
-        with pytest.raises(IllegalStateError, match="left this member out"):
-            group.coordinator.poll(group.timer())
+        assert group.coordinator.poll(group.timer())
+        assert group.subscriptions.assigned_partitions() == set()
+        assert group.listener.told[-1] == ("assigned", [])
+
+    def test_an_assignor_that_leaves_a_member_out(self) -> None:
+        """The leader sends an empty assignment for it, as Java members cannot read one without bytes."""
+
+        class OnlyTheFirst(RoundRobinAssignor):
+            def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
+                return {MEMBER: Assignment([TP0, TP1])}
+
+        group = GroupHarness(assignors=[OnlyTheFirst()])
+        group.subscribe()
+        group.find_coordinator()
+        sent: list[Any] = []
+        group.prepare(join(subscriptions={MEMBER: [TOPIC], "another": [TOPIC]}, protocol="roundrobin"))
+        group.client.prepare_response(sync(TP0, TP1, protocol="roundrobin"), noting(sent))
+        assert group.coordinator.poll(group.timer())
+        given = {one.member_id: consumer_protocol.deserialize_assignment(one.assignment) for one in sent[0].assignments}
+        assert {member_id: one.partitions for member_id, one in given.items()} == {MEMBER: [TP0, TP1], "another": []}
 
     def test_an_assignment_that_cannot_be_read(self, group: GroupHarness) -> None:
         response = sync()

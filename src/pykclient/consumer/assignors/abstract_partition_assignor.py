@@ -36,7 +36,11 @@ class AbstractPartitionAssignor(ConsumerPartitionAssignor):
     def assign_partitions(
         self, partitions_per_topic: Mapping[str, Sequence[PartitionInfo]], subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Divide the partitions, which come sorted and only of topics that exist. Every member gets an entry."""
+        """Return the partitions of each member id; every member gets an entry.
+
+        ``partitions_per_topic`` has the partitions of existing topics in ascending order. Topics that nobody subscribed
+        to are not assigned.
+        """
 
     def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
         topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}

@@ -74,7 +74,7 @@ class ConsumerPartitionAssignor(ABC):
 
     @abstractmethod
     def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """What each member id gets. Members that get nothing may be left out."""
+        """Return the assignment of each member id. A member that is left out gets an empty one."""
 
     def subscription_user_data(self, topics: AbstractSet[str]) -> bytes | None:  # noqa: ARG002 - for subclasses
         """What this member wants to tell the leader's assignor besides its topics."""

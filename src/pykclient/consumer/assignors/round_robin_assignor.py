@@ -1,4 +1,4 @@
-"""Partition after partition to member after member (Java: RoundRobinAssignor)."""
+"""The round-robin assignor (Java: RoundRobinAssignor)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pykclient.types import PartitionInfo, TopicPartition
 
 
 class RoundRobinAssignor(AbstractPartitionAssignor):
-    """Deals the partitions of all topics out like cards, passing over members that do not want the topic.
+    """Deals out the partitions of all topics one by one to the members in turn, skipping members without the topic.
 
-    With equal subscriptions no member has more than one partition more than another. Thread: application.
+    If all members subscribe to the same topics, their numbers of partitions differ by one at most. Thread: application.
     """
 
     name = "roundrobin"
@@ -25,6 +25,8 @@ class RoundRobinAssignor(AbstractPartitionAssignor):
         wanted = [frozenset(subscriptions[member_id].topics) for member_id in members]
         turn = 0
         for topic in sorted(partitions_per_topic):
+            if not any(topic in topics for topics in wanted):
+                continue
             for info in partitions_per_topic[topic]:
                 while topic not in wanted[turn]:
                     turn = (turn + 1) % len(members)

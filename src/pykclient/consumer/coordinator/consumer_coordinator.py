@@ -224,6 +224,13 @@ class ConsumerCoordinator(AbstractCoordinator):
             self._assignment_snapshot = self._metadata_snapshot
             return {}
         assignments = assignor.assign(self._metadata.fetch(), subscriptions)
+        if strangers := assignments.keys() - subscriptions.keys():
+            self._log.warning(
+                "Assignor %s assigned partitions to %s, which are not members of the group; ignoring these",
+                assignor.name,
+                ", ".join(sorted(strangers)),
+            )
+            assignments = {member_id: given for member_id, given in assignments.items() if member_id in subscriptions}
         if self._protocol == COOPERATIVE and assignor.name != _COOPERATIVE_STICKY:
             _validate_cooperative_assignment(subscriptions, assignments)
         if assignor.name not in _ASSIGN_FROM_SUBSCRIBED:
@@ -235,9 +242,10 @@ class ConsumerCoordinator(AbstractCoordinator):
             assignor.name,
             "; ".join(f"{member_id}: {names(given.partitions)}" for member_id, given in sorted(assignments.items())),
         )
+        # Members that the assignor left out get an empty assignment: Java members cannot read one without bytes.
         return {
-            member_id: consumer_protocol.serialize_assignment(assignment)
-            for member_id, assignment in assignments.items()
+            member_id: consumer_protocol.serialize_assignment(assignments.get(member_id) or Assignment(()))
+            for member_id in subscriptions
         }
 
     def _update_group_subscription(self, topics: Collection[str]) -> None:
@@ -267,13 +275,9 @@ class ConsumerCoordinator(AbstractCoordinator):
         self._group_metadata = ConsumerGroupMetadata(
             self.config.group_id, generation.generation_id, generation.member_id, self.config.group_instance_id
         )
-        if len(assignment) < 2:
-            raise IllegalStateError(
-                f"the leader sent {len(assignment)} bytes as the assignment of member {generation.member_id}: its "
-                f"assignor {assignor.name!r} has probably left this member out"
-            )
         try:
-            given = consumer_protocol.deserialize_assignment(assignment)
+            # No bytes: the leader's assignor left this member out.
+            given = consumer_protocol.deserialize_assignment(assignment) if assignment else Assignment(())
         except RemoteProtocolError as error:
             raise RemoteProtocolError(f"the leader sent an assignment that cannot be read: {error}") from error
         assigned = sorted(given.partitions)
