@@ -1,0 +1,181 @@
+"""Interrupts a call at every place where CPython may run a signal handler, one place after the other.
+
+CPython runs the handlers of signals, on the main thread, between two instructions of Python code: after it enters a
+function (``RESUME``), after a call, and after a jump backward. It does not do so between ``with lock:`` and the body of
+the block, nor between the end of the body and the release of the lock. A test that interrupts a call at each of these
+places in turn finds every window that a signal could hit by luck::
+
+    for place in places():
+        with place:                                  # the name of the place is added to what fails in here
+            producer = fresh_producer()
+            place.interrupt(lambda: producer.send("t", b"1"))
+            check(producer)
+
+The last round of the loop finds no place left: its call runs to its end, and is checked like the others. The exception
+can also be a function to run at the place, as a signal handler or ``__del__`` would::
+
+    for place in places(run=producer.close): ...
+
+Only code under ``src/pykclient`` is interrupted, on the thread that calls ``interrupt``. So the places of a call are
+the same in each run as long as the call does the same. A call to a Python function counts as a place as well, although
+CPython 3.11 to 3.14 do not look for signals when such a call returns: whether they do depends on how it is called.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, NoReturn
+
+import pykclient
+
+SOURCE = str(Path(pykclient.__file__).parent)
+
+#: So many places in one call are taken for a loop without end.
+MOST_PLACES = 5_000
+
+_CALLS = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
+#: Python 3.11 has jumps backward with a condition; they look for signals only where they jump.
+_JUMPS = frozenset(
+    {"JUMP_BACKWARD"} | {f"POP_JUMP_BACKWARD_IF_{condition}" for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")}
+)
+#: The part of RESUME's argument that says where the function goes on. CPython looks for signals at the start and after
+#: a ``yield``, and not after ``yield from`` and ``await``.
+_RESUME_LOCATION = 3
+_RESUME_AFTER_YIELD_FROM = 2
+
+_instructions: dict[CodeType, dict[int, dis.Instruction]] = {}
+
+
+class Interrupted(BaseException):
+    """Raised at a place, as KeyboardInterrupt or SystemExit would be."""
+
+
+class Place:
+    """One place of a call, by its number from 1 on. ``reached`` tells whether the call has that many."""
+
+    def __init__(self, number: int, run: Callable[[], object], under: str) -> None:
+        self.number = number
+        self.reached = False
+        #: Where it is: file:line, function and instruction. Known once it is reached.
+        self.name = f"place {number} (not reached)"
+        self._run = run
+        self._under = under
+        self._seen = 0
+
+    def interrupt(self, call: Callable[[], Any]) -> BaseException | None:
+        """Call ``call`` and interrupt it here. Returns what it raised, None where it came to its end."""
+        tracer = _Tracer(self._at_place, self._under)
+        before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 wants to know of it before settrace
+        sys.settrace(tracer.on_call)
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - the test judges it
+            return error
+        finally:
+            sys.settrace(before)
+        return None
+
+    def _at_place(self, frame: FrameType, instruction: dis.Instruction) -> None:
+        self._seen += 1
+        if self._seen != self.number:
+            return
+        self.reached = True
+        code = frame.f_code
+        file = Path(code.co_filename)
+        line = instruction.positions.lineno if instruction.positions is not None else frame.f_lineno
+        self.name = f"place {self.number}: {file.name}:{line} {code.co_qualname} after {instruction.opname}"
+        self._run()
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note(f"interrupted at {self.name}")
+
+    def __repr__(self) -> str:
+        return f"<Place {self.name}>"
+
+
+def places(
+    error: type[BaseException] = Interrupted, run: Callable[[], object] | None = None, under: str = SOURCE
+) -> Iterator[Place]:
+    """Yield the places of a call, until one that it does not reach.
+
+    ``error`` is raised at each, unless ``run`` is given, which is called there instead. ``under`` is the folder of the
+    code that is interrupted. Raises AssertionError when a round does not interrupt anything, or after MOST_PLACES.
+    """
+
+    def fail() -> NoReturn:
+        raise error
+
+    for number in range(1, MOST_PLACES + 1):
+        place = Place(number, fail if run is None else run, under)
+        yield place
+        if not place.reached:
+            assert number > 1, "the call has no place at all, or was not made with place.interrupt()"
+            return
+    raise AssertionError(f"the call has more than {MOST_PLACES} places")
+
+
+class _Tracer:
+    """Tells of each place that code below a folder passes."""
+
+    def __init__(self, at_place: Callable[[FrameType, dis.Instruction], None], under: str) -> None:
+        self._at_place = at_place
+        self._under = under
+        self._before: dict[FrameType, dis.Instruction] = {}
+        self._is_away = False  # in the code that runs at the place, which is not interrupted itself
+
+    def on_call(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        """Trace the instructions of a new frame, where it is code to interrupt."""
+        if self._is_away or not frame.f_code.co_filename.startswith(self._under):
+            return None
+        frame.f_trace = self.on_event  # Python 3.13 listens to f_trace_opcodes only where there is a function to call
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        # RESUME has had its event by now: it is where a frame begins to be traced.
+        instruction = _instructions_of(frame.f_code)[frame.f_lasti]
+        if instruction.opname == "RESUME":
+            self._before[frame] = instruction
+        return self.on_event
+
+    def on_event(self, frame: FrameType, event: str, _argument: object) -> Any:
+        """Before each instruction: the one before it may have been where CPython looks for signals."""
+        if event == "opcode":
+            instruction = _instructions_of(frame.f_code)[frame.f_lasti]
+            before = self._before.get(frame)
+            self._before[frame] = instruction
+            if before is not None and _looks_for_signals(before, instruction):
+                self._is_away = True
+                try:
+                    self._at_place(frame, before)
+                finally:
+                    self._is_away = False
+        elif event == "return":
+            self._before.pop(frame, None)
+        return self.on_event
+
+
+def _looks_for_signals(instruction: dis.Instruction, following: dis.Instruction) -> bool:
+    name = instruction.opname
+    if name == "RESUME":
+        return (instruction.arg or 0) & _RESUME_LOCATION < _RESUME_AFTER_YIELD_FROM
+    if name in _JUMPS:
+        return following.offset <= instruction.offset
+    # An exception in the call goes to its handler: nothing looks for signals on the way.
+    return name in _CALLS and following.opname != "PUSH_EXC_INFO"
+
+
+def _instructions_of(code: CodeType) -> dict[int, dis.Instruction]:
+    found = _instructions.get(code)
+    if found is None:
+        found = _instructions[code] = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
+    return found
