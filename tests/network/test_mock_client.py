@@ -99,7 +99,7 @@ def test_versions_authentication_backoff_and_throttling() -> None:
     client.prepare_response(HeartbeatResponse())
     _, got = send(client, clock)
     client.poll(0, clock.now_ms())
-    assert got[0].version_mismatch is not None
+    assert got[0].build_error is not None
     client.api_versions.clear()
     client.create_pending_authentication_error(NODE, 100)
     _, failed = send(client, clock)

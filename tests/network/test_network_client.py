@@ -8,7 +8,13 @@ import pytest
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import DisconnectError, IllegalStateError, SaslAuthenticationError, UnsupportedVersionError
+from pykclient.errors import (
+    DisconnectError,
+    IllegalStateError,
+    LocalProtocolError,
+    SaslAuthenticationError,
+    UnsupportedVersionError,
+)
 from pykclient.log_context import LogContext
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
@@ -16,6 +22,7 @@ from pykclient.network.client_request import ClientRequest, ClientResponse, Requ
 from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata import Metadata
+from pykclient.network.metadata_request import MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.protocol.api_keys import ApiKeys
@@ -240,11 +247,81 @@ def test_a_version_that_the_node_lacks_is_answered_by_the_next_poll() -> None:
     request, got = f.send()
     (response,) = f.poll()
     assert got == [response]
-    assert isinstance(response.version_mismatch, UnsupportedVersionError)
+    assert isinstance(response.build_error, UnsupportedVersionError)
     assert not response.disconnected
     assert not f.client.has_in_flight_requests()
     assert f.selector.pending("0") == []
     assert response.correlation_id == request.correlation_id
+
+
+class Unbuildable(RequestBuilder):
+    """A request whose builder raises."""
+
+    def __init__(self, message: Request, error: Exception) -> None:
+        super().__init__(message)
+        self.error = error
+
+    def build(self, version: int) -> Request:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("7"), errors.InvalidTopicError("no"), MemoryError()])
+def test_a_request_that_cannot_be_built_fails_alone(error: Exception) -> None:
+    f = Fixture()
+    f.await_ready()
+    got: list[ClientResponse] = []
+    builder = Unbuildable(HeartbeatRequest(), error)
+    f.client.send(f.client.new_client_request("0", builder, f.now, True, None, got.append), f.now)
+    _, good = f.send()
+    f.selector.respond("0", HeartbeatResponse())
+    f.poll()
+    f.poll()
+    build_error = got[0].build_error
+    assert build_error is error or (isinstance(build_error, LocalProtocolError) and build_error.__cause__ is error)
+    assert not got[0].disconnected
+    assert good[0].has_response
+
+
+def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
+    f = Fixture()
+    f.await_ready()
+    _, bad = f.send(HeartbeatRequest(group_id="g\udce9", member_id="m"))
+    assert f.client.can_send_request("0", f.now)
+    f.poll()
+    with pytest.raises(LocalProtocolError, match="HEARTBEAT v4 request could not be encoded"):
+        raise bad[0].build_error or AssertionError
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_request_that_was_interrupted_while_it_was_sent_is_answered(error: type[BaseException]) -> None:
+    """Nobody knows how much of it went out, so the connection ends with all its requests."""
+    f = Fixture()
+    f.await_ready()
+    _, first = f.send()
+
+    def fail(_send: object) -> None:
+        raise error
+
+    send, f.selector.send = f.selector.send, fail  # type: ignore[assignment,method-assign]
+    request = f.client.new_client_request("0", RequestBuilder(HeartbeatRequest()), f.now, True, None, first.append)
+    with pytest.raises(error):
+        f.client.send(request, f.now)
+    f.selector.send = send  # type: ignore[method-assign]
+    f.poll()
+    assert [response.disconnected for response in first] == [True, True]
+    assert not f.client.has_in_flight_requests()
+    f.clock.advance(2 * BACKOFF_MS)
+    f.await_ready()
+
+
+def test_a_client_id_that_cannot_be_encoded_shows_in_the_report() -> None:
+    """The very first request of a connection cannot be built then."""
+    f, _ = bootstrapped()
+    f.client._config.client_id = "caf\udce9"
+    for _ in range(20):
+        f.poll(BACKOFF_MS)
+    assert "API_VERSIONS v4 request could not be encoded" in f.client.connection_report()
+    assert not f.client.has_in_flight_requests()
 
 
 def test_the_newest_version_that_both_know_is_used() -> None:
@@ -742,6 +819,33 @@ def test_metadata_is_fetched_without_being_asked_for() -> None:
     assert f.selector.requests == []
     f.clock.advance(300_000)
     fetch_metadata(f, metadata_response(NODE))
+
+
+@pytest.mark.parametrize("error", [ValueError("7"), errors.InvalidTopicError("no"), KeyboardInterrupt()])
+def test_metadata_is_asked_for_again_after_its_request_could_not_be_sent(error: BaseException) -> None:
+    f, metadata = bootstrapped()
+    fetch_metadata(f, metadata_response(NODE))
+    f.await_ready()
+
+    def build(_self: object, _version: int) -> Request:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetadataRequestBuilder, "build", build)
+        f.clock.advance(200)
+        metadata.request_update(True)
+        if isinstance(error, Exception):
+            f.poll()
+            with pytest.raises(errors.KafkaError):
+                metadata.maybe_throw_any_exception()
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                f.poll()
+    assert metadata.update_requested
+    version = metadata.update_version
+    f.clock.advance(200)
+    fetch_metadata(f, metadata_response(NODE))
+    assert metadata.update_version > version
 
 
 def test_other_requests_wait_while_metadata_is_due() -> None:

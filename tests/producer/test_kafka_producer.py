@@ -266,10 +266,10 @@ def test_negative_numbers(make: Make, settings: dict[str, Any], text: str) -> No
         producer.send(TOPIC, b"v", **settings)
 
 
-@pytest.mark.parametrize("topic", ["", None, 5, b"bytes"])
+@pytest.mark.parametrize("topic", [None, 5, b"bytes"])
 def test_topics_that_are_none(make: Make, topic: Any) -> None:
     producer, _ = make()
-    with pytest.raises(IllegalArgumentError, match="a topic is a name"):
+    with pytest.raises(IllegalArgumentError, match="a topic is a str"):
         producer.send(topic, b"v")
 
 

@@ -11,15 +11,18 @@ from pykclient.errors import (
     InvalidRecordError,
     KafkaError,
     KafkaTimeoutError,
+    LocalProtocolError,
     NetworkError,
     RecordTooLargeError,
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from pykclient.network.client_request import RequestBuilder
 from pykclient.producer import transaction_state as state
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
 from pykclient.producer.transaction_manager import REST_MS
+from pykclient.protocol.message import Request
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.record import Compression, CompressionRatioEstimator, CompressionType
@@ -226,6 +229,30 @@ def test_a_version_mismatch_fails_the_records() -> None:
     h.run_once(2)
     with pytest.raises(UnsupportedVersionError):
         future.get(0)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_request_that_cannot_be_built_fails_its_records_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    h = SenderHarness(idempotent=False, guarantee_message_order=ordered)
+
+    def build(_self: RequestBuilder, _version: int) -> Request:
+        raise LocalProtocolError("a string cannot be written")
+
+    monkeypatch.setattr(RequestBuilder, "build", build)
+    h.client.prepare_response(produce_response({TP0: (0, 1)}))
+    bad = h.append()
+    h.run_once(2)
+    with pytest.raises(LocalProtocolError):
+        bad.get(0)
+    monkeypatch.undo()
+    assert not h.accumulator.has_incomplete
+    assert h.pool.available_memory == h.pool.total_memory
+    h.client.prepare_response(produce_response({TP0: (0, 1)}))
+    good = h.append()
+    h.run_once(2)
+    assert good.get(0).offset == 1
 
 
 def test_an_unanswered_request_is_a_timeout() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykclient.clock import Clock
-from pykclient.errors import AuthenticationError, IllegalStateError, UnsupportedVersionError
+from pykclient.errors import AuthenticationError, IllegalStateError, KafkaError, UnsupportedVersionError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
@@ -356,13 +356,13 @@ class MockClient:
         mismatch: UnsupportedVersionError | None = None
         try:
             message = self._build(request)
-        except UnsupportedVersionError as error:
-            return self._response(request, version_mismatch=error)
+        except KafkaError as error:
+            return self._response(request, build_error=error)
         if not future.matcher(message):
             raise IllegalStateError(f"the request is not the one that an answer was prepared for: {message!r}")
         if future.unsupported:
             mismatch = UnsupportedVersionError(f"API {request.api_key} is not supported by the mock node")
-        return self._response(request, disconnected=future.disconnected, version_mismatch=mismatch, body=future.body)
+        return self._response(request, disconnected=future.disconnected, build_error=mismatch, body=future.body)
 
     def _response(
         self,
@@ -370,7 +370,7 @@ class MockClient:
         *,
         disconnected: bool = False,
         timed_out: bool = False,
-        version_mismatch: UnsupportedVersionError | None = None,
+        build_error: KafkaError | None = None,
         authentication_error: AuthenticationError | None = None,
         body: Any = None,
     ) -> ClientResponse:
@@ -388,7 +388,7 @@ class MockClient:
             self.clock.now_ms(),
             disconnected,
             timed_out,
-            version_mismatch,
+            build_error,
             authentication_error,
             None if disconnected else body,
         )

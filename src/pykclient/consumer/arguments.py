@@ -7,10 +7,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from pykclient import topic_names
 from pykclient.clock import FOREVER_MS
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.errors import IllegalArgumentError
+from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 
@@ -28,13 +30,25 @@ def settings_and_topics(
 
 
 def topics(values: Collection[str]) -> list[str]:
+    """Return the names as a list.
+
+    Raises:
+        IllegalArgumentError: ``values`` is a single string, or one of them is no string or blank.
+        InvalidTopicError: no topic can have one of these names.
+    """
     if isinstance(values, str):
         raise IllegalArgumentError(f"topics must be a list of names, not the string {values!r}; write [{values!r}]")
-    names = list(values)
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise IllegalArgumentError(f"a topic must be named by a string that is not empty, not {name!r}")
-    return names
+    return [topic(name) for name in values]
+
+
+def topic(name: str) -> str:
+    """Return the name of a topic, checked as in ``topics``."""
+    if not isinstance(name, str) or not name.strip():
+        raise IllegalArgumentError(
+            f"a topic must be named by a string that is not empty, not {topic_names.shown(name)}"
+        )
+    topic_names.validate(name)
+    return name
 
 
 def pattern(value: str | re.Pattern[str]) -> re.Pattern[str]:
@@ -58,14 +72,23 @@ def listener(value: Any) -> Any:
 
 
 def partition(value: Any) -> TopicPartition:
+    """Return ``value``, a TopicPartition or a plain pair, as a TopicPartition.
+
+    Raises:
+        IllegalArgumentError: it is neither, or the number is no int from 0 on.
+        InvalidTopicError: no topic can have this name.
+    """
     if isinstance(value, TopicPartition):
         tp = value
     elif isinstance(value, tuple) and len(value) == 2:
         tp = TopicPartition(*value)
     else:
         raise IllegalArgumentError(f"{value!r} is not a TopicPartition")
-    if not isinstance(tp.topic, str) or not tp.topic.strip() or not isinstance(tp.partition, int) or tp.partition < 0:
-        raise IllegalArgumentError(f"{tp!r} is not a partition: it needs a topic's name and a number from 0 on")
+    if not isinstance(tp.partition, int) or isinstance(tp.partition, bool) or not 0 <= tp.partition <= MAX_INT32:
+        raise IllegalArgumentError(
+            f"{topic_names.shown(tp)} is not a partition: it needs a topic's name and a number from 0 on"
+        )
+    topic(tp.topic)
     return tp
 
 

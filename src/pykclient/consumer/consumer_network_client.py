@@ -51,8 +51,8 @@ class _Completion:
         elif response.disconnected:
             why = "no answer came in time" if response.timed_out else "the connection was lost"
             self.future.raise_error(DisconnectError(f"request to node {response.destination} failed: {why}"))
-        elif response.version_mismatch is not None:
-            self.future.raise_error(response.version_mismatch)
+        elif response.build_error is not None:
+            self.future.raise_error(response.build_error)
         else:
             self.future.complete(response)
 

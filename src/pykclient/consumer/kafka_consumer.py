@@ -448,6 +448,7 @@ class KafkaConsumer(Generic[K, V]):
             timer = self._timer(timeout_ms)
             if not isinstance(partitions, TopicPartition):
                 return self._consumer.committed(arguments.partitions(partitions), timer)
+            arguments.partition(partitions)
             found = self._consumer.committed((partitions,), timer)[partitions]
             return found if found is None or metadata else found.offset
 
@@ -478,8 +479,14 @@ class KafkaConsumer(Generic[K, V]):
             return self._components.offset_fetcher.end_offsets(wanted, self._timer(timeout_ms))
 
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
-        """Where the partitions of ``topic`` live; none when there is no such topic."""
+        """Return where the partitions of ``topic`` live; an empty list if there is no such topic.
+
+        Raises:
+            InvalidTopicError: no topic can have this name.
+            KafkaTimeoutError: no broker answered within ``timeout_ms``.
+        """
         with self._guard:
+            arguments.topic(topic)
             known = self._components.metadata.fetch().partitions_for_topic(topic)
             if known:
                 return list(known)

@@ -9,15 +9,15 @@ from pykclient.errors import IllegalStateError
 from pykclient.protocol.api_keys import ApiKeys
 
 if TYPE_CHECKING:
-    from pykclient.errors import AuthenticationError, UnsupportedVersionError
+    from pykclient.errors import AuthenticationError, KafkaError
     from pykclient.protocol.message import Request
 
 
 class RequestBuilder:
-    """Makes the request once the version is known that client and node share (Java: AbstractRequest.Builder).
+    """Builds a request in the version that client and node share (Java: AbstractRequest.Builder).
 
-    This one wraps a ready message. Subclass it and override ``build`` where the content depends on the version;
-    ``build`` may raise UnsupportedVersionError. Thread: owner.
+    This class wraps a ready message. Subclass it and override ``build`` if the content depends on the version. Whatever
+    ``build`` raises becomes the ``build_error`` of the response. Thread: owner.
     """
 
     __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
@@ -82,10 +82,11 @@ class ClientRequest:
 
 
 class ClientResponse:
-    """What came of a ClientRequest.
+    """The outcome of a ClientRequest.
 
-    Exactly one of these holds: ``response_body`` is the answer; ``disconnected`` is true (``timed_out`` too, when this
-    client gave up); ``version_mismatch`` says why the request was never sent; or all are empty for a request that
+    Exactly one of these is set: ``response_body`` is the answer; ``disconnected`` is True if the connection was lost
+    (``timed_out`` too, if this client closed it); ``build_error`` tells why the request could not be built, and so was
+    never sent. UnsupportedVersionError means that the node knows no suitable version. All are empty for a request that
     expects no answer. Thread: owner.
     """
 
@@ -93,6 +94,7 @@ class ClientResponse:
         "api_key",
         "api_version",
         "authentication_error",
+        "build_error",
         "callback",
         "correlation_id",
         "created_ms",
@@ -101,7 +103,6 @@ class ClientResponse:
         "received_ms",
         "response_body",
         "timed_out",
-        "version_mismatch",
     )
 
     def __init__(
@@ -115,7 +116,7 @@ class ClientResponse:
         received_ms: int,
         disconnected: bool = False,
         timed_out: bool = False,
-        version_mismatch: UnsupportedVersionError | None = None,
+        build_error: KafkaError | None = None,
         authentication_error: AuthenticationError | None = None,
         response_body: Any = None,
     ) -> None:
@@ -130,7 +131,7 @@ class ClientResponse:
         self.received_ms = received_ms
         self.disconnected = disconnected
         self.timed_out = timed_out
-        self.version_mismatch = version_mismatch
+        self.build_error = build_error
         self.authentication_error = authentication_error
         self.response_body = response_body
 

@@ -198,11 +198,7 @@ class DefaultMetadataUpdater:
     def _maybe_update_from(self, node: Node, now_ms: int) -> int:
         client = self._client
         if client.can_send_request(node.id_string, now_ms):
-            request = self._metadata.new_metadata_request_and_version(now_ms)
-            self._log.debug("Sending metadata request to %s", node)
-            self._in_progress = request
-            client.send_internal_metadata_request(request.request_builder, node.id_string, now_ms)
-            return self._request_timeout_ms
+            return self._send_request(node, now_ms)
         # While any connection is being made, wait for it rather than connect to one node after the other.
         if client.is_any_node_connecting():
             return client.reconnect_backoff_ms
@@ -212,6 +208,20 @@ class DefaultMetadataUpdater:
             return client.reconnect_backoff_ms
         # Connected, but it cannot take more, or is being asked for its versions: an event will end the wait.
         return FOREVER_MS
+
+    def _send_request(self, node: Node, now_ms: int) -> int:
+        request = self._metadata.new_metadata_request_and_version(now_ms)
+        self._log.debug("Sending metadata request to %s", node)
+        sent = False
+        # Set before the request is sent, as a connection that breaks meanwhile ends the request. Taken back whatever is
+        # raised: with a request in progress that nobody answers, no metadata would be asked for ever again.
+        self._in_progress = request
+        try:
+            sent = self._client.send_internal_metadata_request(request.request_builder, node.id_string, now_ms)
+        finally:
+            if not sent:
+                self._in_progress = None
+        return self._request_timeout_ms if sent else self._client.reconnect_backoff_ms
 
     def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None:
         cluster = self._metadata.fetch()

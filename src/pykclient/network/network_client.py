@@ -14,6 +14,7 @@ from pykclient.errors import (
     DisconnectError,
     IllegalStateError,
     KafkaError,
+    LocalProtocolError,
     ProtocolError,
     RemoteProtocolError,
     UnsupportedVersionError,
@@ -256,15 +257,26 @@ class NetworkClient:
         return correlation_id
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
+        """Send a request to its node.
+
+        A request that cannot be built or encoded is not sent: the next poll completes it with a ``build_error``.
+
+        Raises:
+            IllegalStateError: the node is not ready.
+            DisconnectError: the client is closing.
+        """
         if not self.can_send_request(request.destination, now_ms):
-            raise IllegalStateError(f"a request was sent to node {request.destination}, which is not ready")
+            raise IllegalStateError(f"a request was sent to {self._name(request.destination)}, which is not ready")
         self._do_send(request, False, now_ms)
 
-    def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> None:
-        """For the metadata updater, which gets the response."""
-        self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
+    def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> bool:
+        """Send a request of the metadata updater, which gets the response. Return False if it could not be built.
 
-    def _do_send(self, request: ClientRequest, is_internal: bool, now_ms: int) -> None:
+        The updater has been told of the error then.
+        """
+        return self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
+
+    def _do_send(self, request: ClientRequest, is_internal: bool, now_ms: int) -> bool:
         self._ensure_active()
         node_id = request.destination
         builder = request.request_builder
@@ -275,35 +287,49 @@ class NetworkClient:
                 version = versions.latest_usable_version(builder.api_key, builder.oldest_allowed_version, version)
             message = builder.build(version)
             writer = encode_request(message, version, request.correlation_id, request.client_id)
-        except UnsupportedVersionError as error:
-            # Not sent at all; the next poll answers it.
-            self._log.debug("Node %s has no version for %r: %s", node_id, request, error)
-            if not is_internal:
-                self._aborted_sends.append(self._version_mismatch(request, version, now_ms, error))
-            elif request.api_key == ApiKeys.METADATA:
-                self._updater.handle_failed_request(now_ms, error)
-            return
+        except Exception as error:  # noqa: BLE001 - a builder may raise anything; only its own request may suffer
+            self._not_sent(request, is_internal, version, now_ms, error)
+            return False
         if self._log.isEnabledFor(logging.DEBUG):
             name = ApiKeys.name_of(builder.api_key)
-            self._log.debug("Sending %s v%d, id %d, to node %s", name, version, request.correlation_id, node_id)
+            self._log.debug("Sending %s v%d, id %d, to %s", name, version, request.correlation_id, self._name(node_id))
         send = NetworkSend(node_id, writer.buffers(), request.expect_response)
         self._in_flight.add(InFlightRequest(request, version, is_internal, send, now_ms))
-        self._selector.send(send)
+        try:
+            self._selector.send(send)
+        except BaseException as error:
+            # Nobody knows how much of the frame went out, so the connection cannot be used any more. Its requests are
+            # answered by the next poll.
+            cause = KafkaError(f"sending a request failed: {type(error).__name__}: {error}")
+            self._drop(self._aborted_sends, node_id, now_ms, cause)
+            raise
+        return True
 
-    @staticmethod
-    def _version_mismatch(
-        request: ClientRequest, version: int, now_ms: int, error: UnsupportedVersionError
-    ) -> ClientResponse:
-        return ClientResponse(
-            request.api_key,
-            version,
-            request.correlation_id,
-            request.callback,
-            request.destination,
-            now_ms,
-            now_ms,
-            version_mismatch=error,
-        )
+    def _not_sent(self, request: ClientRequest, is_internal: bool, version: int, now_ms: int, error: Exception) -> None:
+        """Complete a request that could not be built."""
+        name = ApiKeys.name_of(request.api_key)
+        self._log.debug("Not sending a %s request to %s: %s", name, self._name(request.destination), error)
+        if isinstance(error, LocalProtocolError) or not isinstance(error, KafkaError):
+            failure = LocalProtocolError(f"the {name} v{version} request could not be encoded: {error}")
+            failure.__cause__ = error
+            error = failure
+        if not is_internal:
+            self._aborted_sends.append(
+                ClientResponse(
+                    request.api_key,
+                    version,
+                    request.correlation_id,
+                    request.callback,
+                    request.destination,
+                    request.created_ms,
+                    now_ms,
+                    build_error=error,
+                )
+            )
+        elif request.api_key == ApiKeys.METADATA:
+            self._updater.handle_failed_request(now_ms, error)
+        else:  # without the versions of the node the connection is of no use
+            self._drop(self._aborted_sends, request.destination, now_ms, error)
 
     # --- polling ---------------------------------------------------------------------------------------------------
 
@@ -315,6 +341,8 @@ class NetworkClient:
             self._complete(responses)
             return responses
         metadata_timeout_ms = self._updater.maybe_update(now_ms)
+        if self._aborted_sends:  # by the updater just now
+            timeout_ms = 0
         selector = self._selector
         selector.poll(min(timeout_ms, metadata_timeout_ms, self._request_timeout_ms))
         now_ms = self._clock.now_ms()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
+from pykclient import topic_names
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
@@ -234,6 +235,8 @@ class KafkaProducer(Generic[K, V]):
         """``serialized``: key and value as bytes, where that has been done."""
         number = partition
         try:
+            if not isinstance(topic, str):
+                topic_names.validate(topic)
             max_block_ms = self._max_block_ms
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
@@ -337,6 +340,9 @@ class KafkaProducer(Generic[K, V]):
     def _sending_parts(self, topic: str) -> SendingParts:
         from pykclient.producer.batch_send import Route, SendingParts
 
+        if not isinstance(topic, str):
+            topic_names.validate(topic)
+
         def route(partition: int | None) -> Route:
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
@@ -430,9 +436,16 @@ class KafkaProducer(Generic[K, V]):
                 )
 
     def _wait_on_metadata(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
-        """Wait until ``topic``, and ``partition`` of it, are known; the cluster, their number, and the time left."""
-        if not isinstance(topic, str) or not topic:
-            raise IllegalArgumentError(f"topic = {topic!r}: a topic is a name")
+        """Wait until ``topic`` and ``partition`` are in the metadata.
+
+        Return the cluster, the number of the topic's partitions, and what is left of ``max_block_ms``.
+
+        Raises:
+            InvalidTopicError: no topic can have this name.
+            IllegalArgumentError: ``topic`` or ``partition`` is of the wrong type, or the partition is negative.
+            KafkaTimeoutError: the metadata did not come in time.
+        """
+        topic_names.validate(topic)
         if partition is not None and partition < 0:
             raise IllegalArgumentError(f"partition = {partition}: a partition must not be negative")
         clock, metadata = self._clock, self._metadata
@@ -548,7 +561,14 @@ class KafkaProducer(Generic[K, V]):
             self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of ``topic``; waits for its metadata as ``send`` does."""
+        """Return the numbers of the partitions of ``topic``.
+
+        Waits for the topic's metadata as ``send`` does.
+
+        Raises:
+            InvalidTopicError: no topic can have this name.
+            KafkaTimeoutError: no metadata came within ``max.block.ms``.
+        """
         self._ensure_usable()
         cluster, _, _ = self._wait_on_metadata(topic, None, self._max_block_ms)
         return {info.partition for info in cluster.partitions_for_topic(topic)}

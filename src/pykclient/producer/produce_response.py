@@ -181,10 +181,12 @@ class ProduceResponseHandler:
         elif response.disconnected:
             message = f"disconnected from node {response.destination}"
             self._complete_all(batches, PartitionResponse(NetworkError.code, error_message=message))
-        elif response.version_mismatch is not None:
-            self._log.warning("Cancelled a request to node %s: %s", response.destination, response.version_mismatch)
-            message = str(response.version_mismatch)
+        elif isinstance(response.build_error, UnsupportedVersionError):
+            self._log.warning("Cancelled a request to node %s: %s", response.destination, response.build_error)
+            message = str(response.build_error)
             self._complete_all(batches, PartitionResponse(UnsupportedVersionError.code, error_message=message))
+        elif response.build_error is not None:
+            self._fail_unsent(batches, response.build_error)
         elif body is None:  # acks=0: sent is all that will ever be known
             self._complete_all(batches, PartitionResponse(_NO_ERROR))
         else:
@@ -195,6 +197,15 @@ class ProduceResponseHandler:
         now_ms = self._clock.now_ms()
         for batch in batches.values():
             self._complete_batch(batch, response, now_ms, None)
+
+    def _fail_unsent(self, batches: Mapping[TopicPartition, ProducerBatch], error: KafkaError) -> None:
+        """Fail the batches of a request that could not be built."""
+        self._log.error("A produce request was not sent: %s", error)
+        for topic_partition, batch in batches.items():
+            batch.in_flight = False
+            self.fail_batch(batch, error, refused=not (batch.attempts or batch.may_be_written))
+            if self._guarantee_message_order:
+                self._accumulator.unmute_partition(topic_partition)
 
     def _handle_body(
         self,

@@ -228,8 +228,8 @@ class TransactionManager:
         elif response.disconnected:
             self._log.debug("Disconnected from node %s while asking for a producer id", response.destination)
             self.retry(handler, not_before_ms)
-        elif response.version_mismatch is not None:
-            self.transition_to_fatal_error(response.version_mismatch)
+        elif response.build_error is not None:
+            self.transition_to_fatal_error(response.build_error)
         else:
             body: InitProducerIdResponse = response.response_body
             error = errors.for_code(body.error_code)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from pykclient import topic_names
 from pykclient.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
-from pykclient.testing.controller import topic_names
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker

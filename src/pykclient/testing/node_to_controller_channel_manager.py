@@ -97,7 +97,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
             self._log.error("The controller refused this broker: %s", response.authentication_error)
             self._maybe_disconnect_and_update_controller()
             item.on_complete(response)
-        elif response.version_mismatch is not None:
+        elif response.build_error is not None:
             item.on_complete(response)
         elif response.disconnected:
             self._active_controller = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from pykclient import topic_names
 from pykclient.errors import (
     BrokerError,
     InvalidConfigurationError,
@@ -23,7 +24,6 @@ from pykclient.errors import (
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.controller import topic_names
 from pykclient.testing.controller.replica_placement import assign_replicas_to_brokers
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import ReplicaAssignment, TopicAssignment

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pykclient import topic_names
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import (
     BrokerError,
@@ -17,7 +18,6 @@ from pykclient.errors import (
 )
 from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
 from pykclient.testing.config import BrokerConfig
-from pykclient.testing.controller import topic_names
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.log import log_config

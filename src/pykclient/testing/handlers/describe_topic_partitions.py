@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from pykclient import topic_names
 from pykclient.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_topic_partitions import (
@@ -11,7 +12,6 @@ from pykclient.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.controller import topic_names
 from pykclient.testing.handlers.metadata import ALL_TOPIC_OPERATIONS
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
+from pykclient import topic_names
 from pykclient.errors import (
     InvalidRequestError,
     InvalidTopicError,
@@ -17,7 +18,6 @@ from pykclient.errors import (
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.controller import topic_names
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker

@@ -1,4 +1,4 @@
-"""Which names topics can have (Java: Topic)."""
+"""The rules for topic names (Java: Topic)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pykclient.errors import InvalidTopicError
+from pykclient.errors import IllegalArgumentError, InvalidTopicError
 
 GROUP_METADATA_TOPIC_NAME: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC_NAME: Final = "__transaction_state"
@@ -18,20 +18,38 @@ _MAX_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
+#: Longer names are shortened in error messages.
+_SHOWN_LENGTH: Final = 60
+
+
 def is_internal(topic: str) -> bool:
-    """Whether Kafka itself keeps something in it."""
+    """Return True if Kafka itself keeps data in the topic."""
     return topic in _INTERNAL
 
 
 def validate(topic: str) -> None:
-    """Raises InvalidTopicError for a name that no topic can have."""
+    """Check that a topic can have this name.
+
+    Raises:
+        IllegalArgumentError: the name is not a string.
+        InvalidTopicError: no topic can have this name.
+    """
+    if not isinstance(topic, str):
+        raise IllegalArgumentError(f"a topic is a str, not {type(topic).__name__}: {shown(topic)}")
     problem = _problem(topic)
     if problem is not None:
         raise InvalidTopicError(f"Topic name is invalid: {problem}")
 
 
 def is_valid(topic: str) -> bool:
+    """Return True if a topic can have this name."""
     return _problem(topic) is None
+
+
+def shown(topic: object) -> str:
+    """Return a name, or whatever was given as one, for an error message: quoted and not too long."""
+    text = repr(topic)
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
 
 def _problem(topic: str) -> str | None:
@@ -40,14 +58,14 @@ def _problem(topic: str) -> str | None:
     if topic in (".", ".."):
         return f"'{topic}' is not allowed"
     if len(topic) > _MAX_LENGTH:
-        return f"the length of '{topic}' is longer than the max allowed length {_MAX_LENGTH}"
+        return f"the length of {shown(topic)}, {len(topic)}, is longer than the max allowed length {_MAX_LENGTH}"
     if not _LEGAL.fullmatch(topic):
-        return f"'{topic}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        return f"{shown(topic)} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
 
 
 def colliding(topic: str, topics: Iterable[str]) -> str | None:
-    """A topic that differs in nothing but dots and underscores, which the names of metrics cannot tell apart."""
+    """Return a topic whose name differs only in dots and underscores, which look the same in metric names; or None."""
     if "." not in topic and "_" not in topic:
         return None
     unified = topic.replace(".", "_")
