@@ -1,0 +1,45 @@
+"""Pages refer to files, headings and tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SEMANTICS = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, made as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(linked), target
+
+
+def test_the_tests_behind_the_semantics_exist() -> None:
+    table = SEMANTICS.split("## The tests behind each statement")[1]
+    rows = re.findall(r"^\| .* \| (`.*) \|$", table, re.MULTILINE)
+    assert len(rows) > 30
+    for row in rows:
+        text = ""
+        for item in re.findall(r"`([^`]+)`", row):
+            path, _, name = item.rpartition("::") if "::" in item or item.startswith("test_") else (item, "", "")
+            if path:
+                text = (ROOT / "tests" / path).read_text(encoding="utf-8")
+            assert re.search(rf"def {name}\b" if name else "", text), item
+
+
+def test_sentences_of_the_semantics_name_no_tests() -> None:
+    assert "test_" not in SEMANTICS.split("## The tests behind each statement")[0]
