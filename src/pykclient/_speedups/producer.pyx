@@ -656,6 +656,16 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count)
     ):
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    # What is not as it must be is left to the twin, before a serializer is called.
+    if on_delivery is not None and not callable(on_delivery):
+        return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if timestamp_ms is not None and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
+        return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if headers is not None:
+        written = unchanging(headers)
+        headers_size = size_of_headers(written)
+        if headers_size < 0:
+            return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     if not (path.plain_keys and is_plain(key) and path.plain_values and is_plain(value)):
         try:
             if not (path.plain_keys and is_plain(key)):
@@ -665,10 +675,10 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         except Exception as error:
             return self._failed_to_serialize(error, topic, partition, headers, on_delivery)
         serialized = (key_bytes, value_bytes)
+        if headers is not None:  # a serializer may have added to them
+            written = unchanging(headers)
+            headers_size = size_of_headers(written)
     # From here on nothing changes until the record is appended: whatever is unusual is left to the twin.
-    if headers is not None:
-        written = unchanging(headers)
-        headers_size = size_of_headers(written)
     if headers_size > 0:
         size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
         if headers_size == 1:
@@ -694,20 +704,16 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
                         number = sticky.partition
             queue = None if number < 0 else path.queue(route, number, sticky)
             if queue is not None:
-                if timestamp_ms is not None:
-                    if not is_timestamp(timestamp_ms, &timestamp):
-                        timestamp = -1
-                elif path.clock is None:
-                    timestamp = wall_clock_ms()
-                else:
-                    timestamp_ms = path.clock.wall_ms()
-                    timestamp = timestamp_ms
-                if timestamp >= 0:
-                    future = path.append(
-                        queue, route, sticky, timestamp, key_bytes, value_bytes, written, headers_size, on_delivery
-                    )
-                    if future is not None:
-                        return future
+                if timestamp_ms is None:
+                    if path.clock is None:
+                        timestamp = wall_clock_ms()
+                    else:
+                        timestamp = timestamp_ms = path.clock.wall_ms()
+                future = path.append(
+                    queue, route, sticky, timestamp, key_bytes, value_bytes, written, headers_size, on_delivery
+                )
+                if future is not None:
+                    return future
     if serialized is None:
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)

@@ -1,44 +1,197 @@
-"""Arguments of the producer's methods: what is accepted, and what is said about the rest."""
+"""Checks of what applications pass to a producer and to its futures, made before anything is begun.
+
+Each function returns the argument in the form that the rest of the producer relies on: an exact ``int``, ``str`` or
+list. Whole numbers of any class are accepted, such as NumPy's; ``bool`` is not, as a truth value in the place of a
+number is a mistake. The errors name the parameter and what it must be. They show numbers and short text only, because
+a value in the wrong place may be a secret.
+"""
 
 from __future__ import annotations
 
 from operator import index
+from typing import Any
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError
-from pykclient.record.record_batch import MAX_INT64
-from pykclient.types import Headers
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64
+from pykclient.types import Header, Headers
+
+_LONGEST_SHOWN = 40
+_LARGEST_SHOWN = 64
 
 
-def milliseconds(timeout: float | None) -> int:
-    """Seconds in milliseconds; None is forever. Raises IllegalArgumentError."""
+def shown(value: object) -> str:
+    """Return numbers and short text as they are, and the type's name of everything else, for the text of an error."""
+    name = type(value).__name__
+    if isinstance(value, int) and value.bit_length() > _LARGEST_SHOWN:  # Python refuses to print very large ones
+        return f"an {name} of {value.bit_length()} bits"
+    if type(value) in (bool, int, float) or (type(value) is str and len(value) <= _LONGEST_SHOWN):
+        return repr(value)
+    return name
+
+
+def whole_number(value: object) -> int:
+    """Return ``value`` as an ``int`` if it is a whole number of any class.
+
+    Raises:
+        TypeError: it is a ``bool``, a float, or no number at all.
+    """
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number")
+    return index(value)  # type: ignore[arg-type]
+
+
+def milliseconds(timeout: object) -> int:
+    """Convert a timeout in seconds to milliseconds, rounded down; None and infinity mean FOREVER_MS.
+
+    Raises:
+        IllegalArgumentError: it is no number, NaN, or negative.
+    """
+    timeout_ms = signed_milliseconds(timeout)
+    if timeout_ms < 0:
+        raise IllegalArgumentError(f"timeout = {shown(timeout)}: a timeout must not be negative")
+    return timeout_ms
+
+
+def signed_milliseconds(timeout: object) -> int:
+    """``milliseconds`` where a negative timeout is allowed and means that no time is left.
+
+    Raises:
+        IllegalArgumentError: it is no number, or NaN.
+    """
     if timeout is None:
         return FOREVER_MS
-    if timeout < 0:
-        raise IllegalArgumentError(f"timeout = {timeout}: a timeout must not be negative")
-    return min(int(timeout * 1000), FOREVER_MS)
+    seconds = timeout if type(timeout) is float or type(timeout) is int else _plain_number(timeout)
+    if seconds != seconds:  # noqa: PLR0124 - NaN; isnan() does not take every int
+        raise IllegalArgumentError("timeout = nan: a timeout is a number of seconds, or None to wait without bound")
+    if seconds >= FOREVER_MS / 1000:
+        return FOREVER_MS
+    return -1 if seconds < 0 else int(seconds * 1000)
 
 
-def checked_timestamp(timestamp_ms: int) -> int:
-    """As an int, if it is one or of a class like NumPy's. Raises IllegalArgumentError."""
+def _plain_number(timeout: Any) -> int | float:
+    """Return a number of another class, such as NumPy's, as an int or float."""
+    if not isinstance(timeout, (bool, str, bytes, bytearray)):
+        for convert in (index, float):
+            try:
+                return convert(timeout)
+            except (TypeError, ValueError, OverflowError):
+                continue
+    raise IllegalArgumentError(
+        f"timeout is {shown(timeout)}; it must be a number of seconds, or None to wait without bound"
+    )
+
+
+def checked_topic(topic: object) -> str:
+    """Return the name of a topic, a plain ``str`` also where it was given as a subclass such as an enum's member.
+
+    Raises:
+        IllegalArgumentError: it is no text.
+    """
+    if not isinstance(topic, str):
+        raise IllegalArgumentError(f"topic is {shown(topic)}; a topic is a str, its name")
+    return str.__str__(topic)
+
+
+def checked_partition(partition: object) -> int:
+    """Return the number of a partition.
+
+    Raises:
+        IllegalArgumentError: it is no whole number, negative, or over 32 bits.
+    """
     try:
-        number = index(timestamp_ms)
+        number = whole_number(partition)
     except TypeError:
-        raise IllegalArgumentError(f"timestamp_ms = {timestamp_ms!r}: a timestamp is an int, in milliseconds") from None
-    if not 0 <= number <= MAX_INT64:
-        raise IllegalArgumentError(f"timestamp_ms = {number}: a timestamp must not be negative, nor have over 64 bits")
+        raise IllegalArgumentError(
+            f"partition is {shown(partition)}; it must be a whole number, or None for the partitioner to choose"
+        ) from None
+    if not 0 <= number <= MAX_INT32:
+        raise IllegalArgumentError(
+            f"partition = {shown(number)}: a partition must not be negative, nor over {MAX_INT32}"
+        )
     return number
 
 
-def checked_headers(headers: Headers) -> Headers:
-    """The headers as a sequence of their own. Raises IllegalArgumentError for anything but pairs of str and bytes."""
+def checked_timestamp(timestamp_ms: object, name: str = "timestamp_ms") -> int:
+    """Return a timestamp in milliseconds since the epoch.
+
+    Raises:
+        IllegalArgumentError: it is no whole number, negative, or over 64 bits.
+    """
     try:
-        checked = [(name, value) for name, value in headers]
+        number = whole_number(timestamp_ms)
+    except TypeError:
+        raise IllegalArgumentError(
+            f"{name} is {shown(timestamp_ms)}; it must be a whole number of milliseconds since 1970, or None for now"
+        ) from None
+    if not 0 <= number <= MAX_INT64:
+        raise IllegalArgumentError(f"{name} = {shown(number)}: a timestamp must not be negative, nor have over 64 bits")
+    return number
+
+
+def checked_headers(headers: object) -> list[Header]:
+    """Return a record's headers as a list of their own, without any for None.
+
+    Raises:
+        IllegalArgumentError: they are no pairs of a name and bytes or None, or a name cannot be encoded in UTF-8.
+    """
+    if headers is None:
+        return []
+    if isinstance(headers, (str, bytes, bytearray, memoryview)):
+        raise IllegalArgumentError(f"headers is {shown(headers)}; it must be a list of pairs of a name and bytes")
+    try:
+        pairs = [(name, value) for name, value in headers]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise IllegalArgumentError("headers must be a list of pairs of a name and bytes or None") from None
-    for name, value in checked:
+    checked: list[Header] = []
+    for name, value in pairs:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
             raise IllegalArgumentError(
                 f"a header must be a str and bytes or None, but is {type(name).__name__} and {type(value).__name__}"
             )
+        plain = str.__str__(name)
+        try:
+            plain.encode()
+        except UnicodeEncodeError:
+            raise IllegalArgumentError(f"the name of a header cannot be encoded in UTF-8: {plain!r}") from None
+        checked.append((plain, value))
     return checked
+
+
+def checked_flag(flag: object, name: str) -> bool:
+    """Return whether ``flag`` is true.
+
+    Raises:
+        IllegalArgumentError: it is neither true nor false, as NumPy's arrays.
+    """
+    try:
+        return bool(flag)
+    except (TypeError, ValueError):
+        raise IllegalArgumentError(f"{name} is {shown(flag)}; it must be True or False") from None
+
+
+def check_callable(function: object, name: str) -> None:
+    """
+    Raises:
+        IllegalArgumentError: ``function`` cannot be called.
+    """
+    if not callable(function):
+        raise IllegalArgumentError(f"{name} is {shown(function)}; it must be something to call")
+
+
+def checked_fields(
+    topic: object, headers: object, partition: object, timestamp_ms: object, on_delivery: object
+) -> tuple[str, Headers, int | None, int | None]:
+    """Return topic, headers, partition and timestamp of a record, after checking these and ``on_delivery``.
+
+    Raises:
+        IllegalArgumentError: one of them is not what it must be.
+    """
+    if on_delivery is not None:
+        check_callable(on_delivery, "on_delivery")
+    return (
+        checked_topic(topic),
+        checked_headers(headers),
+        None if partition is None else checked_partition(partition),
+        None if timestamp_ms is None else checked_timestamp(timestamp_ms),
+    )

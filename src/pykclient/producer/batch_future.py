@@ -6,8 +6,9 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import Clock
 from pykclient.errors import KafkaTimeoutError
+from pykclient.producer.arguments import check_callable, signed_milliseconds
 from pykclient.producer.future import (
     NO_OFFSET,
     FutureRecordMetadata,
@@ -223,18 +224,28 @@ class BatchFuture:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most ``timeout`` seconds for the fate of all rows; whether it is known."""
-        deadline_ms = FOREVER_MS if timeout is None else self._clock.now_ms() + int(timeout * 1000)
+        """Wait at most ``timeout`` seconds until all rows are acknowledged or failed; return whether they are.
+
+        None waits without bound, and a negative timeout not at all.
+
+        Raises:
+            IllegalArgumentError: ``timeout`` is no number.
+        """
+        deadline_ms = self._clock.now_ms() + signed_milliseconds(timeout)
         while (unknown := self._first_unknown()) is not None:
             if not unknown.await_(max(0, deadline_ms - self._clock.now_ms())):
                 return False
         return True
 
     def get(self, timeout: float | None = None) -> BatchMetadata:
-        """Wait at most ``timeout`` seconds (None: without bound) for all rows, and where they are.
+        """Wait at most ``timeout`` seconds for all rows, and return where they are.
 
-        Raises the first error when some failed, KafkaTimeoutError when the time is up: the rows may still be delivered
-        after that.
+        None waits without bound, and a negative timeout not at all.
+
+        Raises:
+            KafkaTimeoutError: the time is up. The rows may still be delivered.
+            IllegalArgumentError: ``timeout`` is no number.
+            Exception: the first of the errors that rows failed with.
         """
         if not self.wait(timeout):
             raise KafkaTimeoutError(
@@ -276,6 +287,7 @@ class BatchFuture:
 
     def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> BatchFuture:
         """Call ``function(*args, metadata, **kwargs)`` when all rows succeeded."""
+        check_callable(function, "function")
 
         def on_success(future: BatchFuture) -> None:
             if future.exception is None:
@@ -285,6 +297,7 @@ class BatchFuture:
 
     def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> BatchFuture:
         """Call ``function(*args, error, **kwargs)`` with the first error when some rows failed."""
+        check_callable(function, "function")
 
         def on_failure(future: BatchFuture) -> None:
             error = future.exception
@@ -294,7 +307,8 @@ class BatchFuture:
         return self.add_done_callback(on_failure)
 
     def add_done_callback(self, function: Callable[[BatchFuture], object]) -> BatchFuture:
-        """Call ``function(future)`` once the fate of all rows is known, at once if it is."""
+        """Call ``function(future)`` once all rows are acknowledged or failed; at once if they are already."""
+        check_callable(function, "function")
 
         def go_on(_anchor: FutureRecordMetadata | None = None) -> None:
             # One result is listened to at a time: the first that is unknown.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.arguments import checked_headers
+from pykclient.producer.arguments import checked_headers, checked_partition, checked_timestamp, shown, whole_number
 from pykclient.record import arrow
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
@@ -30,9 +30,18 @@ class BatchInput:
         self._data = data
         self._value = value
         self._key = key
-        self._headers = headers
-        self._timestamp = timestamp
-        self._partition = partition
+        self._headers = headers if _length(headers) != 0 or arrow.is_arrow(headers) else None
+        # A single number is for all rows; one of another class, such as NumPy's, becomes an int here.
+        self._timestamp = checked_timestamp(timestamp, "timestamp") if _is_number(timestamp) else timestamp
+        self._partition = checked_partition(partition) if _is_number(partition) else partition
+        for name, given in (
+            ("value", value),
+            ("key", key),
+            ("headers", headers),
+            ("timestamp", self._timestamp),
+            ("partition", self._partition),
+        ):
+            _check_column(given, name)
 
     def parts(self, now_ms: int) -> Iterable[Part]:
         """The rows; those without a timestamp get ``now_ms``. Those of a stream come as they are asked for."""
@@ -41,7 +50,7 @@ class BatchInput:
         batches = arrow.to_batches(self._data)
         if batches is None:
             return [self._part_of_values(arrow.to_array(self._data), now_ms)]
-        columns = {
+        columns: dict[str, Any] = {
             name: arrow.to_array(given) if arrow.is_arrow(given) else given
             for name, given in (
                 ("value", self._value),
@@ -77,7 +86,7 @@ class BatchInput:
     # --- a column of values ------------------------------------------------------------------------------------
 
     def _part_of_values(self, values: Any, now_ms: int) -> Part:
-        if isinstance(values, (str, bytes, bytearray, memoryview)) or not _is_sequence(values):
+        if _length(values) is None or isinstance(values, memoryview):
             raise IllegalArgumentError(
                 f"data is {type(self._data).__name__}; it must be in Arrow's format or a sequence of bytes"
             )
@@ -98,16 +107,49 @@ class BatchInput:
         return _part(len(values), columns, now_ms)
 
 
-def _is_sequence(values: Any) -> bool:
-    return hasattr(values, "__len__") and hasattr(values, "__getitem__") and not isinstance(values, dict)
+def _length(values: Any) -> int | None:
+    """Return how many values a sequence or an array has; None for what is neither."""
+    if not hasattr(values, "__len__") or not hasattr(values, "__getitem__"):
+        return None
+    if isinstance(values, (str, bytes, bytearray, dict)):
+        return None
+    try:
+        return len(values)
+    except TypeError:  # of NumPy's arrays without dimensions
+        return None
+
+
+def _is_number(given: Any) -> bool:
+    """Return whether it is a single number rather than a column, the name of one, or None."""
+    if given is None or isinstance(given, str) or arrow.is_arrow(given):
+        return False
+    return hasattr(given, "__index__") and _length(given) is None
+
+
+def _check_column(given: Any, name: str) -> None:
+    """
+    Raises:
+        IllegalArgumentError: it is neither a column, nor the name of one, nor a number, which was checked before.
+    """
+    if given is None or isinstance(given, (str, int)) or arrow.is_arrow(given):
+        if not isinstance(given, int) or name in ("timestamp", "partition"):
+            return
+    elif _length(given) is not None and (not isinstance(given, memoryview) or name in ("timestamp", "partition")):
+        return
+    kinds = {
+        "headers": "pairs of a name and bytes for all rows, a column of such lists",
+        "timestamp": "a whole number of milliseconds for all rows, a column of these or of timestamps",
+        "partition": "a whole number for all rows, a column of these",
+    }.get(name, "a column with bytes for each row")
+    raise IllegalArgumentError(f"{name} is {shown(given)}; it must be {kinds}, or the name of a column of data")
 
 
 def _is_shared_headers(given: Any) -> bool:
-    """Whether it is the pairs that all rows have, and not a column with a list of pairs for each row."""
+    """Return whether it is the pairs that all rows have, and not a column with a list of pairs for each row."""
     if arrow.is_arrow(given) or not len(given):
         return False
     first = given[0]
-    return isinstance(first, tuple) and len(first) == 2 and isinstance(first[0], str)
+    return isinstance(first, (tuple, list)) and len(first) == 2 and isinstance(first[0], str)
 
 
 def _is_column(given: Any, name: str) -> bool:
@@ -152,9 +194,7 @@ def _part(count: int, columns: dict[str, Any], now_ms: int) -> Part:
     if partition is None:
         return Part(rows, None, None, None)
     if isinstance(partition, int):
-        if not 0 <= partition <= MAX_INT32:
-            raise IllegalArgumentError(f"partition = {partition}: a partition is a whole number that is not negative")
-        return Part(rows, int(partition), None, int(partition))
+        return Part(rows, partition, None, partition)
     numbers, highest = _numbers(partition, "partition", "i")
     return Part(rows, None, numbers, highest)
 
@@ -164,8 +204,6 @@ def _bytes(given: Any, what: str) -> BytesColumn | None:
         return None
     if arrow.is_arrow(given):
         return arrow.bytes_column(given, what)
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        raise IllegalArgumentError(f"{what} is {type(given).__name__}; it must be a column, with a value for each row")
     return BytesColumn.of(given)
 
 
@@ -176,21 +214,20 @@ def _headers(given: Any) -> BytesColumn | bytes | None:
         return arrow.headers_column(given, "headers")
     if _is_shared_headers(given):
         return encode_headers(checked_headers(given))
-    return BytesColumn.of([encode_headers(checked_headers(headers)) if headers else NO_HEADERS for headers in given])
+    rows = map(checked_headers, given)
+    return BytesColumn.of([encode_headers(headers) if headers else NO_HEADERS for headers in rows])
 
 
 def _timestamps(given: Any, now_ms: int) -> tuple[memoryview | None, int]:
     if given is None:
         return None, now_ms
     if isinstance(given, int):
-        if not 0 <= given <= MAX_INT64:
-            raise IllegalArgumentError(f"timestamp = {given}: a timestamp must not be negative, nor have over 64 bits")
-        return None, int(given)
+        return None, given
     return _numbers(given, "timestamp", "q")[0], now_ms
 
 
 def _numbers(given: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryview, int | None]:
-    """A view of them, with -1 for None, and the highest. ``layout`` is q or i, for 64 or 32 bits."""
+    """Return a view of them, with -1 for None, and the highest. ``layout`` is q or i, for 64 or 32 bits."""
     if arrow.is_arrow(given):
         return arrow.numbers_column(given, what, layout)
     most = MAX_INT64 if layout == "q" else MAX_INT32
@@ -199,9 +236,13 @@ def _numbers(given: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryvi
     for row, number in enumerate(given):
         if number is None:
             made.append(-1)
-        elif isinstance(number, int) and 0 <= number <= most:
-            made.append(number)
-            highest = number if highest is None else max(highest, number)
-        else:
-            raise IllegalArgumentError(f"{what}: row {row} has {number!r}; it must be a whole number, 0 to {most}")
+            continue
+        try:
+            plain = whole_number(number)
+        except TypeError:
+            plain = -1
+        if not 0 <= plain <= most:
+            raise IllegalArgumentError(f"{what}: row {row} has {shown(number)}; it must be a whole number, 0 to {most}")
+        made.append(plain)
+        highest = plain if highest is None else max(highest, plain)
     return memoryview(made), highest

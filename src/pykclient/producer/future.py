@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import compiled
+from pykclient.producer.arguments import check_callable, signed_milliseconds
 from pykclient.types import RecordMetadata, TopicPartition
 
 _compiled = compiled("producer")
@@ -245,13 +246,16 @@ class FutureRecordMetadata(FutureState):
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait at most ``timeout`` seconds (None: without bound) for the metadata.
+        """Wait at most ``timeout`` seconds for the metadata; None waits without bound, and a negative one not at all.
 
-        Raises the record's own error when it failed, KafkaTimeoutError when the time is up: the record may still be
-        delivered after that.
+        Raises:
+            KafkaTimeoutError: the time is up. The record may still be delivered.
+            IllegalArgumentError: ``timeout`` is no number.
+            Exception: the error that the record failed with.
         """
+        timeout_ms = signed_milliseconds(timeout)
         result, index = self.locate()
-        deadline_ms = FOREVER_MS if timeout is None else result.now_ms() + int(timeout * 1000)
+        deadline_ms = result.now_ms() + timeout_ms
         while not result.completed:
             if not result.await_(max(0, deadline_ms - result.now_ms())):
                 raise KafkaTimeoutError(
@@ -289,6 +293,7 @@ class FutureRecordMetadata(FutureState):
 
     def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Call ``function(*args, metadata, **kwargs)`` on success."""
+        check_callable(function, "function")
 
         def on_success(future: FutureRecordMetadata) -> None:
             if future.exception is None:
@@ -298,6 +303,7 @@ class FutureRecordMetadata(FutureState):
 
     def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Call ``function(*args, error, **kwargs)`` on failure."""
+        check_callable(function, "function")
 
         def on_failure(future: FutureRecordMetadata) -> None:
             error = future.exception
@@ -308,6 +314,7 @@ class FutureRecordMetadata(FutureState):
 
     def add_both(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Call ``function(*args, metadata_or_error, **kwargs)`` in either case."""
+        check_callable(function, "function")
 
         def on_either(future: FutureRecordMetadata) -> None:
             function(*args, future.exception or future.value, **kwargs)
@@ -315,7 +322,8 @@ class FutureRecordMetadata(FutureState):
         return self.add_done_callback(on_either)
 
     def add_done_callback(self, function: Listener) -> FutureRecordMetadata:
-        """Call ``function(future)`` once the fate is known, at once if it is."""
+        """Call ``function(future)`` once the record is acknowledged or failed; at once if it is already."""
+        check_callable(function, "function")
         if not self.add_listener(function):
             run_listeners([(self, function, False)])
         return self

@@ -44,9 +44,13 @@ class ProducerInterceptors:
         self._failed: set[tuple[int, str]] = set()
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        """Return the record to send. The chain goes on with the record before where an interceptor fails."""
         for interceptor in self._interceptors:
             try:
-                record = interceptor.on_send(record)
+                returned = interceptor.on_send(record)
+                if not isinstance(returned, ProducerRecord):
+                    raise TypeError(f"on_send returned {type(returned).__name__}; it must return a ProducerRecord")
+                record = returned
             except Exception:  # noqa: BLE001 - an interceptor must not stop the record
                 self._log_once(interceptor, "on_send")
         return record

@@ -32,7 +32,7 @@ from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelive
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
 from pykclient.producer.transaction_state import FATAL_ERROR, READY
-from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, estimate_size_in_bytes_upper_bound
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAX_INT32, estimate_size_in_bytes_upper_bound
 from pykclient.serialization import BYTES, CallableSerializer, Serializer
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
@@ -65,6 +65,11 @@ _NO_TRANSACTIONS = (
     "transactions need transactional.id, and this version of pykclient does not support that yet; without it a "
     "producer is idempotent, so that each record is written once and in order"
 )
+
+
+def _for_interceptors(headers: Any) -> Headers:
+    """Return headers for a call of ``on_acknowledgement``; none if they are what the record failed for."""
+    return headers if isinstance(headers, (list, tuple)) else ()
 
 
 class KafkaProducer(Generic[K, V]):
@@ -183,6 +188,11 @@ class KafkaProducer(Generic[K, V]):
         if self._refusal is not None:
             raise self._refused()
         if isinstance(topic, ProducerRecord):
+            if any(given is not None for given in (value, key, headers, partition, timestamp_ms)):
+                raise IllegalArgumentError(
+                    "send(record) takes value, key, headers, partition and timestamp from the ProducerRecord; "
+                    "beside it only on_delivery can be given"
+                )
             record = topic
             if self._interceptors is not None:
                 return self._send_intercepted(record, on_delivery)
@@ -196,7 +206,7 @@ class KafkaProducer(Generic[K, V]):
                 on_delivery,
             )
         if self._interceptors is not None:
-            record = ProducerRecord(topic, value, key, headers or (), partition, timestamp_ms)
+            record = ProducerRecord(topic, value, key, () if headers is None else headers, partition, timestamp_ms)
             return self._send_intercepted(record, on_delivery)
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
@@ -207,10 +217,15 @@ class KafkaProducer(Generic[K, V]):
         send.__doc__ = _send_python.__doc__
 
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
+        """Let the interceptors see the record, and send what they return.
+
+        The arguments are checked before the first interceptor sees them; what comes out is checked in ``_do_send``.
+        """
         interceptors = self._interceptors
         assert interceptors is not None
+        arguments.checked_fields(record.topic, record.headers, record.partition, record.timestamp_ms, on_delivery)
         record = interceptors.on_send(record)
-        headers = tuple(record.headers or ())
+        headers = tuple(arguments.checked_headers(record.headers))
         return self._do_send(
             record.topic,
             record.value,
@@ -232,11 +247,19 @@ class KafkaProducer(Generic[K, V]):
         on_delivery: OnDelivery | None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata:
-        """``serialized``: key and value as bytes, where that has been done."""
+        """Append a record to a batch. ``serialized`` has key and value as bytes if that has been done already."""
         number = partition
         try:
-            if not isinstance(topic, str):
-                topic_names.validate(topic)
+            # All arguments are checked before anything is done with one of them.
+            if type(topic) is not str:
+                topic = arguments.checked_topic(topic)
+            if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_INT32):
+                number = partition = arguments.checked_partition(partition)
+            checked_headers: Headers = () if headers is None else arguments.checked_headers(headers)
+            if timestamp_ms is not None:
+                timestamp_ms = arguments.checked_timestamp(timestamp_ms)
+            if on_delivery is not None:
+                arguments.check_callable(on_delivery, "on_delivery")
             max_block_ms = self._max_block_ms
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
@@ -246,32 +269,33 @@ class KafkaProducer(Generic[K, V]):
             value_bytes: Any = value
             if serialized is not None:
                 key_bytes, value_bytes = serialized
-            else:
+            elif type(key) not in self._plain_key_types or type(value) not in self._plain_value_types:
+                # A serializer gets the list that was passed to `send`, and may add to it.
+                given = headers if type(headers) in {list, tuple} else checked_headers
                 if type(key) not in self._plain_key_types:
-                    key_bytes = self._serialize(self._key_serializer, "key", topic, headers, key)
+                    key_bytes = self._serialize(self._key_serializer, "key", topic, given, key)
                 if type(value) not in self._plain_value_types:
-                    value_bytes = self._serialize(self._value_serializer, "value", topic, headers, value)
+                    value_bytes = self._serialize(self._value_serializer, "value", topic, given, value)
+                if given:
+                    checked_headers = arguments.checked_headers(given)
             if partition is None:
                 if self._partitioner is not None:
                     number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
                 elif key_bytes is not None and not self._ignore_keys:
                     hashing = murmur2_cached if len(key_bytes) <= _CACHED_KEY_SIZE else murmur2
                     number = (hashing(key_bytes) & POSITIVE) % count
-            headers = arguments.checked_headers(headers) if headers else ()
             size = _RECORD_OVERHEAD
             if key_bytes is not None:
                 size += len(key_bytes)
             if value_bytes is not None:
                 size += len(value_bytes)
-            if size > self._max_record_size or headers:
-                self._ensure_valid_record_size(key_bytes, value_bytes, headers)
+            if size > self._max_record_size or checked_headers:
+                self._ensure_valid_record_size(key_bytes, value_bytes, checked_headers)
             if timestamp_ms is None:
                 timestamp_ms = self._clock.wall_ms()
-            else:
-                timestamp_ms = arguments.checked_timestamp(timestamp_ms)
             if self._transaction_manager is not None:
                 self._transaction_manager.maybe_fail_with_error()
-            record = (timestamp_ms, key_bytes, value_bytes, headers, on_delivery, max_block_ms, cluster)
+            record = (timestamp_ms, key_bytes, value_bytes, checked_headers, on_delivery, max_block_ms, cluster)
             may_choose_again = self._on_new_batch is not None and partition is None and number is not None
             future, wake, aborted = self._accumulator.append(topic, number, *record, may_choose_again)
             if aborted:
@@ -282,9 +306,9 @@ class KafkaProducer(Generic[K, V]):
             if wake:
                 self._wake_sender()
         except KafkaError as error:
-            return self._failed(error, topic, number, headers or (), on_delivery)
+            return self._failed(error, topic, number, _for_interceptors(headers), on_delivery)
         except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
-            self._note_failure(error, topic, number, headers or ())
+            self._note_failure(error, topic, number, _for_interceptors(headers))
             raise
         return cast(FutureRecordMetadata, future)
 
@@ -325,6 +349,7 @@ class KafkaProducer(Generic[K, V]):
         from pykclient.producer.batch_send import BatchSender
 
         self._ensure_usable()
+        topic = arguments.checked_topic(topic)
         if self._interceptors is not None:
             raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
         sender = BatchSender(topic, self._sending_parts(topic))
@@ -339,9 +364,6 @@ class KafkaProducer(Generic[K, V]):
 
     def _sending_parts(self, topic: str) -> SendingParts:
         from pykclient.producer.batch_send import Route, SendingParts
-
-        if not isinstance(topic, str):
-            topic_names.validate(topic)
 
         def route(partition: int | None) -> Route:
             cluster = self._metadata.fetch()
@@ -418,12 +440,26 @@ class KafkaProducer(Generic[K, V]):
         cluster: Cluster,
         count: int,
     ) -> int | None:
-        """What the configured partitioner chooses."""
+        """Return the choice of the configured partitioner, or None where that leaves it to the built-in one.
+
+        Raises:
+            IllegalArgumentError: it chose something else than one of the topic's ``count`` partitions.
+        """
         assert self._partitioner is not None
-        number = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
-        if number is not None and not 0 <= number < count:
+        chosen = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        if chosen is None:
+            return None
+        try:
+            number = arguments.whole_number(chosen)
+        except TypeError:
             raise IllegalArgumentError(
-                f"{type(self._partitioner).__name__} chose partition {number} of topic {topic!r}, which has {count}"
+                f"{type(self._partitioner).__name__} chose {arguments.shown(chosen)} for topic {topic!r}; "
+                "a partitioner returns the number of a partition, or None for the built-in choice"
+            ) from None
+        if not 0 <= number < count:
+            raise IllegalArgumentError(
+                f"{type(self._partitioner).__name__} chose partition {arguments.shown(number)} of topic {topic!r}, "
+                f"which has {count}"
             )
         return number
 
@@ -442,12 +478,9 @@ class KafkaProducer(Generic[K, V]):
 
         Raises:
             InvalidTopicError: no topic can have this name.
-            IllegalArgumentError: ``topic`` or ``partition`` is of the wrong type, or the partition is negative.
             KafkaTimeoutError: the metadata did not come in time.
         """
         topic_names.validate(topic)
-        if partition is not None and partition < 0:
-            raise IllegalArgumentError(f"partition = {partition}: a partition must not be negative")
         clock, metadata = self._clock, self._metadata
         start_ms = clock.now_ms()
         waited_ms = 0
@@ -513,8 +546,8 @@ class KafkaProducer(Generic[K, V]):
     ) -> FutureRecordMetadata:
         """What ``_do_send`` does with such an error, for the compiled ``send``."""
         if isinstance(error, KafkaError):
-            return self._failed(error, topic, partition, headers or (), on_delivery)
-        self._note_failure(error, topic, partition, headers or ())
+            return self._failed(error, topic, partition, _for_interceptors(headers), on_delivery)
+        self._note_failure(error, topic, partition, _for_interceptors(headers))
         raise error
 
     def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
@@ -544,18 +577,24 @@ class KafkaProducer(Generic[K, V]):
         return self._config
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now and wait until the fate of each record sent before is known and its callbacks have run.
+        """Send everything now, and wait until each record sent before is acknowledged or failed and its callbacks ran.
 
-        Raises KafkaTimeoutError after ``timeout`` seconds; the records are still on their way then.
+        ``timeout`` is in seconds; None waits without bound.
+
+        Raises:
+            KafkaTimeoutError: records are left after ``timeout`` seconds. They are still being sent.
+            IllegalArgumentError: ``timeout`` is negative, or no number.
+            KafkaError: a callback called this method, which would wait for itself.
         """
         self._ensure_usable()
+        timeout_ms = arguments.milliseconds(timeout)
         if self._in_callback():
             raise KafkaError("flush() was called by a callback: it would wait for itself")
         start_ms = self._clock.now_ms()
         self._accumulator.begin_flush()
         self._sender.wakeup()
         try:
-            if not self._accumulator.await_flush_completion(arguments.milliseconds(timeout)):
+            if not self._accumulator.await_flush_completion(timeout_ms):
                 raise KafkaTimeoutError(f"records were still on their way after {timeout} s of flush()")
         finally:
             self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
@@ -567,10 +606,11 @@ class KafkaProducer(Generic[K, V]):
 
         Raises:
             InvalidTopicError: no topic can have this name.
+            IllegalArgumentError: ``topic`` is no text.
             KafkaTimeoutError: no metadata came within ``max.block.ms``.
         """
         self._ensure_usable()
-        cluster, _, _ = self._wait_on_metadata(topic, None, self._max_block_ms)
+        cluster, _, _ = self._wait_on_metadata(arguments.checked_topic(topic), None, self._max_block_ms)
         return {info.partition for info in cluster.partitions_for_topic(topic)}
 
     def bootstrap_connected(self) -> bool:
@@ -582,8 +622,9 @@ class KafkaProducer(Generic[K, V]):
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Values as ``{group: {name: value}}``; with ``raw`` the metric objects by their MetricName."""
         self._ensure_usable()
+        is_raw = arguments.checked_flag(raw, "raw")
         self._parts.sender_metrics.publish(self._clock.now_ms())
-        return self._parts.metrics.metrics if raw else self._parts.metrics.by_group()
+        return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is left and end; after ``timeout`` seconds, give up what is not answered by then.
@@ -593,9 +634,9 @@ class KafkaProducer(Generic[K, V]):
         callback it does not wait, and gives up at once, unless the producer is being closed already. While a callback
         blocks, it returns half a second after ``timeout``.
         """
+        timeout_ms = arguments.milliseconds(timeout)
         if self._refusal == _FORKED:
             return
-        timeout_ms = arguments.milliseconds(timeout)
         from_callback = self._in_callback()
         with self._close_lock:
             first, self._closing = not self._closing, True
