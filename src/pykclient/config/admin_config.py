@@ -21,7 +21,7 @@ _KEYS = (
         ValidList(),
         HIGH,
         "Addresses of controllers to talk to instead of brokers (KIP-919).",
-        unsupported="controllers are not talked to directly yet",
+        unsupported="clients do not connect to controllers directly yet",
     ),
     shared.client_id(MEDIUM),
     shared.connections_max_idle_ms(300_000),

@@ -268,7 +268,7 @@ CONFIG_PROVIDERS = ConfigKey(
     ValidList(),
     LOW,
     "Names of providers that fill in placeholders in other values.",
-    unsupported="placeholders are a matter for the program that makes the configuration",
+    unsupported="resolve placeholders before you pass the configuration",
 )
 
 NETWORK_KEYS = (

@@ -1,4 +1,4 @@
-"""Writes the configuration reference: ``python -m pykclient.config.reference [--check] docs/configuration.md``."""
+"""Generate docs/configuration.md: ``python -m pykclient.config.reference [--check] docs/configuration.md``."""
 
 from __future__ import annotations
 
@@ -13,65 +13,59 @@ from pykclient.config.client_keys import INT_MAX, LONG_MAX
 from pykclient.config.config_def import ConfigKey, Importance, Type
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.config.security_keys import SECURITY_KEYS
 
 _INTRODUCTION = """\
 # Configuration
 
 <!-- Written by `python -m pykclient.config.reference docs/configuration.md` from src/pykclient/config. -->
 
-Names, types, defaults and valid values are those of Kafka's Java clients, version 4.3.1. A key can be written in two
-ways, which mean the same: with dots in a mapping, with underscores as a keyword argument.
+Names, types, defaults and valid values are those of Kafka's Java clients, version 4.3.1. You can write a key with dots
+in a mapping, or with underscores as a keyword argument:
 
 ```python
 KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})
 KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
 ```
 
-- An unknown key is an error that names the nearest known one. So is a value of the wrong type or out of range.
-- A key that is **not supported yet** may stand in a configuration with its default; any other value is an error.
-- Numbers may be given as strings, lists as strings with commas. `float("inf")` is the largest number of the type.
-- Where Java wants a class, an object, a class, a callable or the dotted name of one will do. Serializers may be left
-  out: bytes pass through.
-- Names of kafka-python that are not Kafka's are told apart at the end of each section.
+- An unknown key raises an error that suggests the nearest known key. So does a value of the wrong type or out of range.
+- Numbers may be given as strings, and lists as comma-separated strings. `float("inf")` means the largest number of the
+  type.
+- Where Java expects a class, you can pass an object, a class, a callable, or the dotted name of one. Without a
+  serializer, bytes are sent as they are.
+- Settings that only kafka-python has are listed at the end of each section.
+- Keys of [features that are missing](#not-supported-yet) are listed at the end of the page.
 """
 
 _ORDER = {Importance.HIGH: 0, Importance.MEDIUM: 1, Importance.LOW: 2}
 _LARGEST = {INT_MAX: "2147483647", LONG_MAX: "9223372036854775807 (no bound)"}
 
 
+_CONFIGS: tuple[tuple[str, type[AbstractConfig]], ...] = (
+    ("Producer", ProducerConfig),
+    ("Consumer", ConsumerConfig),
+    ("Admin client", AdminClientConfig),
+)
+
+
 def reference() -> str:
-    """The whole text."""
-    parts = [_INTRODUCTION]
-    for title, config in (
-        ("Producer", ProducerConfig),
-        ("Consumer", ConsumerConfig),
-        ("Admin client", AdminClientConfig),
-    ):
-        parts.append("\n".join(_section(title, config)))
-    security = [
-        "## Security",
-        "",
-        "For all clients alike.",
-        "",
-        *_table(SECURITY_KEYS),
-    ]
-    return "\n".join([*parts, *security, ""])
+    """Return the whole page."""
+    sections = ["\n".join(_section(title, config)) for title, config in _CONFIGS]
+    return "\n".join([_INTRODUCTION, *sections, *_unsupported(), ""])
 
 
 def _section(title: str, config: type[AbstractConfig]) -> Iterator[str]:
     definition = config.DEFINITION
-    own = [key for key in definition.keys.values() if key not in SECURITY_KEYS]
+    own = [key for key in definition.keys.values() if key.unsupported is None]
     yield f"## {title}"
     yield ""
     for key in sorted(own, key=lambda key: (_ORDER[key.importance], key.name)):
         yield from _entry(key)
-    yield f"### {title}: names of kafka-python that Kafka does not have"
+    yield f"### {title}: settings that only kafka-python has"
     yield ""
     yield "| keyword | |"
     yield "| --- | --- |"
     for foreign in sorted(definition.foreign.values(), key=lambda foreign: foreign.name):
-        accepted = "accepted, no effect" if foreign.ignored else "refused"
+        accepted = "ignored with a warning" if foreign.ignored else "refused"
         fine = [repr(value) for value in foreign.harmless if value is not None]
         unless = "" if foreign.ignored or not fine else f" unless it is {' or '.join(fine)}"
         yield f"| `{foreign.name.replace('.', '_')}` | {accepted}{unless}: {foreign.reason} |"
@@ -92,31 +86,35 @@ def _entry(key: ConfigKey) -> Iterator[str]:
     yield ""
     yield key.doc
     yield ""
-    if status := _status(key):
-        yield f"**{status}**"
+    if key.no_effect is not None:
+        yield f"No effect: {key.no_effect}."
         yield ""
 
 
-def _table(keys: tuple[ConfigKey, ...]) -> Iterator[str]:
-    yield "| key | type | default | valid values | what | status |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for key in keys:
-        cells = [
-            f"`{key.name}`",
-            key.type.lower(),
-            _default(key),
-            key.valid_values,
-            key.doc,
-            _status(key) or "supported",
-        ]
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+def _unsupported() -> Iterator[str]:
+    """Yield the section with the keys of missing features, grouped by what is missing."""
+    yield "## Not supported yet"
     yield ""
-
-
-def _status(key: ConfigKey) -> str:
-    if key.unsupported is not None:
-        return f"Not supported yet: {key.unsupported}."
-    return f"No effect: {key.no_effect}." if key.no_effect is not None else ""
+    yield "You may set these keys only to their defaults. Any other value raises an error."
+    yield ""
+    keys: dict[str, ConfigKey] = {}
+    clients: dict[str, list[str]] = {}
+    for title, config in _CONFIGS:
+        for key in config.DEFINITION.keys.values():
+            if key.unsupported is not None:
+                keys.setdefault(key.name, key)
+                clients.setdefault(key.name, []).append(title.lower())
+    for reason in dict.fromkeys(key.unsupported or "" for key in keys.values()):
+        yield f"*{reason[0].upper()}{reason[1:]}.*"
+        yield ""
+        yield "| key | clients | type | default | valid values | purpose |"
+        yield "| --- | --- | --- | --- | --- | --- |"
+        for key in keys.values():
+            if key.unsupported == reason:
+                of = "all" if len(clients[key.name]) == len(_CONFIGS) else ", ".join(clients[key.name])
+                cells = [f"`{key.name}`", of, key.type.lower(), _default(key), key.valid_values, key.doc]
+                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        yield ""
 
 
 def _default(key: ConfigKey) -> str:
@@ -133,7 +131,7 @@ def _default(key: ConfigKey) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file, or with ``--check`` say whether it is up to date."""
+    """Write the page to a file, or with ``--check`` compare the two. Return the exit code."""
     check = "--check" in arguments
     paths = [Path(argument) for argument in arguments if argument != "--check"]
     if len(paths) != 1:
