@@ -153,8 +153,7 @@ class ClassicConsumer:
         try:
             while True:
                 self._client.maybe_trigger_wakeup()
-                # A rebalance is pushed on but not waited for: other partitions may have records.
-                self._update_assignment_metadata_if_needed(timer)
+                self._update_assignment_metadata_if_needed()
                 fetch = self._poll_for_fetches(timer, collect)
                 if not fetch.is_empty:
                     # Let the brokers work while the application does. The positions have moved, so from here to the
@@ -175,12 +174,19 @@ class ClassicConsumer:
         finally:
             self._metrics.record_poll_end(self._clock.now_ms())
 
-    def _update_assignment_metadata_if_needed(self, timer: Timer) -> bool:
+    def _update_assignment_metadata_if_needed(self) -> None:
+        """Advance the membership and the look-up of positions, without waiting for either.
+
+        Partitions that have a position are fetched meanwhile, and the next round of the poll comes back here before
+        max.poll.interval.ms is over, also while there is no coordinator.
+        """
+        at_once = Timer(self._clock, 0)
+        has_assignment = True
         if self._coordinator is None:
             self._sole_reader.poll()
-        elif not self._coordinator.poll(timer, wait_for_join_group=False):
-            return False
-        return self.update_fetch_positions(timer)
+        else:
+            has_assignment = self._coordinator.poll(at_once, wait_for_join_group=False)
+        self.update_fetch_positions(at_once, initialize=has_assignment)
 
     def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> F:
         fetch = collect()
@@ -215,8 +221,13 @@ class ClassicConsumer:
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    def update_fetch_positions(self, timer: Timer) -> bool:
-        """Give every partition a position: the committed one, or by ``auto.offset.reset``; False when time ran out."""
+    def update_fetch_positions(self, timer: Timer, *, initialize: bool = True) -> bool:
+        """Look up positions: the committed ones, else those of ``auto.offset.reset``.
+
+        Return False if the timer expires before the committed offsets are known. Validations, and resets that do not
+        depend on committed offsets, are sent anyway, and need no coordinator. Without ``initialize``, as partitions may
+        be about to be revoked, committed offsets are not asked for.
+        """
         if self._offset_fetcher.can_skip_update_fetch_positions():
             self._has_all_fetch_positions = True
             return True
@@ -224,12 +235,14 @@ class ClassicConsumer:
         self._has_all_fetch_positions = self._subscriptions.has_all_fetch_positions()
         if self._has_all_fetch_positions:
             return True
-        # Only now: without a partition that lacks one, a consumer needs no coordinator for its positions.
-        if self._coordinator is not None and not self._coordinator.init_with_committed_offsets_if_needed(timer):
-            return False
-        self._subscriptions.reset_initializing_positions()
+        initialized = initialize and (
+            # Only now: without a partition that lacks a position, a consumer needs no coordinator for its positions.
+            self._coordinator is None or self._coordinator.init_with_committed_offsets_if_needed(timer)
+        )
+        if initialized:
+            self._subscriptions.reset_initializing_positions()
         self._offset_fetcher.reset_positions_if_needed()
-        return True
+        return initialized
 
     def position(self, tp: TopicPartition, timer: Timer) -> int:
         waiting = self._handout.next_offsets().get(tp)

@@ -224,6 +224,17 @@ class AbstractCoordinator(ABC):
         self._join_failures += 1
         return self._await_join_backoff(timer)
 
+    def backoff_ms(self, now_ms: int) -> int:
+        """Return the milliseconds until a backoff ends that keeps this member from joining; FOREVER_MS if none does.
+
+        Nothing that arrives from the network ends such a backoff, so a wait must not last longer.
+        """
+        if self.coordinator_unknown:
+            wait_ms = self.finder.lookup_backoff_ms(now_ms)
+        else:
+            wait_ms = self._join_not_before_ms - now_ms if self.rejoin_needed_or_pending() else 0
+        return wait_ms if wait_ms > 0 else FOREVER_MS
+
     def _await_join_backoff(self, timer: Timer) -> bool:
         """Wait until the backoff allows to join (KIP-580); False when the timer ends before."""
         if self._join_future is not None:
@@ -244,7 +255,7 @@ class AbstractCoordinator(ABC):
             self.membership.poll_heartbeat(now_ms)
 
     def time_to_next_heartbeat(self, now_ms: int) -> int:
-        """Milliseconds until the application should poll for the heartbeat's sake; unbounded for who is no member."""
+        """Return the milliseconds until a poll is due for the heartbeat; FOREVER_MS before the group is joined."""
         if self.membership.state.has_not_joined_group:
             return FOREVER_MS
         self._raise_heartbeat_failure(forget=False)

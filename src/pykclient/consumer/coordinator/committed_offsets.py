@@ -27,8 +27,11 @@ CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class CommittedOffsetsFetcher:
-    """Fetches committed offsets. A request that outlives its caller's patience is kept for the next call with the same
-    question. Thread: application.
+    """Fetches committed offsets.
+
+    A request that is in flight when a call times out is reused by the next call for the same partitions, and so is the
+    backoff after a failed request: calls that do not wait, one after the other, do what one that waits does.
+    Thread: application.
     """
 
     def __init__(self, coordinator: AbstractCoordinator, parts: ConsumerParts) -> None:
@@ -38,43 +41,62 @@ class CommittedOffsetsFetcher:
         self._parts = parts
         self._pending_question: tuple[frozenset[TopicPartition], Generation | None] | None = None
         self._pending: RequestFuture[CommittedOffsets] | None = None
+        self._attempts = 0
+        self._not_before_ms = coordinator.clock.now_ms()
         #: Why the last attempt failed, for the error when time runs out.
         self.last_error: Exception | None = None
 
     def fetch_committed_offsets(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets | None:
-        """The committed offset of each partition; None when time ran out. Raises what no retry helps against."""
+        """Return the committed offset of each partition, or None if the timer expires first.
+
+        With a timer of 0 this never waits. Raises errors that are not retriable.
+        """
         if not partitions:
             return {}
         question = frozenset(partitions), self._coordinator.membership.generation_if_stable()
         if self._pending_question != question:
             self._pending = None
+            self._attempts = 0
+            self._not_before_ms = self._coordinator.clock.now_ms()
         self._pending_question = question
-        attempts = 0
         self.last_error = None
         while True:
             if not self._coordinator.ensure_coordinator_ready(timer):
                 self.last_error = self._coordinator.finder.last_error or self.last_error
+                return None
+            if self._pending is None and not self._await_backoff(timer):
                 return None
             future = self._pending = self._pending or self._send_offset_fetch_request(partitions)
             if not self._coordinator.client.poll_future(future, timer):
                 return None
             self._pending = None
             if future.succeeded:
+                self._attempts = 0
                 return future.value
             self.last_error = future.exception
             if not future.is_retriable:
                 raise future.exception
-            timer.sleep_ms(self._coordinator.retry_backoff.backoff(attempts))
-            attempts += 1
-            if timer.expired:
-                return None
+            backoff_ms = self._coordinator.retry_backoff.backoff(self._attempts)
+            self._not_before_ms = self._coordinator.clock.now_ms() + backoff_ms
+            self._attempts += 1
+
+    def _await_backoff(self, timer: Timer) -> bool:
+        """Wait until the backoff allows a request; return False if the timer expires first."""
+        timer.update()
+        backoff_ms = self._not_before_ms - timer.now_ms
+        if backoff_ms > 0 and timer.not_expired:
+            timer.sleep_ms(backoff_ms)
+        return timer.now_ms >= self._not_before_ms
 
     def forget_pending(self) -> None:
-        """What was asked before a commit may have been answered before it as well."""
+        """Forget the request in flight: it may be answered with offsets from before a commit that follows."""
         self._pending = None
 
     def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
-        """Give partitions without a position the committed one, where there is one; False when time ran out."""
+        """Start partitions without a position at their committed offset, if they have one.
+
+        Return False if the timer expires first; with a timer of 0 this never waits.
+        """
         subscriptions, metadata = self._parts.subscriptions, self._parts.metadata
         offsets = self.fetch_committed_offsets(subscriptions.initializing_partitions(), timer)
         if offsets is None:

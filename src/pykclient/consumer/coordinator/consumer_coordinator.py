@@ -87,10 +87,11 @@ class ConsumerCoordinator(AbstractCoordinator):
     # --- each poll ---------------------------------------------------------------------------------------------------
 
     def poll(self, timer: Timer, wait_for_join_group: bool = True) -> bool:
-        """Be a member, commit automatically, call back; False when time ran out before that was done.
+        """Stay a member of the group, commit automatically and run callbacks.
 
-        Without ``wait_for_join_group`` a rebalance is only pushed on, not waited for. Raises what no retry helps
-        against, and KafkaError from what the rebalance listener raised.
+        Return False if the timer expires first. Without ``wait_for_join_group`` a rebalance is advanced, but not waited
+        for; if the timer is 0 as well, this never waits. Raises errors that are not retriable, and KafkaError if the
+        rebalance listener raised.
         """
         self.maybe_update_subscription_metadata()
         self._commits.invoke_completed_offset_commit_callbacks()
@@ -128,14 +129,16 @@ class ConsumerCoordinator(AbstractCoordinator):
         return joined
 
     def time_to_next_poll(self, now_ms: int) -> int:
-        """Milliseconds that a wait for records may take, for what else has to be done.
+        """Return the milliseconds that a wait for records may take before ``poll`` must be called again.
 
-        Never none for a heartbeat: its thread sends it, and would have to get the processor from a poll that spins.
+        At least 1 for a heartbeat: its thread sends it, and competes for the processor with a poll that spins.
         """
-        heartbeat_ms = max(1, self.time_to_next_heartbeat(now_ms))
-        if not self._commits.auto_commit_enabled:
-            return heartbeat_ms
-        return min(self._commits.time_to_next_auto_commit(), heartbeat_ms)
+        wait_ms = max(1, self.time_to_next_heartbeat(now_ms))
+        if self._subscriptions.has_auto_assigned_partitions():
+            wait_ms = min(wait_ms, self.backoff_ms(now_ms))
+        if self._commits.auto_commit_enabled:
+            wait_ms = min(wait_ms, self._commits.time_to_next_auto_commit())
+        return wait_ms
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -438,7 +441,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         return self._committed.fetch_committed_offsets(partitions, timer)
 
     def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
-        """Start new partitions at their committed offsets; False when time ran out."""
+        """Start new partitions at their committed offsets; return False if the timer expires first."""
         return self._committed.init_with_committed_offsets_if_needed(timer)
 
     # --- closing -----------------------------------------------------------------------------------------------------

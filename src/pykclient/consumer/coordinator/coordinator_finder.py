@@ -46,8 +46,10 @@ class CoordinatorFinder:
         self._node: Node | None = None
         self._broker: Node | None = None
         self._lookup: RequestFuture[None] | None = None
+        # Kept from call to call, so that short calls one after the other back off as one long call does.
+        self._failed_lookups = 0
+        self._lookup_not_before_ms = self._unknown_since_ms = clock.now_ms()
         self._fatal_error: KafkaError | None = None
-        self._unknown_since_ms = clock.now_ms()
         self.last_error: Exception | None = None
 
     # --- what is known -----------------------------------------------------------------------------------------------
@@ -82,6 +84,7 @@ class CoordinatorFinder:
             node, self._node = self._node, None
             if node is not None:
                 self._unknown_since_ms = now_ms
+                self._failed_lookups = 0
             unknown_for_ms = now_ms - self._unknown_since_ms
         if node is not None:
             self._log.info("Group coordinator %s is not usable (%s), looking for it again", node, cause)
@@ -117,14 +120,31 @@ class CoordinatorFinder:
         with self._lock:
             self._lookup = None
 
+    def lookup_backoff_ms(self, now_ms: int) -> int:
+        """Return the milliseconds until the backoff allows another lookup; 0 if it does now."""
+        return max(0, self._lookup_not_before_ms - now_ms)
+
+    def _back_off(self, failed_lookups: int) -> None:
+        self._lookup_not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(failed_lookups)
+        self._failed_lookups = failed_lookups + 1
+
     def ensure_ready(self, timer: Timer, disable_wakeup: bool = False) -> bool:
-        """Find the coordinator, if it is unknown; False when time ran out. Raises what no retry helps against.
+        """Find the coordinator, if it is unknown; return False if the timer expires first.
+
+        With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and takes in its answer once it
+        has come. Raises errors that are not retriable.
 
         Thread: application.
         """
-        attempts = 0
         while self.unknown:
             self._raise_fatal_error()
+            timer.update()
+            backoff_ms = 0 if self.lookup_pending else self.lookup_backoff_ms(timer.now_ms)
+            if backoff_ms:
+                if timer.expired:
+                    return False
+                timer.sleep_ms(backoff_ms)
+                continue
             lookup = self.lookup()
             if not self._client.poll_future(lookup, timer, disable_wakeup):
                 return False
@@ -136,13 +156,14 @@ class CoordinatorFinder:
                     self._log.info("The group coordinator cannot be found: %s", lookup.exception)
                     raise lookup.exception
                 self._log.debug("No group coordinator yet: %s", lookup.exception)
-                timer.sleep_ms(self._retry_backoff.backoff(attempts))
-                attempts += 1
+                self._back_off(self._failed_lookups)
                 self._client.await_metadata_update(timer)
             elif self._node is not None and self._client.is_unavailable(self._node):
+                failed_lookups = self._failed_lookups
                 self.mark_unknown("it cannot be connected to")
-                timer.sleep_ms(self._retry_backoff.backoff(attempts))
-                attempts += 1
+                self._back_off(failed_lookups)
+            else:
+                self._failed_lookups = 0
             if timer.expired:
                 break
         return not self.unknown
