@@ -11,8 +11,6 @@ from pykclient.version import __version__
 
 TYPE_CHECKING = False  # typing's own costs more to import than all of this module
 if TYPE_CHECKING:
-    from typing import Any
-
     from pykclient import errors
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
@@ -98,17 +96,18 @@ __all__ = [
     "errors",
 ]
 
+if not TYPE_CHECKING:  # or type checkers would take any name
 
-def __getattr__(name: str) -> Any:
-    import importlib
+    def __getattr__(name):
+        import importlib
 
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name in _HOME:
+            value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import selectors
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def java_default(row: dict[str, Any]) -> Any:
     """Java's default in our terms: assignors go by their names, serializers may be left out."""
     if row["name"] == "partition.assignment.strategy":
         return [ASSIGNOR_NAMES[name] for name in row["default"]]
+    if row["name"] == "bootstrap.servers" and row["table"] != "admin":
+        return ["localhost:9092"]  # Java has none
     if row["required"] and not row["name"].endswith("serializer"):
         return "required"
     return row["default"]
@@ -164,9 +167,7 @@ def test_auto_offset_reset(value: str) -> None:
     assert consumer(auto_offset_reset=value)["auto.offset.reset"] == value
 
 
-@pytest.mark.parametrize(
-    "value", ["smallest", "LATEST", "by_duration", "by_duration:", "by_duration:-PT1H", "1h", None]
-)
+@pytest.mark.parametrize("value", ["oldest", "", "by_duration", "by_duration:", "by_duration:-PT1H", "1h", None])
 def test_wrong_auto_offset_reset(value: str | None) -> None:
     with pytest.raises(ConfigError, match=r"valid values: \[latest, earliest, none, by_duration:PnDTnHnMn.nS\]"):
         consumer(auto_offset_reset=value)
@@ -216,14 +217,75 @@ def test_partitioners_may_be_named(name: str) -> None:
     assert producer(partitioner=f" {name} ")["partitioner.class"] == name, "the producer knows what it stands for"
 
 
-@pytest.mark.parametrize("config", TABLES.values())
-def test_bootstrap_servers_must_be_set(config: type[AbstractConfig]) -> None:
+def test_clients_connect_to_this_machine_by_default() -> None:
+    assert ProducerConfig()["bootstrap.servers"] == ["localhost:9092"]
+    assert ConsumerConfig()["bootstrap.servers"] == ["localhost:9092"]
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
-        config()
+        AdminClientConfig()
+
+
+@pytest.mark.parametrize("config", TABLES.values())
+def test_bootstrap_servers(config: type[AbstractConfig]) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         config(bootstrap_servers=[])
     assert config(bootstrap_servers=["a:1", "b:2"])["bootstrap.servers"] == ["a:1", "b:2"]
     assert config(bootstrap_servers="a:1, b:2")["bootstrap.servers"] == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"fetch_max_wait_ms": 50_000, "request_timeout_ms": 40_000},
+            "fetch.max.wait.ms = 50000: it must be below request.timeout.ms = 40000",
+        ),
+        ({"request_timeout_ms": 500}, "fetch.max.wait.ms = 500: it must be below request.timeout.ms = 500"),
+        (
+            {"request_timeout_ms": 50_000, "connections_max_idle_ms": 40_000},
+            "request.timeout.ms = 50000: it must be below connections.max.idle.ms = 40000",
+        ),
+        (
+            {"request_timeout_ms": 70_000, "default_api_timeout_ms": 60_000},
+            "default.api.timeout.ms = 60000: it must be at least request.timeout.ms = 70000",
+        ),
+    ],
+)
+def test_a_consumers_timeouts_must_not_contradict_each_other(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        consumer(**settings)
+
+
+def test_a_consumers_timeouts_that_go_together() -> None:
+    assert consumer(request_timeout_ms=70_000)["default.api.timeout.ms"] == 70_000
+    assert consumer(request_timeout_ms=600_000, connections_max_idle_ms=-1)["default.api.timeout.ms"] == 600_000
+    assert consumer(request_timeout_ms=1_000, default_api_timeout_ms=1_000)["default.api.timeout.ms"] == 1_000
+
+
+def test_fractions_of_milliseconds_are_rounded() -> None:
+    settings = consumer(consumer_timeout_ms=1500.5, retry_backoff_ms=0.1 * 3 * 1000)
+    assert (settings["consumer.timeout.ms"], settings["retry.backoff.ms"]) == (1500, 300)
+    with pytest.raises(ConfigError, match=r"max\.poll\.records"):
+        consumer(max_poll_records=1.5)
+    with pytest.raises(ConfigError, match=r"retry\.backoff\.ms"):
+        consumer(retry_backoff_ms=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "meaning"),
+    [
+        ({"auto_offset_reset": "smallest"}, "earliest"),
+        ({"auto_offset_reset": "largest"}, "latest"),
+        ({"auto_offset_reset": "EARLIEST"}, "earliest"),
+        ({"auto_offset_reset": "by_duration:PT1H"}, "by_duration:PT1H"),
+        ({"isolation_level": "READ_COMMITTED"}, "read_committed"),
+        ({"isolation_level": 1}, "read_committed"),
+        ({"isolation_level": 0}, "read_uncommitted"),
+        ({"consumer_timeout_ms": -1}, LONG_MAX),
+    ],
+)
+def test_what_kafka_python_takes(settings: dict[str, Any], meaning: Any) -> None:
+    (name,) = settings
+    assert consumer(**settings)[name] == meaning
 
 
 @pytest.mark.parametrize("config", [producer(linger_ms=1), consumer(group_id="g")])

@@ -16,7 +16,16 @@ import pykclient
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.errors import ConfigError, IllegalStateError, InvalidTopicError, SerializationError
+from pykclient.coordinator.assignors.range import RangePartitionAssignor
+from pykclient.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from pykclient.errors import (
+    ConfigError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    SerializationError,
+)
 from pykclient.record import CursorOwner, MemoryRecords
 from tests.support.any_kafka import AnyKafka
 
@@ -156,13 +165,82 @@ def _(both: Both) -> None:
     ours.close()
 
 
-@row("`seek` on a partition that is not assigned")
+@row("`seek`, `pause` on a partition that is not assigned")
 def _(both: Both) -> None:
     theirs, ours = both.consumers()
     refused((ValueError, AssertionError), lambda: theirs.seek(kafka_python.TopicPartition(both.topic, 0), 1))
+    refused(KeyError, lambda: theirs.pause(kafka_python.TopicPartition(both.topic, 0)))
     refused(IllegalStateError, lambda: ours.seek(TopicPartition(both.topic, 0), 1))
+    refused(IllegalStateError, lambda: ours.pause(TopicPartition(both.topic, 0)))
     theirs.close()
     ours.close()
+
+
+@row("`poll` without a subscription or assignment")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers()
+    assert theirs.poll(10) == {}
+    refused(IllegalStateError, lambda: ours.poll(10))
+    theirs.close()
+    ours.close()
+
+
+@row("`subscribe([])`")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers()
+    for consumer in (theirs, ours):
+        consumer.subscribe([both.topic])
+    refused(ValueError, lambda: theirs.subscribe([]))
+    ours.subscribe([])
+    assert ours.subscription() is None
+    theirs.close()
+    ours.close()
+
+
+@row("asking for the partitions of a missing topic")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers()
+    careful = KafkaConsumer[Any, Any](bootstrap_servers=both.servers, allow_auto_create_topics=False)
+    missing = f"{both.topic}-missing"
+    assert not theirs.partitions_for_topic(missing)
+    assert not careful.partitions_for_topic(missing)
+    assert missing not in ours.topics()
+    ours.partitions_for_topic(missing)
+    assert missing in ours.topics()
+    for consumer in (theirs, ours, careful):
+        consumer.close()
+
+
+@row("iterating over a closed consumer")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers()
+    theirs.close()
+    ours.close()
+    assert list(theirs) == []
+    refused(IllegalStateError, lambda: list(ours))
+
+
+@row("a commit without `group_id`")
+def _(both: Both) -> None:
+    theirs, ours = both.consumers()
+    refused(kafka_python.errors.IllegalStateError, theirs.commit)
+    refused(InvalidGroupIdError, ours.commit)
+    theirs.close()
+    ours.close()
+
+
+@row("no broker can be reached")
+def _(both: Both) -> None:
+    # Its constructor waits for a broker that long; one that fails leaks a socket, so no test makes it fail.
+    assert "bootstrap_timeout_ms" in kafka_python.KafkaConsumer.DEFAULT_CONFIG
+    with KafkaConsumer[Any, Any](bootstrap_servers="127.0.0.1:1") as ours:
+        refused(KafkaTimeoutError, lambda: ours.topics(timeout_ms=100))
+
+
+@row("an empty `group_id`")
+def _(both: Both) -> None:
+    kafka_python.KafkaConsumer(bootstrap_servers=both.servers, group_id="").close()
+    refused(ConfigError, lambda: KafkaConsumer(bootstrap_servers=both.servers, group_id=""))
 
 
 @row("`enable_auto_commit=True` without `group_id`")
@@ -225,7 +303,13 @@ def _(both: Both) -> None:
 
 @row("`partition_assignment_strategy`")
 def _(both: Both) -> None:
-    for name in ("range", "roundrobin", "org.apache.kafka.clients.consumer.RangeAssignor"):
+    for name in (
+        "range",
+        "roundrobin",
+        "org.apache.kafka.clients.consumer.RangeAssignor",
+        RangePartitionAssignor,
+        RoundRobinPartitionAssignor,
+    ):
         KafkaConsumer(bootstrap_servers=both.servers, group_id="g", partition_assignment_strategy=[name]).close()
 
 

@@ -118,7 +118,8 @@ def test_batches_are_bounded(any_kafka: AnyKafka, topic: str, pool: ConsumerPool
 def test_nothing_is_waited_for_behind_the_last_record(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 20, 2)
     # A broker would keep a fetch at the end of the log for longer than the test may take.
-    task = new_task(any_kafka, config={"fetch.max.wait.ms": 600_000, "request.timeout.ms": 700_000})
+    waits = {"fetch.max.wait.ms": 600_000, "request.timeout.ms": 700_000, "connections.max.idle.ms": 800_000}
+    task = new_task(any_kafka, config=waits)
     assert len(rows(read_ranges(task, of(topic, (0, 0, 20), (1, 0, 20)), pool))) == 40
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykclient.config.config_def import REQUIRED, ConfigKey, ForeignKey, Importance, Type
+from pykclient.config.config_def import ConfigKey, ForeignKey, Importance, Type
 from pykclient.config.security_keys import SECURITY_LATER
 from pykclient.config.validators import CaseInsensitiveValidString, ValidList, ValidString, at_least
 
@@ -43,15 +43,16 @@ def serialization_class(value: Any) -> Any:
 # --- keys whose default differs between clients ----------------------------------------------------------------------
 
 
-def bootstrap_servers(default: Any = REQUIRED) -> ConfigKey:
+def bootstrap_servers(default: tuple[str, ...] = ("localhost:9092",)) -> ConfigKey:
     return ConfigKey(
         "bootstrap.servers",
         Type.LIST,
         default,
-        ValidList(empty_allowed=default is not REQUIRED),
+        ValidList(empty_allowed=not default),
         HIGH,
-        "Addresses to learn the cluster from, as host:port (port 9092 if left out). Two or three are enough, "
-        "as the rest of the cluster is found through them; they are asked again when all known brokers are lost.",
+        "Addresses of brokers to connect to first, as host:port (port 9092 if left out). Two or three are enough, as "
+        "the client learns the rest of the cluster from them. It asks them again when it has lost all known brokers. "
+        "Java's clients have no default; this one is kafka-python's.",
     )
 
 
@@ -181,7 +182,8 @@ DEFAULT_API_TIMEOUT_MS = ConfigKey(
     60_000,
     at_least(0),
     MEDIUM,
-    "The bound on every call that takes a timeout and was given none.",
+    "The bound on every call that takes a timeout and was given none. Must be at least request.timeout.ms; if it is "
+    "not set, it grows to that.",
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = ConfigKey(
     "socket.connection.setup.timeout.ms",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -149,13 +150,16 @@ class ConfigKey:
         return list(self.default) if self.type == Type.LIST else self.default
 
     def parse(self, given: Any) -> Any:
-        """The checked value of what was given.
+        """Return the checked value of what was given. Fractions of milliseconds are rounded.
 
-        Raises ConfigError when type or range is wrong, or when the key is not supported and this is not its default.
+        Raises:
+            ConfigError: The type or the range is wrong, or the key is not supported and this is not its default.
         """
         if self.unsupported is not None and (given is None or given == self.default):
             return self.default_value()
         value = given if self.convert is None else self.convert(given)
+        if isinstance(value, float) and self.name.endswith(".ms") and math.isfinite(value):
+            value = round(value)
         try:
             value = parse_type(value, Type.STRING if self.named and isinstance(value, str) else self.type)
         except (ValueError, TypeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from pykclient.config import client_keys as shared
@@ -44,6 +45,28 @@ def _assignors(value: Any) -> Any:
         return value
     names = [item.strip() if isinstance(item, str) else item for item in value]
     return [ASSIGNOR_NAMES.get(item, item) if isinstance(item, str) else item for item in names]
+
+
+def _offset_reset_name(value: Any) -> Any:
+    """A name in any case; kafka-python also has those of Kafka 0.8."""
+    if not isinstance(value, str) or value.strip().lower().startswith("by_duration:"):
+        return value
+    name = value.strip().lower()
+    return {"smallest": "earliest", "largest": "latest"}.get(name, name)
+
+
+def _isolation_level(value: Any) -> Any:
+    """A name in any case, or the number that the protocol and kafka-python's IsolationLevel have for it."""
+    if isinstance(value, int) and not isinstance(value, bool) and value in {0, 1}:
+        return ("read_uncommitted", "read_committed")[value]
+    return lower(value)
+
+
+def _iteration_timeout(value: Any) -> Any:
+    """None and negative numbers are no timeout, as in kafka-python."""
+    if value is None or (isinstance(value, (int, float)) and value < 0):
+        return LONG_MAX
+    return value
 
 
 def _offset_reset(value: Any) -> str | None:
@@ -90,6 +113,7 @@ _KEYS = (
         MEDIUM,
         "Where to start in a partition without a committed offset, or whose offset is gone: at the end, at the "
         "beginning, so long ago (by_duration:P7D, KIP-1106), or not at all: none raises NoOffsetForPartitionError.",
+        convert=_offset_reset_name,
     ),
     ConfigKey(
         "check.crcs",
@@ -224,6 +248,7 @@ _KEYS = (
         MEDIUM,
         "read_committed leaves out records of transactions that were aborted and waits for open ones to end; "
         "read_uncommitted hands out everything.",
+        convert=_isolation_level,
     ),
     ConfigKey(
         "key.deserializer",
@@ -314,9 +339,9 @@ _KEYS = (
         LONG_MAX,
         between(0, LONG_MAX),
         LOW,
-        "Iterating over the consumer ends when no record came for this long. From kafka-python; poll() is not "
-        "concerned.",
-        convert=none_means(LONG_MAX),
+        "Iterating over the consumer ends when no record came for this long. None or a negative number: never. From "
+        "kafka-python; poll() is not concerned.",
+        convert=_iteration_timeout,
         extension=True,
     ),
     ConfigKey(
@@ -379,6 +404,7 @@ class ConsumerConfig(AbstractConfig):
                 f"{values['session.timeout.ms']}, best a third of it",
                 key="heartbeat.interval.ms",
             )
+        _settle_timeouts(values, self.is_set("default.api.timeout.ms"))
         instance_id = values["group.instance.id"]
         if instance_id is not None and not _is_instance_id(instance_id):
             raise ConfigError(
@@ -387,6 +413,31 @@ class ConsumerConfig(AbstractConfig):
                 key="group.instance.id",
             )
         values["partition.assignment.strategy"] = _usable(values["partition.assignment.strategy"])
+
+
+def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:
+    """Refuse timeouts that contradict each other, as kafka-python does.
+
+    A broker may hold a fetch for fetch.max.wait.ms, so a shorter request.timeout.ms would end idle fetches as failures.
+    An idle connection must not be closed while a request on it may still be answered.
+    """
+    ascending = ["fetch.max.wait.ms", "request.timeout.ms"]
+    if values["connections.max.idle.ms"] >= 0:
+        ascending.append("connections.max.idle.ms")
+    for shorter, longer in pairwise(ascending):
+        if values[shorter] >= values[longer]:
+            raise ConfigError(
+                f"{shorter} = {values[shorter]}: it must be below {longer} = {values[longer]}",
+                key=shorter,
+            )
+    if values["default.api.timeout.ms"] < values["request.timeout.ms"]:
+        if api_timeout_is_set:
+            raise ConfigError(
+                f"default.api.timeout.ms = {values['default.api.timeout.ms']}: it must be at least "
+                f"request.timeout.ms = {values['request.timeout.ms']}",
+                key="default.api.timeout.ms",
+            )
+        values["default.api.timeout.ms"] = values["request.timeout.ms"]
 
 
 def _is_instance_id(text: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pykclient.consumer.abstract_fetch import AbstractFetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
+from pykclient.types import ConsumerRecord as ConsumerRecord  # kafka-python's programs import it from this module
 
 if TYPE_CHECKING:
     from pykclient.clock import Timer

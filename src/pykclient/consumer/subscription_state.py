@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.consumer_rebalance_listener import (
+    ConsumerRebalanceListener as ConsumerRebalanceListener,  # kafka-python's programs import it from this module
+)
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
 from pykclient.consumer.fetch_state import (
     AWAIT_RESET,

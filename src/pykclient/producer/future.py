@@ -11,7 +11,8 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import compiled
 from pykclient.producer.arguments import check_callable, signed_milliseconds
-from pykclient.types import RecordMetadata, TopicPartition
+from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
+from pykclient.types import TopicPartition
 
 _compiled = compiled("producer")
 

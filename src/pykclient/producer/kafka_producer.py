@@ -571,6 +571,16 @@ class KafkaProducer(Generic[K, V]):
 
     # --- the rest of the surface -------------------------------------------------------------------------------
 
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: tuple[int, ...]) -> int:
+        """Return the newest message format that brokers of a version take: 0, 1 or 2. From kafka-python.
+
+        This client always sends format 2, as it supports brokers from 2.1 on.
+        """
+        if api_version >= (0, 11):
+            return 2
+        return 1 if api_version >= (0, 10, 0) else 0
+
     @property
     def config(self) -> ProducerConfig:
         """The settings in use, by their dotted keys."""

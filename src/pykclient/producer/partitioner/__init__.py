@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -33,11 +34,14 @@ _BY_NAME = {
 
 
 def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | None:
-    """The partitioner that a setting means; None is the built-in one.
+    """Return the partitioner that a setting means; None is the built-in one.
 
     ``value`` may be None, a name of the tables above, the dotted path of a class or function, a class, an object with a
-    ``partition`` method, or a callable with kafka-python's signature. Raises ConfigError for anything else. ``rng`` is
-    for those of ours that choose by chance.
+    ``partition`` method, or a callable. Callables, and methods with three parameters, are called with the key's bytes,
+    all partitions and the available ones, as in kafka-python. ``rng`` is for our own that choose at random.
+
+    Raises:
+        ConfigError: ``value`` is none of these.
     """
     if isinstance(value, str):
         short = value.rpartition(".")[2]
@@ -60,9 +64,29 @@ def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | 
         return None
     if isinstance(value, type):
         value = value(rng) if getattr(value, "takes_rng", False) else value()
-    if hasattr(value, "partition"):
+    if isinstance(value, Partitioner):
+        return value
+    method = getattr(value, "partition", None)
+    if callable(method) and not _takes_key_and_partitions(method):
         partitioner: Partitioner = value
         return partitioner
     if callable(value):
         return CallablePartitioner(value)
+    if callable(method):
+        return CallablePartitioner(method)
     raise ConfigError(f"partitioner.class: {value!r} has no partition method and cannot be called")
+
+
+def _takes_key_and_partitions(method: Callable[..., Any]) -> bool:
+    """Return True for a method ``partition(key, all_partitions, available_partitions)``, as in kafka-python 1 and 2."""
+    from inspect import Parameter, signature
+
+    try:
+        parameters = signature(method).parameters.values()
+    except (TypeError, ValueError):  # a method in C that does not tell
+        return False
+    positional = [
+        each for each in parameters if each.kind in {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    ]
+    takes_any = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
+    return len(positional) == 3 and not takes_any

@@ -1,0 +1,1 @@
+"""Names of kafka-python's ``kafka.coordinator``, for programs written for it."""

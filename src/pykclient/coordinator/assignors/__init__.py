@@ -1,0 +1,1 @@
+"""Assignors under kafka-python's module names. Their home is pykclient.consumer.assignors."""

@@ -1,0 +1,7 @@
+"""KafkaProducer under kafka-python's module name, for programs written for it."""
+
+from __future__ import annotations
+
+from pykclient.producer.kafka_producer import KafkaProducer
+
+__all__ = ["KafkaProducer"]
