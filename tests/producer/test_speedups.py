@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.twins import load
@@ -155,6 +155,15 @@ def build(
     st.floats(0.1, 1.5),
     st.sampled_from((0, 1, 1 << 40, (1 << 63) - 40)),
     st.sampled_from((2, 2, 2, 1)),
+)
+@example(  # a distance between timestamps that does not fit 64 bits
+    records=[Append(-1, None, None, ()), Append((1 << 63) - 1, None, None, ())],
+    codec="none",
+    limit=0,
+    room=0,
+    ratio=1.0,
+    base_offset=0,
+    magic=2,
 )
 def test_builders(
     twins: tuple[Twin, Twin],

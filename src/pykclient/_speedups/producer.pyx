@@ -99,12 +99,12 @@ cdef inline const char *start_of(object data) noexcept:
 
 
 cdef bint is_timestamp(object timestamp, int64_t *value) except -1:
-    """Whether it is an int from -1 to 2^63 - 1."""
+    """Return whether it is an int from -1 on whose distance to any other fits 64 bits: below 2^63 - 1."""
     cdef int overflow = 0
     if type(timestamp) is not int:
         return False
     value[0] = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
-    return not overflow and value[0] >= -1
+    return not overflow and -1 <= value[0] < INT64_MAX
 
 
 cdef inline object unchanging(object headers):

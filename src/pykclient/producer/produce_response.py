@@ -186,7 +186,7 @@ class ProduceResponseHandler:
             message = str(response.build_error)
             self._complete_all(batches, PartitionResponse(UnsupportedVersionError.code, error_message=message))
         elif response.build_error is not None:
-            self._fail_unsent(batches, response.build_error)
+            self.fail_unsent(batches, response.build_error)
         elif body is None:  # acks=0: sent is all that will ever be known
             self._complete_all(batches, PartitionResponse(_NO_ERROR))
         else:
@@ -198,14 +198,40 @@ class ProduceResponseHandler:
         for batch in batches.values():
             self._complete_batch(batch, response, now_ms, None)
 
-    def _fail_unsent(self, batches: Mapping[TopicPartition, ProducerBatch], error: KafkaError) -> None:
-        """Fail the batches of a request that could not be built."""
-        self._log.error("A produce request was not sent: %s", error)
-        for topic_partition, batch in batches.items():
+    def fail_unsent(self, batches: Mapping[TopicPartition, ProducerBatch], error: Exception) -> None:
+        """Fail the batches of a request that was not sent, and nobody will answer."""
+        partitions = ", ".join(map(str, batches))
+        self._log.error("A produce request for %s was not sent: %s", partitions, error)
+        for batch in batches.values():
             batch.in_flight = False
             self.fail_batch(batch, error, refused=not (batch.attempts or batch.may_be_written))
-            if self._guarantee_message_order:
-                self._accumulator.unmute_partition(topic_partition)
+            self._unmute(batch)
+
+    def put_back_unsent(self, batches: Mapping[TopicPartition, ProducerBatch]) -> None:
+        """Put batches back into their queues whose request was not sent for the fault of another batch in it."""
+        now_ms = self._clock.now_ms()
+        for batch in batches.values():
+            batch.in_flight = False
+            if batch.is_done:
+                self._accumulator.deallocate(batch)
+            else:
+                self._reenqueue(batch, now_ms)
+            self._unmute(batch)
+
+    def fail_stranded(self, error: Exception) -> None:
+        """Fail the batches that an exception in the sender has left with nobody to see to them."""
+        for batch in self._accumulator.stranded_batches():
+            if batch.is_done:
+                self._accumulator.complete_and_deallocate_batch(batch)
+            else:
+                failure = KafkaError(f"an unexpected error kept {batch} from being sent or completed: {error!r}")
+                failure.__cause__ = error
+                self.fail_batch(batch, failure)
+            self._unmute(batch)
+
+    def _unmute(self, batch: ProducerBatch) -> None:
+        if self._guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
 
     def _handle_body(
         self,
@@ -282,8 +308,7 @@ class ProduceResponseHandler:
                 self._fail_by_response(batch, error, response, refused)
             if isinstance(error, InvalidMetadataError):
                 self._refresh_metadata(batch, error, response, new_leaders)
-        if self._guarantee_message_order:
-            self._accumulator.unmute_partition(batch.topic_partition)
+        self._unmute(batch)
 
     def _refresh_metadata(
         self,

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Clock
@@ -328,7 +329,9 @@ class RecordAccumulator:
         with self._lock:
             queue = info.queues.get(partition)
             if queue is None:
-                queue = info.queues[partition] = PartitionQueue(TopicPartition(topic, partition), info)
+                # A whole float would be the same key as its int, and no request could carry its batches.
+                number = index(partition)
+                queue = info.queues[number] = PartitionQueue(TopicPartition(topic, number), info)
             return queue
 
     def _all_queues(self) -> list[PartitionQueue]:
@@ -473,25 +476,29 @@ class RecordAccumulator:
                     if len(queue.batches) > 1 or queue.batches[0].is_full:
                         self.has_due_rest = True
             drained_queues.append(queue)
-            # Out of the queue no other thread touches it, so compressing it needs no lock.
-            if manager is not None and not first.has_sequence:  # one that has a number may have been written under it
-                manager.number(first, now_ms)
             try:
-                first.close()
+                self._prepare(first, now_ms)
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
                 # Neither queued nor in flight, it would wait for ever; and so would those drained before it.
                 self.unsendable.append((first, error))
                 continue
-            if self._compression_type is not CompressionType.NONE:
-                CompressionRatioEstimator.update_estimation(
-                    topic_partition.topic, self._compression_type, first.compression_ratio
-                )
             queue.last_batch_bytes = first.estimated_size_in_bytes
             size += queue.last_batch_bytes
             first.drained(now_ms)
             ready.append(first)
         waiting.served(of_node, drained_queues)
         return ready
+
+    def _prepare(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Number and close a batch that was taken out of its queue, where no other thread touches it."""
+        manager = self._transaction_manager
+        if manager is not None and not batch.has_sequence:  # one that has a number may have been written under it
+            manager.number(batch, now_ms)
+        batch.close()
+        if self._compression_type is not CompressionType.NONE:
+            CompressionRatioEstimator.update_estimation(
+                batch.topic_partition.topic, self._compression_type, batch.compression_ratio
+            )
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
         """Send nothing to it until it is unmuted (one request in flight, order guaranteed)."""
@@ -591,6 +598,19 @@ class RecordAccumulator:
         return expired
 
     # --- completing --------------------------------------------------------------------------------------------
+
+    def stranded_batches(self) -> list[ProducerBatch]:
+        """Return the incomplete batches that are neither in a queue nor in flight: nobody would ever see to them.
+
+        There are none between two rounds of the sender, unless the last one was broken off by an exception.
+        """
+        stranded = []
+        for batch in [*self._incomplete]:
+            queue = self._queue_of(batch.topic_partition)
+            with queue.lock:
+                if not batch.in_flight and batch not in queue.batches:
+                    stranded.append(batch)
+        return stranded
 
     def complete_batch(self, batch: ProducerBatch) -> None:
         """Its fate is known: flush need not wait for it."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.errors import KafkaTimeoutError
+from pykclient.errors import DisconnectError, IllegalStateError, KafkaTimeoutError, UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
@@ -133,10 +133,10 @@ class Sender:
         try:
             self.run_once()
         except Exception as error:  # noqa: BLE001 - this thread must go on
-            # Whatever it is, the records that wait must get an answer, if only by their delivery timeout.
             if repr(error) != self._last_error:  # the same in each round says nothing new
                 self._log.exception("Error in the producer's I/O thread")
             self._last_error = repr(error)
+            self._responses.fail_stranded(error)
             self._clock.sleep_ms(self._config.retry_backoff_ms)
 
     def run_once(self) -> None:
@@ -277,26 +277,68 @@ class Sender:
     def _send_produce_request(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> None:
+        """Send ``batches`` in one request. If it cannot be made or handed over, fail them; the other nodes' go on."""
         config = self._config
         by_partition: dict[TopicPartition, ProducerBatch] = {}
         for batch in batches:
             by_partition[batch.topic_partition] = batch
             batch.in_flight = True
-        builder, topic_names = self._produce_request(batches, snapshot, now_ms)
-        request = self._client.new_client_request(
-            str(node_id),
-            builder,
-            now_ms,
-            config.acks != 0,
-            config.request_timeout_ms,
-            partial(self._handle_produce_response, by_partition, topic_names),
-        )
-        self._client.send(request, now_ms)
+        try:
+            builder, topic_names = self._produce_request(batches, snapshot, now_ms)
+            request = self._client.new_client_request(
+                str(node_id),
+                builder,
+                now_ms,
+                config.acks != 0,
+                config.request_timeout_ms,
+                partial(self._handle_produce_response, by_partition, topic_names),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, these batches must get an answer
+            self._handle_build_error(by_partition, error)
+            return
+        try:
+            self._client.send(request, now_ms)
+        except (IllegalStateError, DisconnectError) as error:  # the client did not take it
+            self._responses.fail_unsent(by_partition, error)
+        except Exception:  # noqa: BLE001 - the client has dropped the connection, and answers the request in its next poll
+            self._log.exception("Handing a request to the network failed")
 
     def _handle_produce_response(
         self, batches: dict[TopicPartition, ProducerBatch], topic_names: dict[UUID, str], response: ClientResponse
     ) -> None:
-        self._responses.handle(response, batches, topic_names)
+        build_error = response.build_error
+        try:
+            if build_error is None or isinstance(build_error, UnsupportedVersionError):
+                self._responses.handle(response, batches, topic_names)
+            else:
+                self._handle_build_error(batches, build_error)
+        except Exception as error:
+            # There is no other answer to come.
+            for batch in batches.values():
+                batch.in_flight = False
+            self._responses.fail_stranded(error)
+            raise
+
+    def _handle_build_error(self, batches: dict[TopicPartition, ProducerBatch], error: Exception) -> None:
+        """Fail the batches for which a request could not be built, and put the others back to be sent without them."""
+        to_blame = {tp: batch for tp, batch in batches.items() if len(batches) == 1 or not self._can_be_sent(batch)}
+        if not to_blame:
+            to_blame = batches
+        self._responses.fail_unsent(to_blame, error)
+        self._responses.put_back_unsent({tp: batch for tp, batch in batches.items() if tp not in to_blame})
+
+    def _can_be_sent(self, batch: ProducerBatch) -> bool:
+        """Return whether a request can be built and encoded for ``batch`` alone."""
+        from pykclient.protocol.headers import encode_request
+
+        snapshot = self._metadata.fetch_metadata_snapshot()
+        try:
+            builder, _ = self._produce_request([batch], snapshot, self._clock.now_ms())
+            version = builder.latest_allowed_version
+            encode_request(builder.build(version), version, 0, "")
+        except Exception:  # noqa: BLE001 - the caller has the error of the whole request
+            return False
+        return True
 
     def _produce_request(
         self, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int

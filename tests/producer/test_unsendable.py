@@ -1,0 +1,155 @@
+"""Whatever keeps a batch from being sent or completed fails that batch alone; others are sent, no memory is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaProducer
+from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError
+from pykclient.producer.produce_response import ProduceResponseHandler
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.record_accumulator import RecordAccumulator
+from pykclient.producer.sender import Sender
+from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.testing import EmbeddedCluster
+from tests.producer.harness import TP0, TP1, SenderHarness, produce_response
+
+BAD = 0
+
+
+def raises(*_: Any) -> Any:
+    raise MemoryError("no room")
+
+
+def only_for_bad(instead: Callable[..., Any], method: Any) -> Callable[..., Any]:
+    """``method``, but ``instead`` for batches of partition BAD, whichever argument is the batch."""
+
+    def call(*arguments: Any) -> Any:
+        (batch,) = (each for each in arguments if isinstance(each, ProducerBatch))
+        return (instead if batch.topic_partition.partition == BAD else method)(*arguments)
+
+    return call
+
+
+BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "number": lambda patch: patch.setattr(
+        TransactionManager, "number", only_for_bad(raises, TransactionManager.number)
+    ),
+    "compress": lambda patch: patch.setattr(ProducerBatch, "close", only_for_bad(raises, ProducerBatch.close)),
+    "build": lambda patch: patch.setattr(
+        ProducerBatch,
+        "records",
+        property(only_for_bad(raises, ProducerBatch.records.fget)),  # type: ignore[attr-defined]
+    ),
+    "encode": lambda patch: patch.setattr(
+        ProducerBatch,
+        "records",
+        property(only_for_bad(lambda _: 5, ProducerBatch.records.fget)),  # type: ignore[attr-defined]
+    ),
+}
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+@pytest.mark.parametrize("where", BREAKS)
+def test_a_batch_that_cannot_be_sent_fails_alone(where: str, in_flight: int) -> None:
+    with (
+        EmbeddedCluster(brokers=2) as cluster,
+        KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            linger_ms=60_000,
+            retry_backoff_ms=10,
+            max_in_flight_requests_per_connection=in_flight,
+        ) as producer,
+    ):
+        cluster.create_topic("t", assignment={0: [1], 1: [1], 2: [2]})
+
+        def send_to_all() -> list[Exception | None]:
+            """All are due in one round, as nothing but the flush makes them so."""
+            futures = [producer.send("t", b"v", partition=number) for number in (0, 1, 2)]
+            producer.flush(10)
+            return [future.exception for future in futures]
+
+        assert send_to_all() == [None] * 3
+        pool = producer._accumulator._pool
+        with pytest.MonkeyPatch.context() as patch:
+            BREAKS[where](patch)
+            for _ in range(2):
+                bad, *others = send_to_all()
+                assert others == [None, None]
+                assert isinstance(bad, (KafkaError, MemoryError))
+                assert not isinstance(bad, KafkaTimeoutError)
+                assert pool.available_memory == pool.total_memory
+        assert send_to_all() == [None] * 3
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    ("cls", "method"),
+    [(RecordAccumulator, "drain"), (Sender, "_delay_of_rest_ms"), (ProduceResponseHandler, "_succeed")],
+)
+def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, ordered: bool) -> None:
+    """Not even by one in the middle of the sender or of the handling of a response."""
+    h = SenderHarness(idempotent=False, guarantee_message_order=ordered)
+    original = getattr(cls, method)
+
+    def raises_afterwards(*arguments: Any, **keywords: Any) -> Any:
+        if method != "_succeed":
+            original(*arguments, **keywords)
+        raise MemoryError("no room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cls, method, raises_afterwards)
+        futures = [h.append(TP0), h.append(TP1)]
+        for _ in range(2):
+            for _ in range(2):
+                (h.sender._run_once_safely if method != "_succeed" else partial(_swallow, h.run_once))()
+            for request in h.requests():
+                h.respond_to(request, 0, 0, TP0 if request.destination == "0" else TP1)
+    for _ in range(3):
+        h.run_once()
+    assert all(future.done() for future in futures)
+    if method != "_delay_of_rest_ms":  # where they had been sent
+        for future in futures:
+            assert isinstance(future.exception, KafkaError)
+            assert "an unexpected error kept" in str(future.exception)
+    assert not h.accumulator.has_incomplete
+    assert h.pool.available_memory == h.pool.total_memory
+    h.client.prepare_response(produce_response({TP0: (0, 1)}))
+    good = h.append()
+    h.run_once(2)
+    assert good.get(0).offset == 1
+
+
+def _swallow(call: Callable[[], object]) -> None:
+    """MockClient lets out what callbacks raise; the real client logs it."""
+    try:
+        call()
+    except MemoryError:
+        return
+
+
+def test_a_client_that_is_closing_takes_no_request() -> None:
+    h = SenderHarness(idempotent=False)
+
+    def refuse(*_: Any) -> None:
+        raise DisconnectError("the client is closing")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(h.client, "send", refuse)
+        future = h.append()
+        h.run_once()
+    assert isinstance(future.exception, DisconnectError)
+    assert h.pool.available_memory == h.pool.total_memory
+
+
+def test_a_partition_is_a_whole_number_whoever_asks() -> None:
+    """A float that equals one would be a queue of its own that no request can carry."""
+    h = SenderHarness()
+    with pytest.raises(TypeError):
+        h.accumulator.append(TP0.topic, 4 / 2, 0, b"", b"", (), None, 0, h.metadata.fetch())  # type: ignore[arg-type]
+    assert h.pool.available_memory == h.pool.total_memory
+    assert not h.accumulator.appends_in_progress
