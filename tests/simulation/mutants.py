@@ -54,8 +54,8 @@ _PRODUCER = (
     Mutant(
         "a retry gets a new sequence number",
         "producer/record_accumulator",
-        "            if manager is not None and not first.has_sequence:",
-        "            if manager is not None:\n                manager.remove_in_flight_batch(first)",
+        "        if manager is not None and not batch.has_sequence:",
+        "        if manager is not None:\n            manager.remove_in_flight_batch(batch)",
     ),
     Mutant(
         "an expired batch leaves its numbers resolved",
