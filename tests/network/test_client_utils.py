@@ -9,16 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykclient.errors import ConfigError
-from pykclient.network.client_utils import parse_address, parse_addresses, parse_and_validate_addresses
+from pykclient.network.client_utils import (
+    DNS_GRACE_MS,
+    DNS_TIMEOUT_MS,
+    parse_address,
+    parse_addresses,
+    parse_and_validate_addresses,
+)
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.host_resolver import DefaultHostResolver, is_numeric
+from tests.support.mock_clock import MockClock
+from tests.support.mock_resolver import MockResolver
 
 
-class Resolver:
-    def resolve(self, host: str) -> list[str]:
-        if host == "bad":
-            raise OSError(-2, "Name or service not known")
-        return ["127.0.0.1"]
+def resolver() -> MockResolver:
+    return MockResolver({"bad": None, "good": ["10.0.0.1"], "alias": ["10.0.0.1", "10.0.0.2"]})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_lists() -> None:
 
 def test_names_that_cannot_be_resolved_are_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert parse_and_validate_addresses("bad:1,good:2", host_resolver=Resolver()) == [("bad", 1), ("good", 2)]
+        assert parse_and_validate_addresses("bad:1,good:2", host_resolver=resolver()) == [("bad", 1), ("good", 2)]
     assert "bad:1: Name or service not known" in caplog.text
 
 
@@ -82,45 +86,46 @@ def test_names_that_cannot_be_resolved_are_told_and_kept(caplog: pytest.LogCaptu
 )
 def test_no_address_is_left(servers: str | list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parse_and_validate_addresses(servers, host_resolver=Resolver())
+        parse_and_validate_addresses(servers, host_resolver=resolver())
 
 
 def test_canonical_names() -> None:
     mode = "resolve_canonical_bootstrap_servers_only"
-    ((host, port),) = parse_and_validate_addresses("alias:7", mode, host_resolver=Resolver())
-    assert host
-    assert port == 7
+    found = parse_and_validate_addresses("alias:7", mode, host_resolver=resolver())
+    assert found == [("10.0.0.1.example", 7), ("10.0.0.2.example", 7)]
 
 
-def test_the_systems_resolver() -> None:
-    resolver = DefaultHostResolver()
-    assert resolver.resolve("10.1.2.3") == ["10.1.2.3"]
-    assert resolver.resolve("::1") == ["::1"]
-    assert "127.0.0.1" in resolver.resolve("localhost")
-    with pytest.raises(OSError, match=r"\w"):
-        resolver.resolve("no-such-host.invalid")
-    with pytest.raises(OSError, match=r"\w"):
-        resolver.resolve("a" * 70 + ".example")
+def test_a_name_server_that_does_not_answer_fails_after_a_bound() -> None:
+    clock, hanging = MockClock(), resolver()
+    hanging.hanging.add("good")
+    start_ms = clock.now_ms()
+    with pytest.raises(ConfigError, match=r"good:1: no answer from the DNS within 10 s"):
+        parse_and_validate_addresses("good:1", host_resolver=hanging, clock=clock)
+    assert clock.now_ms() - start_ms == DNS_TIMEOUT_MS
 
 
-def test_a_dns_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
-    release = threading.Event()
-
-    def hang(_host: str) -> list[str]:
-        release.wait(10)
-        return []
-
-    monkeypatch.setattr("pykclient.network.host_resolver._ask_system", hang)
-    with pytest.raises(TimeoutError, match=r"0\.01 s"):
-        DefaultHostResolver(timeout_ms=10).resolve("slow")
-    release.set()
+def test_a_name_that_is_found_ends_the_wait_for_others_soon(caplog: pytest.LogCaptureFixture) -> None:
+    clock, hanging = MockClock(), resolver()
+    hanging.hanging.add("slow")
+    start_ms = clock.now_ms()
+    found = parse_and_validate_addresses("slow:1,good:2", host_resolver=hanging, clock=clock)
+    assert found == [("slow", 1), ("good", 2)]
+    assert clock.now_ms() - start_ms == DNS_GRACE_MS
+    assert "slow:1: no answer from the DNS within 1 s" in caplog.text
+    hanging.answer()  # tells nobody any more
 
 
-@pytest.mark.parametrize(("host", "expected"), [("1.2.3.4", True), ("::", True), ("fe80::1%lo", True), ("a", False)])
-def test_numeric(host: str, expected: bool) -> None:
-    assert is_numeric(host) == expected
+def test_all_names_are_looked_up_at_the_same_time() -> None:
+    clock, hanging = MockClock(), resolver()
+    hanging.hanging.update(("good", "alias"))
+    clock.listeners.append(hanging.answer)
+    start_ms = clock.now_ms()
+    assert parse_and_validate_addresses("good:1,alias:2", host_resolver=hanging, clock=clock) == [
+        ("good", 1),
+        ("alias", 2),
+    ]
+    assert hanging.asked == ["good", "alias"]
+    assert clock.now_ms() - start_ms == DNS_TIMEOUT_MS  # one wait, in which both came
 
 
 @given(

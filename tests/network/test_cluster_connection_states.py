@@ -20,18 +20,15 @@ from pykclient.network.cluster_connection_states import (
     DISCONNECTED,
     MOVES,
     READY,
+    SLOW_LOOKUP_MS,
     BackoffConfig,
     ClusterConnectionStates,
 )
-
-
-class Resolver:
-    def resolve(self, host: str) -> list[str]:
-        return [host]
+from pykclient.network.host_resolver import Lookup
 
 
 def make() -> ClusterConnectionStates:
-    return ClusterConnectionStates(BackoffConfig(50, 1_000, 100, 800), LogContext(), Resolver(), random.Random(3))
+    return ClusterConnectionStates(BackoffConfig(50, 1_000, 100, 800), LogContext(), random.Random(3))
 
 
 ACTIONS = {
@@ -129,9 +126,53 @@ def test_a_node_that_moved_starts_afresh() -> None:
     for _ in range(5):
         states.disconnected("0", 0)
     states.connecting("0", 5_000, "new")
+    assert states.current_address("0") is None
+    lookup = Lookup()
+    states.resolving("0", lookup)
+    assert states.is_resolving("0")
+    lookup.finish(["new"])
+    states.resolved("0", 5_000)
     assert states.current_address("0") == "new"
     states.disconnected("0", 5_000)
     assert states.connection_delay_ms("0", 5_000) <= 60
+
+
+def test_a_look_up_is_a_part_of_connecting() -> None:
+    states = make()
+    told: list[str] = []
+    states.connecting("0", 0, "h")
+    lookup = Lookup(lambda: told.append("0"))
+    states.resolving("0", lookup)
+    assert states.is_connecting("0")
+    assert states.finished_lookups() == []
+    assert not states.is_lookup_slow("0", SLOW_LOOKUP_MS)
+    assert states.is_lookup_slow("0", SLOW_LOOKUP_MS + 1)
+    assert states.nodes_with_connection_setup_timeout(121) == ["0"]
+    lookup.finish(["10.0.0.1"])
+    assert told == ["0"]
+    assert states.finished_lookups() == ["0"]
+    states.resolved("0", 5_000)
+    assert states.finished_lookups() == []
+    assert not states.is_resolving("0")
+    assert states.nodes_with_connection_setup_timeout(5_079) == []  # the time of the look-up does not count
+    with pytest.raises(IllegalStateError, match="not being looked up"):
+        states.resolved("0", 5_000)
+
+
+@pytest.mark.parametrize("end", ["disconnected", "remove", "close"])
+def test_a_look_up_ends_with_its_connection(end: str) -> None:
+    states = make()
+    states.connecting("0", 0, "h")
+    lookup = Lookup(lambda: pytest.fail("nobody wants to know any more"))
+    states.resolving("0", lookup)
+    {
+        "disconnected": lambda: states.disconnected("0", 0),
+        "remove": lambda: states.remove("0"),
+        "close": states.close,
+    }[end]()
+    lookup.finish(["10.0.0.1"])
+    assert states.finished_lookups() == []
+    assert not states.is_resolving("0")
 
 
 class Connections(RuleBasedStateMachine):

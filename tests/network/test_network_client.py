@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -24,7 +25,8 @@ from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_request import MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
-from pykclient.network.network_client import NetworkClient, NetworkClientConfig
+from pykclient.network.network_client import NetworkClient
+from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_response
 from pykclient.protocol.message import Request
@@ -34,26 +36,12 @@ from pykclient.protocol.messages.metadata import MetadataRequest, MetadataRespon
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.types import Node, TopicPartition
 from tests.support.mock_clock import MockClock
+from tests.support.mock_resolver import MockResolver
 from tests.support.mock_selector import MockSelector
 
 NODE = Node(0, "127.0.0.1", 9092)
 REQUEST_TIMEOUT_MS = 1_000
 BACKOFF_MS = 50
-
-
-class Resolver:
-    """Answers from a table; ``None`` is a name that does not exist."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, list[str] | None] = {}
-        self.asked: list[str] = []
-
-    def resolve(self, host: str) -> list[str]:
-        self.asked.append(host)
-        found = self.answers.get(host, [host])
-        if found is None:
-            raise OSError(-2, "Name or service not known")
-        return found
 
 
 class Fixture:
@@ -66,17 +54,18 @@ class Fixture:
         discover: bool = True,
         backoff_max_ms: int = BACKOFF_MS,
         rebootstrap_trigger_ms: int | None = None,
+        setup_timeout_ms: int = 200,
     ) -> None:
         self.clock = MockClock()
         self.selector = MockSelector(self.clock)
         self.api_versions = ApiVersions()
-        self.resolver = Resolver()
+        self.resolver = MockResolver()
         self.metadata = metadata or ManualMetadataUpdater([NODE])
         config = NetworkClientConfig(
             client_id="test",
             max_in_flight_requests_per_connection=5,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
-            backoff=BackoffConfig(BACKOFF_MS, backoff_max_ms, 200, 800),
+            backoff=BackoffConfig(BACKOFF_MS, backoff_max_ms, setup_timeout_ms, 4 * setup_timeout_ms),
             discover_broker_versions=discover,
             rebootstrap_trigger_ms=rebootstrap_trigger_ms,
             host_resolver=self.resolver,
@@ -619,11 +608,128 @@ def test_a_name_that_does_not_exist_is_reported() -> None:
     )
 
 
-def test_a_node_whose_port_is_none_cannot_be_connected_to() -> None:
-    f = Fixture()
-    f.selector.connect_error = None
-    with pytest.raises(errors.IllegalArgumentError):
-        f.client.ready(Node(3, "", -1), f.now)
+@pytest.mark.parametrize(("host", "port"), [("", -1), ("kafka", -1), ("kafka", 0), ("", 9092), ("kafka", 70_000)])
+def test_a_node_without_an_address_is_told_once_and_left_out(
+    host: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(3, host, port)
+    f = Fixture(ManualMetadataUpdater([node, NODE]))
+    for _ in range(5):
+        assert not f.client.ready(node, f.now)
+        assert f.client.connection_failed(node)
+        assert f.client.poll_delay_ms(node, f.now) > 0
+        f.clock.advance(BACKOFF_MS * 2)
+    assert f.client.least_loaded_node(f.now).node == NODE
+    f.await_ready()
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f"metadata gives host {host!r} and port {port}" in warning.getMessage()
+    assert "3" not in f.selector.addresses
+
+
+# --- look-ups of hosts -----------------------------------------------------------------------------------------------
+
+NAMED, OTHER = Node(1, "named", 9092), Node(2, "other", 9092)
+
+
+def hanging_dns(*hosts: str) -> Fixture:
+    f = Fixture(ManualMetadataUpdater([NAMED, OTHER]), discover=False)
+    f.resolver.hanging.update(hosts)
+    return f
+
+
+def test_a_look_up_that_hangs_holds_up_no_other_node() -> None:
+    f = hanging_dns("named")
+    start_ms = f.now
+    for _ in range(10):
+        assert not f.client.ready(NAMED, f.now)
+        f.client.ready(OTHER, f.now)
+        f.poll(1)
+    assert f.client.is_ready(OTHER, f.now)
+    assert f.now - start_ms == 10
+    assert f.resolver.asked == ["named", "other"]  # one look-up at a time
+    assert f.client.least_loaded_node(f.now).node == OTHER
+
+
+def test_the_connection_is_made_when_the_name_is_known() -> None:
+    f = hanging_dns("named")
+    f.resolver.answers["named"] = ["10.0.0.1", "10.0.0.2"]
+    f.client.ready(NAMED, f.now)
+    f.poll(1)
+    assert "1" not in f.selector.addresses
+    wakeups = f.selector.wakeups
+    f.resolver.answer()
+    assert f.selector.wakeups == wakeups + 1  # ends the poll of a client that waits
+    f.poll(1)
+    assert f.selector.addresses["1"] == ("10.0.0.1", 9092, "named")
+    f.poll(1)
+    assert f.client.is_ready(NAMED, f.now)
+
+
+def test_a_look_up_that_fails_late_is_a_failed_connection() -> None:
+    f = hanging_dns("named")
+    f.client.ready(NAMED, f.now)
+    f.clock.advance(150)
+    f.resolver.answers["named"] = None
+    f.resolver.answer()
+    f.poll(1)
+    assert f.client.connection_failed(NAMED)
+    assert "named:9092: Name or service not known" in f.client.connection_report()
+    # The backoff counts from the end of the attempt, so that a slow failure is not followed by the next at once.
+    assert 0 < f.client.connection_delay_ms(NAMED, f.now) <= 60
+
+
+def test_a_look_up_has_a_bound_and_is_tried_again() -> None:
+    f = hanging_dns("named")
+    f.client.ready(NAMED, f.now)
+    f.clock.advance(241)  # the connection setup timeout
+    f.poll(0)
+    f.poll(0)
+    assert f.client.connection_failed(NAMED)
+    assert re.search(r"named:9092: no answer from the DNS within \d+ ms", f.client.connection_report())
+    f.clock.advance(2 * BACKOFF_MS)
+    f.client.ready(NAMED, f.now)
+    assert f.resolver.asked == ["named"] * 2
+    first, second = f.resolver.pending
+    wakeups = f.selector.wakeups
+    first[0].finish(["10.0.0.1"])  # of the attempt that was given up: it means nothing any more
+    assert f.selector.wakeups == wakeups
+    f.poll(0)
+    assert "1" not in f.selector.addresses
+    second[0].finish(["10.0.0.2"])
+    f.poll(0)
+    assert f.selector.addresses["1"].ip == "10.0.0.2"
+
+
+def test_a_slow_look_up_makes_metadata_ask_another_node() -> None:
+    metadata = Metadata(100, 100, 300_000, LogContext())
+    metadata.bootstrap([("named", 9092), ("other", 9092)])
+    f = Fixture(metadata, setup_timeout_ms=60_000)
+    f.resolver.hanging.update(("named", "other"))
+    while not f.resolver.asked:
+        f.poll(10)
+    start_ms = f.now
+    while len(f.resolver.asked) == 1:
+        f.poll(10)
+    assert 1_000 <= f.now - start_ms <= 1_100  # for so long the first one keeps it from trying others
+    f.resolver.hanging.clear()
+    f.resolver.pending.pop()[0].finish(["10.0.0.2"])
+    fetch_metadata(f, metadata_response(NODE))
+    assert metadata.fetch().nodes == (NODE,)
+
+
+@pytest.mark.parametrize("end", ["disconnect", "close_node", "close"])
+def test_a_look_up_ends_with_what_wanted_it(end: str) -> None:
+    f = hanging_dns("named")
+    f.client.ready(NAMED, f.now)
+    {
+        "disconnect": lambda: f.client.disconnect("1"),
+        "close_node": lambda: f.client.close_node("1"),
+        "close": f.client.close,
+    }[end]()
+    wakeups = f.selector.wakeups
+    f.resolver.answer()
+    assert f.selector.wakeups == wakeups
+    assert "1" not in f.selector.addresses
 
 
 # --- throttling ------------------------------------------------------------------------------------------------------

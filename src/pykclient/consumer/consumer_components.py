@@ -114,6 +114,7 @@ class ConsumerComponents:
             config["client.dns.lookup"],
             self.environment.host_resolver,
             self.log_context,
+            self.environment.clock,
         )
         self.metadata.bootstrap(addresses)
         return create_network_client(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pykclient import implementation
+from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.cluster_connection_states import BackoffConfig
-from pykclient.network.connection_failures import reason_of
+from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
-from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, canonical_names
+from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, Lookup
 from pykclient.network.kafka_channel import ChannelBuilder, PlaintextChannelBuilder
-from pykclient.network.network_client import NetworkClient, NetworkClientConfig
+from pykclient.network.network_client import NetworkClient
+from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.selector import SelectorConfig
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from pykclient.network.metadata_updater import MetadataUpdater
 
 DEFAULT_PORT = 9092
+
+#: The longest wait for the names in bootstrap.servers when a client is made.
+DNS_TIMEOUT_MS: Final = 10_000
+
+#: The longest wait for the other names once one of them was found.
+DNS_GRACE_MS: Final = 1_000
 
 #: ``host:port`` with an optional protocol name in front, as brokers write their listeners; IPv6 in brackets.
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+.-]*://)?(?:\[([0-9A-Fa-f:.%\w]+)\]|([\w.-]+))(?::(\d+))?")
@@ -60,34 +68,85 @@ def parse_and_validate_addresses(
     client_dns_lookup: str = "use_all_dns_ips",
     host_resolver: HostResolver | None = None,
     log_context: LogContext | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> list[tuple[str, int]]:
-    """``(host, port)`` of the addresses; ConfigError where no name can be resolved.
+    """Return ``(host, port)`` of each address of bootstrap.servers. At least one host must be known to the DNS.
 
-    With ``resolve_canonical_bootstrap_servers_only`` each name is replaced by the canonical names of its addresses,
-    as Kerberos behind an alias needs.
+    Hosts are looked up all at once. The wait ends when all look-ups are done, ``DNS_GRACE_MS`` after the first host was
+    found, or after ``DNS_TIMEOUT_MS``. Hosts without an answer are kept, as their name server may recover. With
+    ``client_dns_lookup`` = ``resolve_canonical_bootstrap_servers_only`` each host is replaced by the canonical names of
+    its addresses, as Kerberos behind an alias needs; then all answers are waited for.
+
+    Raises:
+        ConfigError: an address is malformed, or no host has been found.
     """
-    resolver = host_resolver or DefaultHostResolver()
+    canonical = client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
     log = (log_context or LogContext()).logger(__name__)
+    parsed = parse_addresses(servers)
+    hosts = list(dict.fromkeys(host for host, _ in parsed))
+    outcomes = _look_up_all(hosts, host_resolver or DefaultHostResolver(), clock, canonical)
     addresses: list[tuple[str, int]] = []
     unresolved: list[str] = []
-    for host, port in parse_addresses(servers):
-        try:
-            ips = resolver.resolve(host)
-        except OSError as error:
-            unresolved.append(f"{host}:{port}: {reason_of(error)}")
-            # Kept for when the name server has recovered; until then reports of what cannot be reached tell of it.
+    for host, port in parsed:
+        outcome = outcomes[host]
+        if isinstance(outcome, OSError):
+            unresolved.append(f"{shown_address(host, port)}: {reason_of(outcome)}")
+            # Kept for when the name server has recovered. Until then the connection report tells of it.
             addresses.append((host, port))
-            continue
-        if client_dns_lookup == "resolve_canonical_bootstrap_servers_only":
-            addresses += [(canonical_names(ip), port) for ip in ips]
+        elif canonical:
+            addresses += [(name, port) for name in outcome]
         else:
             addresses.append((host, port))
-    if len(addresses) == len(unresolved):
+    if len(parsed) == len(unresolved):
         details = f" ({'; '.join(unresolved)})" if unresolved else ", the list is empty"
         raise ConfigError(f"no address in bootstrap.servers can be resolved{details}")
     for failure in unresolved:
         log.warning("An address of bootstrap.servers cannot be resolved: %s", failure)
     return list(dict.fromkeys(addresses))
+
+
+def _look_up_all(
+    hosts: Sequence[str], resolver: HostResolver, clock: Clock, canonical: bool
+) -> dict[str, list[str] | OSError]:
+    """Look all hosts up at the same time, and wait for the answers within the bounds above."""
+    condition = clock.new_condition()
+
+    def on_done() -> None:
+        with condition:
+            condition.notify_all()
+
+    start_ms = now_ms = clock.now_ms()
+    deadline_ms = start_ms + DNS_TIMEOUT_MS
+    lookups = {host: resolver.look_up(host, on_done, canonical) for host in hosts}
+    found = False
+    with condition:
+        while not all(lookup.done for lookup in lookups.values()):
+            if not found and not canonical and any(_has_address(lookup) for lookup in lookups.values()):
+                found = True
+                deadline_ms = min(deadline_ms, now_ms + DNS_GRACE_MS)
+            if now_ms >= deadline_ms:
+                break
+            clock.wait(condition, deadline_ms - now_ms)
+            now_ms = clock.now_ms()
+    outcomes: dict[str, list[str] | OSError] = {}
+    for host, lookup in lookups.items():
+        if lookup.done:
+            outcomes[host] = _outcome(lookup)
+        else:
+            lookup.cancel()
+            outcomes[host] = TimeoutError(f"no answer from the DNS within {(now_ms - start_ms) / 1000:g} s")
+    return outcomes
+
+
+def _outcome(lookup: Lookup) -> list[str] | OSError:
+    try:
+        return lookup.result()
+    except OSError as error:
+        return error
+
+
+def _has_address(lookup: Lookup) -> bool:
+    return lookup.done and not isinstance(_outcome(lookup), OSError)
 
 
 def create_channel_builder(config: Mapping[str, Any]) -> ChannelBuilder:

@@ -1,4 +1,4 @@
-"""Where the connection to each node stands (Java: ClusterConnectionStates, ConnectionState)."""
+"""The state of the connection to each node (Java: ClusterConnectionStates, ConnectionState)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.errors import AuthenticationError, IllegalStateError
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.host_resolver import HostResolver
+from pykclient.network.host_resolver import Lookup
 
 DISCONNECTED: Final = "DISCONNECTED"
 CONNECTING: Final = "CONNECTING"
@@ -29,6 +29,9 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 
 _DISCONNECTED_STATES: Final = frozenset((DISCONNECTED, AUTHENTICATION_FAILED))
 _CONNECTED_STATES: Final = frozenset((CHECKING_API_VERSIONS, READY))
+
+#: A host that is looked up for longer than this no longer keeps a client from trying other nodes.
+SLOW_LOOKUP_MS: Final = 1_000
 
 _EXP_BASE: Final = 2
 _JITTER: Final = 0.2
@@ -63,6 +66,7 @@ class _NodeConnectionState:
         "host",
         "last_attempted_address",
         "last_connect_attempt_ms",
+        "lookup",
         "reconnect_backoff_ms",
         "state",
         "throttle_until_ms",
@@ -81,22 +85,31 @@ class _NodeConnectionState:
         self.addresses: list[str] = []
         self.address_index = -1
         self.last_attempted_address: str | None = None
+        self.lookup: Lookup | None = None  # in CONNECTING, while the host is looked up
 
     def move_to(self, state: str, id: str) -> None:
         if state not in MOVES[self.state]:
             raise IllegalStateError(f"the connection to node {id} cannot go from {self.state} to {state}")
         self.state = state
 
-    def current_address(self, resolver: HostResolver) -> str:
-        """The address to try; all answers of the DNS are tried in turn, then it is asked again."""
+    def current_address(self) -> str | None:
+        """Return the address to try, or None if the host must be looked up. All addresses are tried in turn."""
         if not self.addresses:
-            self.addresses = resolver.resolve(self.host)
-            self.address_index = 0
-            # The DNS is asked again after a disconnect too, so do not begin with the address that just failed.
-            if len(self.addresses) > 1 and self.addresses[0] == self.last_attempted_address:
-                self.address_index = 1
+            return None
         self.last_attempted_address = self.addresses[self.address_index]
         return self.last_attempted_address
+
+    def set_addresses(self, addresses: list[str]) -> None:
+        self.addresses = addresses
+        self.address_index = 0
+        # The host is looked up again after a disconnect too, so do not begin with the address that just failed.
+        if len(addresses) > 1 and addresses[0] == self.last_attempted_address:
+            self.address_index = 1
+
+    def end_lookup(self) -> None:
+        if self.lookup is not None:
+            self.lookup.cancel()
+            self.lookup = None
 
     def move_to_next_address(self) -> None:
         if self.addresses:
@@ -106,19 +119,15 @@ class _NodeConnectionState:
 
 
 class ClusterConnectionStates:
-    """States, backoffs, timeouts, throttles and addresses, by node id. ``MOVES`` is the table. Thread: owner."""
+    """States, backoffs, timeouts, throttles and addresses, by node id. ``MOVES`` is the table.
 
-    __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "_resolver")
+    A node in CONNECTING may still be waiting for the look-up of its host. Thread: owner.
+    """
 
-    def __init__(
-        self,
-        config: BackoffConfig,
-        log_context: LogContext,
-        host_resolver: HostResolver,
-        rng: random.Random | None = None,
-    ) -> None:
+    __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "_resolving")
+
+    def __init__(self, config: BackoffConfig, log_context: LogContext, rng: random.Random | None = None) -> None:
         self._log = log_context.logger(__name__)
-        self._resolver = host_resolver
         self._reconnect_backoff = ExponentialBackoff(
             config.reconnect_ms, _EXP_BASE, config.reconnect_max_ms, _JITTER, rng
         )
@@ -127,6 +136,7 @@ class ClusterConnectionStates:
         )
         self._nodes: dict[str, _NodeConnectionState] = {}
         self._connecting: set[str] = set()
+        self._resolving: dict[str, None] = {}  # in the order in which the look-ups began
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -170,7 +180,20 @@ class ClusterConnectionStates:
         return self.connection_delay_ms(id, now_ms)
 
     def is_connecting(self, id: str) -> bool:
+        """Return True while a connection is being made, including the look-up of its host."""
         return id in self._connecting
+
+    def is_resolving(self, id: str) -> bool:
+        """Return True while the host of a connection that is being made is looked up."""
+        return id in self._resolving
+
+    def is_lookup_slow(self, id: str, now_ms: int) -> bool:
+        """Return True if the host is being looked up for so long that others should be tried meanwhile."""
+        return id in self._resolving and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS
+
+    def finished_lookups(self) -> list[str]:
+        """Return the nodes whose host has been looked up, successfully or not."""
+        return [id for id in self._resolving if (lookup := self._nodes[id].lookup) is not None and lookup.done]
 
     def is_preparing_connection(self, id: str) -> bool:
         node = self._nodes.get(id)
@@ -238,15 +261,35 @@ class ClusterConnectionStates:
             )
         self._connecting.add(id)
 
-    def current_address(self, id: str) -> str:
-        """The numeric address to connect to; raises OSError where the host has none."""
-        return self._node(id).current_address(self._resolver)
+    def current_address(self, id: str) -> str | None:
+        """Return the numeric address to connect to, or None if the host must be looked up first."""
+        return self._node(id).current_address()
+
+    def resolving(self, id: str, lookup: Lookup) -> None:
+        """The host is being looked up. The connection setup timeout bounds that as well."""
+        self._node(id).lookup = lookup
+        self._resolving[id] = None
+
+    def resolved(self, id: str, now_ms: int) -> None:
+        """Take in the addresses of a look-up that is done. The connection setup timeout starts again.
+
+        Raises:
+            OSError: the look-up failed.
+        """
+        node = self._node(id)
+        lookup = node.lookup
+        if lookup is None:
+            raise IllegalStateError(f"the host of node {id} is not being looked up")
+        self._end_lookup(id, node)
+        node.set_addresses(lookup.result())
+        node.last_connect_attempt_ms = now_ms
 
     def disconnected(self, id: str, now_ms: int) -> None:
         """The attempt failed or the connection was lost; the next attempt waits longer than this one did."""
         node = self._node(id)
         previous = node.state
         node.move_to(DISCONNECTED, id)
+        self._end_lookup(id, node)
         node.last_connect_attempt_ms = now_ms
         self._raise_reconnect_backoff(node)
         if previous == CONNECTING:
@@ -292,8 +335,19 @@ class ClusterConnectionStates:
 
     def remove(self, id: str) -> None:
         """Forget the node."""
-        self._nodes.pop(id, None)
+        node = self._nodes.pop(id, None)
+        if node is not None:
+            self._end_lookup(id, node)
         self._connecting.discard(id)
+
+    def close(self) -> None:
+        """Let go of look-ups that are under way."""
+        for id in list(self._resolving):
+            self._end_lookup(id, self._nodes[id])
+
+    def _end_lookup(self, id: str, node: _NodeConnectionState) -> None:
+        node.end_lookup()
+        self._resolving.pop(id, None)
 
     def _node(self, id: str) -> _NodeConnectionState:
         node = self._nodes.get(id)

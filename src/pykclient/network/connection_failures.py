@@ -23,6 +23,11 @@ class ConnectionFailure(NamedTuple):
     reason: str
 
 
+def shown_address(host: str, port: int) -> str:
+    """Return ``host:port``, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def reason_of(error: BaseException) -> str:
     """An error of the system or of the protocol in words."""
     if isinstance(error, OSError) and error.strerror:
@@ -44,7 +49,7 @@ class ConnectionFailures:
 
     def record(self, node: Node, reason: str, ip: str | None = None) -> bool:
         """Note a failure; whether it differs from the last one, and so is worth a line in the log."""
-        where = f"{node.host}:{node.port}"
+        where = shown_address(node.host, node.port)
         if ip is not None and ip != node.host:
             where += f" ({ip})"
         failure = ConnectionFailure(where, reason)

@@ -1,76 +1,199 @@
-"""Host names to addresses (Java: HostResolver, DefaultHostResolver)."""
+"""Look-ups of host names, without waiting for them (Java: HostResolver, DefaultHostResolver)."""
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
-#: How long a name may take before the caller goes on without it.
-DNS_TIMEOUT_MS: Final = 10_000
+from pykclient.clock import SYSTEM_CLOCK, Clock
+
+#: Names that are asked for at the same time. More of them wait in a queue, first in, first out.
+MAX_THREADS: Final = 16
+
+#: A failed look-up is not repeated for this long, so that clients that try again do not add load to a sick name server.
+FAILURE_REMEMBERED_MS: Final = 1_000
+
+
+class Lookup:
+    """One caller's interest in the addresses of a host. Thread: any."""
+
+    __slots__ = ("_on_done", "_outcome")
+
+    def __init__(self, on_done: Callable[[], object] | None = None) -> None:
+        self._on_done = on_done
+        self._outcome: list[str] | OSError | None = None
+
+    @property
+    def done(self) -> bool:
+        """True once there is an answer, or an error."""
+        return self._outcome is not None
+
+    def result(self) -> list[str]:
+        """Return the answer of a look-up that is done: at least one address, in the order to try them.
+
+        Raises:
+            OSError: the host has no address, or the look-up failed.
+        """
+        outcome = self._outcome
+        if isinstance(outcome, OSError):
+            raise OSError(*outcome.args)  # a new one, as several callers may get the same outcome
+        assert outcome is not None
+        return list(outcome)
+
+    def finish(self, outcome: list[str] | OSError) -> None:
+        """Set the answer and tell the caller. For resolvers."""
+        self._outcome = outcome
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done()
+
+    def cancel(self) -> None:
+        """Do not tell the caller any more."""
+        self._on_done = None
 
 
 class HostResolver(Protocol):
-    """Asks the DNS. Thread: any."""
+    """Finds the addresses of hosts. Thread: any."""
 
-    def resolve(self, host: str) -> list[str]:
-        """All addresses of ``host`` as numbers, in the order to try them; OSError where there is none."""
+    def look_up(self, host: str, on_done: Callable[[], object] | None = None, canonical: bool = False) -> Lookup:
+        """Begin to look ``host`` up. Never waits, and never raises OSError: the look-up does.
+
+        ``on_done`` is called by any thread when the look-up is done, unless it is done when this returns. It must not
+        block. The answer consists of numeric addresses, or with ``canonical`` of the names that these addresses have.
+        """
+
+
+_Key = tuple[str, bool]
 
 
 class DefaultHostResolver:
-    """The system's resolver, with a bound on the time it may take.
+    """The system's resolver, asked on daemon threads, as its call cannot be given a timeout.
 
-    The system's call cannot be given a timeout, and can hang for half a minute where a DNS server is unreachable; so
-    it runs on a thread of its own that is left behind when it is late. IPv4 addresses come first, as in Java, since
-    brokers on a developer's machine mostly listen there.
+    Each name is asked for once at a time, however many clients want it. A name server that does not answer therefore
+    holds up one thread per host, and ``MAX_THREADS`` in all. IPv4 addresses come first, as in Java, since brokers on a
+    developer's machine mostly listen there.
+
+    After a fork the child starts afresh: threads and answers of the parent never arrive there. Thread: any.
     """
 
-    __slots__ = ("_timeout_ms",)
+    __slots__ = ("__weakref__", "_clock", "_failures", "_lock", "_lookups", "_threads", "_waiting")
 
-    def __init__(self, timeout_ms: int = DNS_TIMEOUT_MS) -> None:
-        self._timeout_ms = timeout_ms
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self.reset()
+        _resolvers.add(self)
 
-    def resolve(self, host: str) -> list[str]:
-        if is_numeric(host):
-            return [host]
-        outcome: list[list[str] | OSError] = []
+    def reset(self) -> None:
+        """Forget what is under way, without locks: in a forked child another thread may have held them."""
+        self._lock = threading.Lock()  # guards: all below
+        self._lookups: dict[_Key, list[Lookup]] = {}
+        self._waiting: deque[_Key] = deque()
+        self._failures: dict[_Key, tuple[int, OSError]] = {}
+        self._threads = 0
 
-        def ask() -> None:
-            try:
-                outcome.append(_ask_system(host))
-            except (OSError, UnicodeError) as error:
-                outcome.append(error if isinstance(error, OSError) else OSError(f"{host!r} is not a host name"))
+    def look_up(self, host: str, on_done: Callable[[], object] | None = None, canonical: bool = False) -> Lookup:
+        lookup = Lookup(on_done)
+        if is_numeric(host) and not canonical:
+            lookup = Lookup()
+            lookup.finish([host])
+            return lookup
+        key = host, canonical
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            failure = self._failures.get(key)
+            if failure is not None and now_ms - failure[0] < FAILURE_REMEMBERED_MS:
+                lookup.cancel()
+                lookup.finish(failure[1])
+                return lookup
+            under_way = self._lookups.get(key)
+            if under_way is not None:
+                under_way.append(lookup)
+                return lookup
+            self._lookups[key] = [lookup]
+            if self._threads >= MAX_THREADS:
+                self._waiting.append(key)
+                return lookup
+            self._threads += 1
+        try:
+            threading.Thread(target=self._run, args=(key,), name=f"kafka-dns | {host}", daemon=True).start()
+        except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+            lookup.cancel()
+            self._finish(key, OSError(f"{host!r} cannot be looked up: {error}"))
+        return lookup
 
-        thread = threading.Thread(target=ask, name=f"kafka-dns | {host}", daemon=True)
-        thread.start()
-        thread.join(self._timeout_ms / 1000)
-        if not outcome:
-            raise TimeoutError(f"no answer from the DNS within {self._timeout_ms / 1000:g} s")
-        if isinstance(outcome[0], OSError):
-            raise outcome[0]
-        return outcome[0]
+    def _run(self, key: _Key | None) -> None:
+        while key is not None:
+            threading.current_thread().name = f"kafka-dns | {key[0]}"
+            key = self._finish(key, _outcome(*key))
+
+    def _finish(self, key: _Key, outcome: list[str] | OSError) -> _Key | None:
+        """Note an outcome and tell who waits for it. Return the next name to ask for; None ends the thread."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            finished = self._lookups.pop(key, [])
+            self._failures = {
+                failed: failure
+                for failed, failure in self._failures.items()
+                if now_ms - failure[0] < FAILURE_REMEMBERED_MS
+            }
+            if isinstance(outcome, OSError):
+                self._failures[key] = now_ms, outcome
+            following = self._waiting.popleft() if self._waiting else None
+            if following is None:
+                self._threads -= 1
+        for lookup in finished:
+            lookup.finish(outcome)
+        return following
+
+
+_resolvers: weakref.WeakSet[DefaultHostResolver] = weakref.WeakSet()
+
+
+def _reset_all() -> None:
+    for resolver in list(_resolvers):
+        resolver.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)
 
 
 def is_numeric(host: str) -> bool:
-    """Whether ``host`` is an address already."""
+    """Return True if ``host`` is an address already."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host.partition("%")[0])
-        except (OSError, UnicodeError):
+        except (OSError, ValueError):
             continue
         return True
     return False
 
 
-def canonical_names(ip: str) -> str:
-    """The name that belongs to an address, or the address where it has none."""
+def _outcome(host: str, canonical: bool) -> list[str] | OSError:
     try:
-        return socket.getnameinfo((ip, 0), socket.NI_NAMEREQD)[0]
-    except OSError:
-        return ip
+        addresses = _ask_system(host)
+        found = list(dict.fromkeys(map(_canonical_name, addresses))) if canonical else addresses
+    except OSError as error:
+        return error
+    except ValueError:  # UnicodeError for instance: a label of the name has more than 63 characters
+        return OSError(f"{host!r} is not a host name")
+    return found or OSError(f"{host!r} has no address")
 
 
 def _ask_system(host: str) -> list[str]:
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     answers.sort(key=lambda answer: answer[0] != socket.AF_INET)  # stable: otherwise in the DNS's own order
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def _canonical_name(ip: str) -> str:
+    """Return the name that belongs to an address, or the address if it has none."""
+    try:
+        return socket.getnameinfo((ip, 0), socket.NI_NAMEREQD)[0]
+    except OSError:
+        return ip

@@ -200,7 +200,7 @@ class DefaultMetadataUpdater:
         if client.can_send_request(node.id_string, now_ms):
             return self._send_request(node, now_ms)
         # While any connection is being made, wait for it rather than connect to one node after the other.
-        if client.is_any_node_connecting():
+        if client.is_any_node_connecting(now_ms):
             return client.reconnect_backoff_ms
         if client.can_connect(node, now_ms):
             self._log.debug("Connecting to %s for a metadata request", node)

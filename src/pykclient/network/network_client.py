@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -20,7 +19,6 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.metrics import Sensor
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.api_versions_exchange import (
@@ -31,16 +29,16 @@ from pykclient.network.api_versions_exchange import (
 )
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
+from pykclient.network.cluster_connection_states import ClusterConnectionStates
 from pykclient.network.connection_failures import ConnectionFailure, ConnectionFailures, reason_of
-from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
+from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
-from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, Selectable, SocketAddress
+from pykclient.network.selectable import Selectable, SocketAddress
 from pykclient.network.throttling import should_client_throttle, throttle_time_ms
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
@@ -55,55 +53,6 @@ _UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
 
 #: SASL exchanges use the ids above, so that their answers are never taken for others (Java: SaslClientAuthenticator).
 _MAX_CORRELATION_ID: Final = (1 << 31) - 1 - 8
-
-
-class NetworkClientConfig:
-    """What a network client is made with; times in milliseconds.
-
-    ``rebootstrap_trigger_ms`` None: metadata.recovery.strategy is none. ``throttle_time_sensor`` is recorded with the
-    throttle time of each response.
-    """
-
-    __slots__ = (
-        "backoff",
-        "client_id",
-        "discover_broker_versions",
-        "host_resolver",
-        "max_in_flight_requests_per_connection",
-        "rebootstrap_trigger_ms",
-        "request_timeout_ms",
-        "rng",
-        "socket_receive_buffer",
-        "socket_send_buffer",
-        "throttle_time_sensor",
-    )
-
-    def __init__(
-        self,
-        *,
-        client_id: str,
-        max_in_flight_requests_per_connection: int = 100,
-        request_timeout_ms: int = 30_000,
-        backoff: BackoffConfig | None = None,
-        socket_send_buffer: int = USE_DEFAULT_BUFFER_SIZE,
-        socket_receive_buffer: int = USE_DEFAULT_BUFFER_SIZE,
-        discover_broker_versions: bool = True,
-        rebootstrap_trigger_ms: int | None = 300_000,
-        host_resolver: HostResolver | None = None,
-        throttle_time_sensor: Sensor | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        self.client_id = client_id
-        self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
-        self.request_timeout_ms = request_timeout_ms
-        self.backoff = backoff or BackoffConfig(50, 1_000, 10_000, 30_000)
-        self.socket_send_buffer = socket_send_buffer
-        self.socket_receive_buffer = socket_receive_buffer
-        self.discover_broker_versions = discover_broker_versions
-        self.rebootstrap_trigger_ms = rebootstrap_trigger_ms
-        self.host_resolver = host_resolver or DefaultHostResolver()
-        self.throttle_time_sensor = throttle_time_sensor
-        self.rng = rng or random.Random()
 
 
 class NetworkClient:
@@ -130,7 +79,7 @@ class NetworkClient:
         self._request_timeout_ms = config.request_timeout_ms
         self.reconnect_backoff_ms = config.backoff.reconnect_ms
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
-        self._connection_states = ClusterConnectionStates(config.backoff, log_context, config.host_resolver, config.rng)
+        self._connection_states = ClusterConnectionStates(config.backoff, log_context, config.rng)
         self._failures = ConnectionFailures()
         self._nodes: dict[str, tuple[Node, str]] = {}  # id -> node and the address last tried
         self._nodes_needing_api_versions: dict[str, RequestBuilder] = {}
@@ -152,8 +101,7 @@ class NetworkClient:
         return not self._updater.is_update_due(now_ms) and self.can_send_request(node.id_string, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        if node.port < 0 or not node.host:
-            raise errors.IllegalArgumentError(f"{node} has no address to connect to")
+        """Return True if a request can go to ``node`` now. Else start to connect, unless the backoff forbids it."""
         if self.is_ready(node, now_ms):
             return True
         if self.can_connect(node, now_ms):
@@ -171,8 +119,13 @@ class NetworkClient:
     def can_connect(self, node: Node, now_ms: int) -> bool:
         return self._connection_states.can_connect(node.id_string, now_ms)
 
-    def is_any_node_connecting(self) -> bool:
-        return any(self._connection_states.is_connecting(node.id_string) for node in self._updater.fetch_nodes())
+    def is_any_node_connecting(self, now_ms: int) -> bool:
+        """Return True while a connection is being made, unless it waits for a slow look-up of its host."""
+        states = self._connection_states
+        return any(
+            states.is_connecting(node.id_string) and not states.is_lookup_slow(node.id_string, now_ms)
+            for node in self._updater.fetch_nodes()
+        )
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
         return self._connection_states.connection_delay_ms(node.id_string, now_ms)
@@ -194,9 +147,13 @@ class NetworkClient:
         return self._connection_states.has_ready_nodes(now_ms)
 
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
-        """The connected node with the fewest requests in flight; else one that is connecting, else one to connect to.
+        """Return the connected node with the fewest requests in flight, or the best one to wait for.
 
-        Of the last, the one that was tried longest ago.
+        Without a connected node it is one that is connecting, else the one to connect to that was tried longest ago,
+        else one whose host takes long to look up.
+
+        Raises:
+            IllegalStateError: the cluster has no nodes.
         """
         nodes = self._updater.fetch_nodes()
         if not nodes:
@@ -206,6 +163,7 @@ class NetworkClient:
         ready: Node | None = None
         connecting: Node | None = None
         connectable: Node | None = None
+        slow: Node | None = None
         any_ready = False
         offset = self._config.rng.randrange(len(nodes))
         for index in range(len(nodes)):
@@ -219,6 +177,8 @@ class NetworkClient:
                     return LeastLoadedNode(node, True)
                 if in_flight < least:
                     least, ready = in_flight, node
+            elif states.is_lookup_slow(id, now_ms):
+                slow = node
             elif states.is_preparing_connection(id):
                 connecting = node
             elif states.can_connect(id, now_ms) and (
@@ -226,7 +186,7 @@ class NetworkClient:
                 or states.last_connect_attempt_ms(connectable.id_string) > states.last_connect_attempt_ms(id)
             ):
                 connectable = node
-        return LeastLoadedNode(ready or connecting or connectable, any_ready)
+        return LeastLoadedNode(ready or connecting or connectable or slow, any_ready)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -340,12 +300,14 @@ class NetworkClient:
             responses, self._aborted_sends = self._aborted_sends, []
             self._complete(responses)
             return responses
+        self._connect_resolved(now_ms)
         metadata_timeout_ms = self._updater.maybe_update(now_ms)
         if self._aborted_sends:  # by the updater just now
             timeout_ms = 0
         selector = self._selector
         selector.poll(min(timeout_ms, metadata_timeout_ms, self._request_timeout_ms))
         now_ms = self._clock.now_ms()
+        self._connect_resolved(now_ms)
         responses = []
         try:
             if selector.completed_sends:
@@ -483,7 +445,8 @@ class NetworkClient:
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._connection_states.nodes_with_connection_setup_timeout(now_ms):
             timeout_ms = self._connection_states.connection_setup_timeout_ms(node_id)
-            reason = TimeoutError(f"no connection within {timeout_ms} ms")
+            what = "answer from the DNS" if self._connection_states.is_resolving(node_id) else "connection"
+            reason = TimeoutError(f"no {what} within {timeout_ms} ms")
             self._drop(responses, node_id, now_ms, reason, timed_out=True)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -507,23 +470,45 @@ class NetworkClient:
     # --- connections -----------------------------------------------------------------------------------------------
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
-        """Start to connect; a failure shows in the connection's state, and the next try waits."""
+        """Start to connect. A failure shows in the connection's state, and the next attempt waits for the backoff."""
         node_id = node.id_string
-        ip = node.host
+        self._nodes[node_id] = node, node.host
+        self._connection_states.connecting(node_id, now_ms, node.host)
         try:
-            self._connection_states.connecting(node_id, now_ms, node.host)
-            self._nodes[node_id] = node, ip
-            ip = self._connection_states.current_address(node_id)
-            self._nodes[node_id] = node, ip
-            self._log.debug("Connecting to %s at %s", node, ip)
-            address = SocketAddress(ip, node.port, node.host)
-            self._selector.connect(
-                node_id, address, self._config.socket_send_buffer, self._config.socket_receive_buffer
-            )
-        except (OSError, OverflowError) as error:  # OverflowError: a port that is none
-            self._note_failure(node_id, reason_of(error))
-            self._connection_states.disconnected(node_id, now_ms)
-            self._updater.handle_server_disconnect(now_ms, node_id, None)
+            _check_address(node)
+            if self._connection_states.current_address(node_id) is None:
+                lookup = self._config.host_resolver.look_up(node.host, self._selector.wakeup)
+                self._connection_states.resolving(node_id, lookup)
+                if not lookup.done:
+                    self._log.debug("Looking up the host of %s", self._name(node_id))
+                    return
+                self._connection_states.resolved(node_id, now_ms)
+            self._connect(node)
+        except OSError as error:
+            self._connecting_failed(node_id, now_ms, error)
+
+    def _connect(self, node: Node) -> None:
+        node_id = node.id_string
+        ip = self._connection_states.current_address(node_id)
+        assert ip is not None
+        self._nodes[node_id] = node, ip
+        self._log.debug("Connecting to %s at %s", self._name(node_id), ip)
+        address = SocketAddress(ip, node.port, node.host)
+        self._selector.connect(node_id, address, self._config.socket_send_buffer, self._config.socket_receive_buffer)
+
+    def _connect_resolved(self, now_ms: int) -> None:
+        """Go on with the connections whose hosts have been looked up."""
+        for node_id in self._connection_states.finished_lookups():
+            try:
+                self._connection_states.resolved(node_id, now_ms)
+                self._connect(self._nodes[node_id][0])
+            except OSError as error:
+                self._connecting_failed(node_id, now_ms, error)
+
+    def _connecting_failed(self, node_id: str, now_ms: int, error: OSError) -> None:
+        self._note_failure(node_id, reason_of(error))
+        self._connection_states.disconnected(node_id, now_ms)
+        self._updater.handle_server_disconnect(now_ms, node_id, None)
 
     def disconnect(self, node_id: str) -> None:
         if not self._connection_states.is_known(node_id) or self._connection_states.is_disconnected(node_id):
@@ -659,5 +644,12 @@ class NetworkClient:
     def close(self) -> None:
         if self._state != _CLOSED:
             self._state = _CLOSED
+            self._connection_states.close()
             self._selector.close()
             self._updater.close()
+
+
+def _check_address(node: Node) -> None:
+    """Raises OSError for a node that metadata gave no usable address."""
+    if not node.host or not 0 < node.port < 65536:
+        raise OSError(f"it has no address, as metadata gives host {node.host!r} and port {node.port}")

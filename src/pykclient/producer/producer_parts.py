@@ -81,16 +81,20 @@ class ProducerParts:
         self.environment = environment
         self.clock = clock = environment.clock
         rng = environment.new_rng()
+        self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
+        self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
         # What is likeliest to be wrong comes first, before there is anything to clean up.
         addresses = (
             []
             if metadata is not None
             else parse_and_validate_addresses(
-                config["bootstrap.servers"], config["client.dns.lookup"], environment.host_resolver
+                config["bootstrap.servers"],
+                config["client.dns.lookup"],
+                environment.host_resolver,
+                self.log_context,
+                clock,
             )
         )
-        self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
-        self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
         self.key_serializer: Serializer[Any] = _serializer(config, "key.serializer")
         self.value_serializer: Serializer[Any] = _serializer(config, "value.serializer")
         self.partitioner: Partitioner | None = resolve_partitioner(config["partitioner.class"], rng)

@@ -69,7 +69,12 @@ class Cluster:
         self._server = MemoryServer(self.network)
         self._gateway = gateway
         self.nodes = {
-            id: Node(id, config.advertised_host, (ports or {}).get(id, _FIRST_PORT + index), config.racks.get(id))
+            id: Node(
+                id,
+                config.advertised_host.format(id=id),
+                (ports or {}).get(id, _FIRST_PORT + index),
+                config.racks.get(id),
+            )
             for index, id in enumerate(config.broker_ids)
         }
         self.disks = {id: BrokerDisk(self.budget, f"broker {id}") for id in self.nodes}

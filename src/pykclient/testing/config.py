@@ -170,8 +170,8 @@ class ClusterConfig:
     as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the
     broker gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
     ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker settings, see ``BrokerConfig``.
-    Brokers listen at ``host`` and tell clients ``advertised_host``, by default the same; with ``host`` "0.0.0.0" or
-    "::" they listen at all addresses, and tell the loopback one.
+    Brokers listen at ``host`` and tell clients ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or
+    "::" they listen at all addresses and tell the loopback one. "{id}" in ``advertised_host`` is the broker's id.
     """
 
     __slots__ = (

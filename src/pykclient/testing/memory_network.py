@@ -9,6 +9,7 @@ from typing import Final
 from pykclient.errors import IllegalStateError
 from pykclient.network import channel_state
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.host_resolver import Lookup
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
@@ -27,12 +28,50 @@ _CLOSED: Final = _Mark()  # it has closed it; nothing comes after this
 
 
 class MemoryHostResolver:
-    """Names in a memory network are addresses. Thread: any."""
+    """The DNS of a memory network, in which names are addresses. It can be told to fail, or not to answer.
 
-    __slots__ = ()
+    Thread: loop.
+    """
 
-    def resolve(self, host: str) -> list[str]:
+    __slots__ = ("_broken", "_hung")
+
+    def __init__(self) -> None:
+        self._broken: set[str] = set()
+        self._hung: dict[str, list[tuple[Lookup, str]]] = {}
+
+    def look_up(self, host: str, on_done: Callable[[], object] | None = None, canonical: bool = False) -> Lookup:  # noqa: ARG002
+        for pattern, held in self._hung.items():
+            if matches(pattern, host):
+                lookup = Lookup(on_done)
+                held.append((lookup, host))
+                return lookup
+        lookup = Lookup()
+        lookup.finish(self._answer(host))
+        return lookup
+
+    def _answer(self, host: str) -> list[str] | OSError:
+        if any(matches(pattern, host) for pattern in self._broken):
+            return OSError(-2, "Name or service not known")
         return [host]
+
+    def hang(self, hosts: str = "*") -> None:
+        """Give no answer for hosts that match a pattern, until ``answer``."""
+        self._hung.setdefault(hosts, [])
+
+    def fail(self, hosts: str = "*") -> None:
+        """Know no host that matches a pattern, until ``recover``. Hosts that hang keep hanging."""
+        self._broken.add(hosts)
+
+    def answer(self, hosts: str = "*") -> None:
+        """End ``hang`` for the same pattern, for all with "*": answer what waits, and do not hang any more."""
+        for pattern in list(self._hung):
+            if hosts in ("*", pattern):
+                for lookup, host in self._hung.pop(pattern):
+                    lookup.finish(self._answer(host))
+
+    def recover(self, hosts: str = "*") -> None:
+        """End ``fail`` for the same pattern, for all with "*"."""
+        self._broken -= {pattern for pattern in self._broken if hosts in ("*", pattern)}
 
 
 class Listener:

@@ -15,7 +15,8 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.cluster_connection_states import BackoffConfig
-from pykclient.network.network_client import NetworkClient, NetworkClientConfig
+from pykclient.network.network_client import NetworkClient
+from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata

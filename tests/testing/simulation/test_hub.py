@@ -198,6 +198,25 @@ def test_a_thread_is_joined(world: World) -> None:
     assert world.log == [(30, "still there"), (100, "ended")]
 
 
+def test_what_an_actor_raises_after_it_has_joined_its_thread_ends_the_run(world: World) -> None:
+    """As an application does that fails inside of ``with KafkaProducer``."""
+
+    def run() -> None:
+        world.clock.sleep_ms(100)
+
+    def main() -> None:
+        thread = SimulatedThread(world.hub, run, "worker")
+        thread.start()
+        thread.join()
+        assert world.hub.current.name == "actor 0"
+        world.clock.sleep_ms(10)
+        raise LookupError("lost")
+
+    world.actor(main)
+    with pytest.raises(LookupError, match="lost"):
+        world.run()
+
+
 def test_what_an_actor_raises_ends_the_run(world: World) -> None:
     def fail() -> None:
         raise LookupError("lost")

@@ -13,6 +13,7 @@ from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     BufferExhaustedError,
     ConcurrentModificationError,
+    ConfigError,
     KafkaTimeoutError,
     TopicAlreadyExistsError,
 )
@@ -262,3 +263,58 @@ def test_a_consumer_asks_who_does_not_lead_no_more_often_than_its_backoff_says()
         simulation.run()
         assert 20 <= control.hits <= 2_000 / 50 + 1
         assert read[0] <= start_ms + 2_000 + 50
+
+
+def test_a_dns_that_hangs_holds_up_one_broker_alone() -> None:
+    """Records for the others go out as ever, those for this one wait, and go out once its name is known."""
+    with Simulation(seed=12, brokers=3) as simulation:
+        simulation.create_topic(TOPIC, partitions=3)
+        leaders = {number: simulation.cluster.leader(TopicPartition(TOPIC, number)) for number in range(3)}
+        assert len(set(leaders.values())) == 3
+        environment = simulation.environment("writer")
+
+        def write() -> None:
+            slow = next(number for number, leader in leaders.items() if leader == 2)
+            environment.host_resolver.hang("broker-2")
+            with KafkaProducer.in_environment(environment, bootstrap_servers="broker-1:9092") as out:
+                waiting = out.send(TOPIC, b"slow", partition=slow)
+                for number in leaders.keys() - {slow}:  # makes the connections
+                    out.send(TOPIC, b"quick", partition=number).get(10)
+                for _ in range(30):
+                    start_ms = simulation.clock.now_ms()
+                    for number in leaders.keys() - {slow}:
+                        out.send(TOPIC, b"quick", partition=number).get(10)
+                    assert simulation.clock.now_ms() - start_ms < 100
+                    simulation.clock.sleep_ms(1_000)
+                assert not waiting.is_done
+                environment.host_resolver.answer()
+                waiting.get(5)
+
+        simulation.actor(write)
+        simulation.run()
+
+
+@pytest.mark.parametrize("what", ["hang", "fail"])
+def test_a_client_starts_although_a_bootstrap_server_has_no_address(what: str) -> None:
+    with Simulation(seed=13, brokers=3) as simulation:
+        simulation.create_topic(TOPIC)
+        environment = simulation.environment("writer")
+        do = getattr(environment.host_resolver, what)
+        do("broker-1")
+
+        def write() -> None:
+            start_ms = simulation.clock.now_ms()
+            with KafkaProducer.in_environment(environment, bootstrap_servers=simulation.bootstrap_servers) as out:
+                out.partitions_for(TOPIC)
+                assert simulation.clock.now_ms() - start_ms < 2_500
+            do("broker-*")
+            start_ms = simulation.clock.now_ms()
+            with pytest.raises(ConfigError, match=r"no address in bootstrap\.servers can be resolved"):
+                KafkaProducer.in_environment(environment, bootstrap_servers=simulation.bootstrap_servers)
+            assert simulation.clock.now_ms() - start_ms == (10_000 if what == "hang" else 0)
+            environment.host_resolver.answer()
+            environment.host_resolver.recover()
+            KafkaProducer.in_environment(environment, bootstrap_servers=simulation.bootstrap_servers).close()
+
+        simulation.actor(write)
+        simulation.run()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pykclient.testing.memory_network import MemoryNetwork, MemorySelector
+from pykclient.testing.memory_network import MemoryHostResolver, MemoryNetwork, MemorySelector
 from pykclient.testing.simulation.hub import (
     Actor,
     Hub,
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pykclient.log_context import LogContext
     from pykclient.metrics import Metrics
     from pykclient.network.environment import ReentrantLock, Thread
-    from pykclient.network.host_resolver import HostResolver
     from pykclient.network.kafka_channel import ChannelBuilder
     from pykclient.network.selector import SelectorConfig
 
@@ -41,7 +40,8 @@ class SimulatedEnvironment:
         #: The clients' name in the links between parties.
         self.party = party
         self.clock: VirtualClock = hub.clock
-        self.host_resolver: HostResolver = network.host_resolver
+        #: The DNS of these clients alone: ``hang`` and ``fail`` do not touch other clients or the brokers.
+        self.host_resolver = MemoryHostResolver()
 
     def new_rng(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))

@@ -73,7 +73,9 @@ class Actor:
     def __init__(self, hub: Hub, ident: int, run: Callable[[], object], name: str) -> None:
         self._hub = hub
         self._run = run
-        self._greenlet = greenlet(self._main)
+        # Its end returns to the hub. By default it would return to whoever made it, an application that starts a thread
+        # for instance, which would then run in the thread's turn, and nobody would hear what it raises.
+        self._greenlet = greenlet(self._main, hub.main)
         self._timer: TimerHandle | None = None
         self._woken = False
         self.ident = ident
@@ -149,7 +151,7 @@ class Hub:
         clock.hub = self
         self.loop = loop
         self._rng = rng
-        self._main = getcurrent()
+        self.main = getcurrent()
         self._actors: list[Actor] = []
         self._runnable: list[Actor] = []
         self._current: Actor | None = None
@@ -212,7 +214,7 @@ class Hub:
         actor = self.current
         if actor.ending:
             raise GreenletExit
-        self._main.switch()
+        self.main.switch()
         self._current = actor
 
     # --- for whoever drives ------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ class Simulation:
         self.cluster = Cluster(
             ClusterConfig(
                 brokers,
+                advertised_host="broker-{id}",  # a host each, as look-ups of hosts can fail one by one
                 racks=racks,
                 release=release,
                 memory_limit_bytes=memory_limit_bytes,
