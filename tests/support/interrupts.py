@@ -24,6 +24,7 @@ CPython 3.11 to 3.14 do not look for signals when such a call returns: whether t
 from __future__ import annotations
 
 import dis
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,7 @@ _RESUME_LOCATION = 3
 _RESUME_AFTER_YIELD_FROM = 2
 
 _instructions: dict[CodeType, dict[int, dis.Instruction]] = {}
+_edges: dict[CodeType, frozenset[int]] = {}
 
 
 class Interrupted(BaseException):
@@ -69,8 +71,9 @@ class Place:
     def interrupt(self, call: Callable[[], Any]) -> BaseException | None:
         """Call ``call`` and interrupt it here. Returns what it raised, None where it came to its end."""
         tracer = _Tracer(self._at_place, self._under)
-        before = sys.gettrace()
+        before, profile_before = sys.gettrace(), sys.getprofile()
         sys._getframe().f_trace_opcodes = True  # Python 3.12 wants to know of it before settrace
+        sys.setprofile(tracer.on_return)
         sys.settrace(tracer.on_call)
         try:
             call()
@@ -78,6 +81,7 @@ class Place:
             return error
         finally:
             sys.settrace(before)
+            sys.setprofile(profile_before)
         return None
 
     def _at_place(self, frame: FrameType, instruction: dis.Instruction) -> None:
@@ -126,16 +130,23 @@ def places(
 
 
 class _Tracer:
-    """Tells of each place that code below a folder passes."""
+    """Reports each place that code below a folder passes.
+
+    A place is reported before the instruction that follows it, and the exception is then raised by that instruction.
+    CPython raises it from the call itself. That makes a difference where the call is the last instruction of a ``try``
+    or ``with`` block, as in ``return f()``: such a place is reported when the callee returns.
+    """
 
     def __init__(self, at_place: Callable[[FrameType, dis.Instruction], None], under: str) -> None:
         self._at_place = at_place
         self._under = under
         self._before: dict[FrameType, dis.Instruction] = {}
+        self._edge: FrameType | None = None  # a frame that is in such a call
+        self._is_c_call = False
         self._is_away = False  # in the code that runs at the place, which is not interrupted itself
 
     def on_call(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        """Trace the instructions of a new frame, where it is code to interrupt."""
+        """Trace the instructions of a new frame, if its code is to be interrupted."""
         if self._is_away or not frame.f_code.co_filename.startswith(self._under):
             return None
         frame.f_trace = self.on_event  # Python 3.13 listens to f_trace_opcodes only where there is a function to call
@@ -153,15 +164,36 @@ class _Tracer:
             instruction = _instructions_of(frame.f_code)[frame.f_lasti]
             before = self._before.get(frame)
             self._before[frame] = instruction
-            if before is not None and _looks_for_signals(before, instruction):
-                self._is_away = True
-                try:
-                    self._at_place(frame, before)
-                finally:
-                    self._is_away = False
+            if self._edge is frame:
+                self._edge = None
+            is_place = before is not None and _looks_for_signals(before, instruction)
+            if is_place and before is not None and before.offset not in _edges_of(frame.f_code):
+                self._report(frame, before)
+            if instruction.opname in _CALLS and instruction.offset in _edges_of(frame.f_code):
+                self._edge, self._is_c_call = frame, False
         elif event == "return":
             self._before.pop(frame, None)
         return self.on_event
+
+    def on_return(self, frame: FrameType, event: str, _argument: object) -> None:
+        """Report a place at the end of a block, when the call is over but has not returned to its frame yet."""
+        edge = self._edge
+        if edge is None or self._is_away:
+            return
+        if event == "c_call" and frame is edge:
+            self._is_c_call = True
+        elif (event == "c_return" and frame is edge) or (
+            event == "return" and frame.f_back is edge and not self._is_c_call
+        ):
+            self._edge = None
+            self._report(edge, self._before[edge])
+
+    def _report(self, frame: FrameType, instruction: dis.Instruction) -> None:
+        self._is_away = True
+        try:
+            self._at_place(frame, instruction)
+        finally:
+            self._is_away = False
 
 
 def _looks_for_signals(instruction: dis.Instruction, following: dis.Instruction) -> bool:
@@ -178,4 +210,22 @@ def _instructions_of(code: CodeType) -> dict[int, dis.Instruction]:
     found = _instructions.get(code)
     if found is None:
         found = _instructions[code] = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
+    return found
+
+
+def _edges_of(code: CodeType) -> frozenset[int]:
+    """Offsets of the calls whose exceptions have another handler than those of the instruction that follows."""
+    found = _edges.get(code)
+    if found is None:
+        table = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+
+        def handler(offset: int) -> int | None:
+            return next((entry.target for entry in table if entry.start <= offset < entry.end), None)
+
+        instructions = list(_instructions_of(code).values())
+        found = _edges[code] = frozenset(
+            instruction.offset
+            for instruction, following in itertools.pairwise(instructions)
+            if instruction.opname in _CALLS and handler(instruction.offset) != handler(following.offset)
+        )
     return found

@@ -14,6 +14,11 @@ from tests.support.interrupts import Interrupted, Place, places
 HERE = str(Path(__file__).parent)
 
 
+def size(text: str) -> int:
+    """A Python function, where ``len`` is one of C."""
+    return len(text)
+
+
 def interrupted_at(call: Callable[[], object]) -> list[Place]:
     """The places of ``call``, each of which it was interrupted at."""
     found: list[Place] = []
@@ -73,6 +78,25 @@ def test_a_lock_is_always_released() -> None:
         with place:
             place.interrupt(call)
             assert not lock.locked()
+
+
+@pytest.mark.parametrize("last", [len, size])
+def test_a_call_at_the_end_of_a_block_is_interrupted_inside_of_it(last: Callable[[str], int]) -> None:
+    """The exception comes after the call, and the lock is released nevertheless."""
+    lock = threading.Lock()
+
+    def call() -> int:
+        with lock:
+            return last("")
+
+    at_the_end = 0
+    for place in places(under=HERE):
+        with place:
+            error = place.interrupt(call)
+            assert isinstance(error, Interrupted) == place.reached
+            assert not lock.locked()
+            at_the_end += "call after CALL" in place.name
+    assert at_the_end >= 2  # of ``last``, and of the release
 
 
 def test_acquire_before_try_is_found() -> None:
