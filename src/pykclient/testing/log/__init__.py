@@ -1,1 +1,1 @@
-"""Where brokers keep records: logs of segments in memory, on disks that outlive the broker."""
+"""The storage of records on brokers: logs of segments in memory, on disks that outlive the broker."""

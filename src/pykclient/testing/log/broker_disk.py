@@ -1,4 +1,4 @@
-"""What of a broker outlives it (Java: a log directory with its files)."""
+"""A broker's disk, which outlives the broker (Java: a log directory with its files)."""
 
 from __future__ import annotations
 
@@ -37,25 +37,29 @@ class PartitionDirectory:
         self.segments: list[LogSegment] = []
         self.leader_epochs = LeaderEpochFileCache()
         self.producer_snapshots: Snapshots = {}
-        #: Up to where the log was compacted.
+        #: The offset up to which the log was compacted.
         self.cleaner_checkpoint = 0
 
     def check_readable(self) -> None:
-        """Raises KafkaStorageError if the disk is offline."""
+        """Check that the disk is online.
+
+        Raises:
+            KafkaStorageError: the disk is offline.
+        """
         self._disk.check_readable()
 
     def acquire(self, size: int, *, within_limit: bool) -> None:
-        """Take up ``size`` bytes.
+        """Reserve ``size`` bytes.
 
         Raises:
             KafkaStorageError: the disk is offline or full.
-            PolicyViolationError: the cluster's memory limit would be passed, and this has to stay ``within_limit``.
+            PolicyViolationError: the cluster's memory limit would be exceeded, and ``within_limit`` is set.
         """
         self._disk.check_writable()
         self._disk.budget.acquire(self._owner, size, within_limit=within_limit)
 
     def release(self, size: int) -> None:
-        """Give them back."""
+        """Release ``size`` bytes."""
         if size:
             self._disk.budget.release(self._owner, size)
 
@@ -66,10 +70,10 @@ class PartitionDirectory:
 
 
 class BrokerDisk:
-    """Logs and checkpoints of a broker, from one start to the next; and what can be wrong with it.
+    """The logs and checkpoints of a broker, kept across restarts, and the disk's faults.
 
-    ``offline``: it can neither be read nor written. ``full``: it can only be read. ``write_delay_ms``: how long an
-    append takes, for whoever appends to wait. Thread: loop.
+    ``offline``: it can be neither read nor written. ``full``: it can only be read. ``write_delay_ms``: the time an
+    append takes; the caller waits for it. Thread: loop.
     """
 
     __slots__ = (
@@ -87,7 +91,7 @@ class BrokerDisk:
         self.budget = budget
         self.name = name
         self.directories: dict[TopicPartition, PartitionDirectory] = {}
-        #: The checkpoints: what was last written, which lags behind.
+        #: The checkpoints as last written, which lag behind the logs.
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.write_delay_ms = 0
@@ -95,7 +99,7 @@ class BrokerDisk:
         self.offline = False
 
     def directory(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> PartitionDirectory:
-        """The partition's directory, made if it is not there."""
+        """Return the partition's directory; create it if it does not exist."""
         directory = self.directories.get(topic_partition)
         if directory is None:
             self.check_writable()
@@ -103,7 +107,7 @@ class BrokerDisk:
         return directory
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Remove all that there is of a partition; harmless if there is nothing."""
+        """Remove all files of a partition, if there are any."""
         directory = self.directories.pop(topic_partition, None)
         if directory is not None:
             directory.release(directory.size)
@@ -112,11 +116,19 @@ class BrokerDisk:
         self.log_start_offsets.pop(topic_partition, None)
 
     def check_readable(self) -> None:
-        """Raises KafkaStorageError if it is offline."""
+        """Check that the disk is online.
+
+        Raises:
+            KafkaStorageError: the disk is offline.
+        """
         if self.offline:
             raise KafkaStorageError(f"the disk of {self.name} is offline")
 
     def check_writable(self) -> None:
-        """Raises KafkaStorageError if it is offline or full."""
+        """Check that the disk can be written.
+
+        Raises:
+            KafkaStorageError: the disk is offline or full.
+        """
         if self.offline or self.full:
             raise KafkaStorageError(f"the disk of {self.name} is {'offline' if self.offline else 'full'}")

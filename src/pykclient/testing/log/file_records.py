@@ -6,16 +6,16 @@ from bisect import bisect_right
 
 from pykclient.record.record_batch import Buffer
 
-#: Pieces of memory begin small, as most logs in tests do, and double up to the largest.
+#: Pieces of memory start small, because most logs in tests are small, and double up to the largest size.
 _FIRST_PIECE_BYTES = 4 * 1024
 _LARGEST_PIECE_BYTES = 256 * 1024
 
 
 class FileRecords:
-    """Bytes that are only ever appended to, in pieces of memory of which views can be handed out.
+    """Append-only bytes in pieces of memory, with views for readers.
 
-    What was readable once is never written to again: after a truncation the rest of the piece stays unused, as an
-    answer that is still on its way may have a view of it. What is appended in one call lies in one piece. Thread: loop.
+    Bytes that were readable once are never overwritten: after a truncation the rest of the piece stays unused, because
+    a response in flight may have a view of it. The data of one append is contiguous. Thread: loop.
     """
 
     __slots__ = ("_pieces", "_room", "_starts", "_used", "_views", "size")
@@ -30,7 +30,7 @@ class FileRecords:
         self._room = 0
 
     def append(self, data: Buffer) -> None:
-        """Add a copy of ``data`` to the end."""
+        """Append a copy of ``data``."""
         size = len(data)
         if size > self._room:
             self._add_piece(size)
@@ -50,7 +50,7 @@ class FileRecords:
         self._room = len(piece)
 
     def read(self, position: int, size: int) -> list[memoryview]:
-        """Views of ``size`` bytes from ``position`` on, all of which must be there."""
+        """Return views of ``size`` bytes from ``position`` on. All of them must exist."""
         starts, views = self._starts, self._views
         found: list[memoryview] = []
         end = position + size
@@ -64,7 +64,7 @@ class FileRecords:
         return found
 
     def truncate_to(self, size: int) -> None:
-        """Cut the end off."""
+        """Truncate to ``size`` bytes."""
         while self._starts and self._starts[-1] >= size:
             self._starts.pop()
             self._pieces.pop()

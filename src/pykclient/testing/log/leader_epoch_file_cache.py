@@ -1,4 +1,4 @@
-"""Which leader wrote which part of a log (Java: LeaderEpochFileCache; KIP-101, KIP-279)."""
+"""The history of leader epochs in a log (Java: LeaderEpochFileCache; KIP-101, KIP-279)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochFileCache:
-    """Leader epochs and the offsets at which they began; both only grow from one to the next.
+    """Leader epochs and the offsets at which they began, both strictly increasing.
 
-    It is written to the disk with every change, so it outlives its broker. Thread: loop.
+    Every change is written to the disk, so the cache outlives its broker. Thread: loop.
     """
 
     __slots__ = ("_epochs", "_start_offsets")
@@ -34,10 +34,12 @@ class LeaderEpochFileCache:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Let ``epoch`` begin at ``start_offset``; whether that was new.
+        """Let ``epoch`` begin at ``start_offset``; return whether the entry is new.
 
-        Entries that contradict it, having a later epoch or a later offset, belong to a history that was given up, and
-        go. Raises IllegalArgumentError for negative numbers.
+        Entries with a later epoch or a later offset contradict it. They belong to an abandoned history and are removed.
+
+        Raises:
+            IllegalArgumentError: a number is negative.
         """
         epochs, offsets = self._epochs, self._start_offsets
         if epochs and epochs[-1] == epoch and offsets[-1] <= start_offset:
@@ -51,12 +53,12 @@ class LeaderEpochFileCache:
         return True
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that began at ``end_offset`` or after it."""
+        """Remove the epochs that began at ``end_offset`` or later."""
         if end_offset >= 0:
             self._cut(bisect_left(self._start_offsets, end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that ended before ``start_offset``; the one that has it begins there."""
+        """Remove the epochs that ended before ``start_offset``. The epoch that contains it now begins there."""
         gone = bisect_right(self._start_offsets, start_offset)
         if gone:
             del self._epochs[: gone - 1]
@@ -85,10 +87,10 @@ class LeaderEpochFileCache:
         return [EpochEntry(*entry) for entry in zip(self._epochs, self._start_offsets, strict=True)]
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> OffsetAndEpoch:
-        """The largest known epoch not above the requested one, and the offset at which it ended.
+        """Return the largest known epoch not above the requested one, and its end offset.
 
-        That is the end of the log for the latest epoch. For an epoch before all that is known: the epoch as requested,
-        and where the first known one begins. Both -1 if the epoch is undefined, or later than all.
+        The latest epoch ends at the end of the log. If the requested epoch is older than all known ones, return it with
+        the start offset of the first known epoch. Both are -1 if the epoch is undefined or newer than all known ones.
         """
         epochs = self._epochs
         if requested_epoch == UNDEFINED_EPOCH or not epochs or requested_epoch > epochs[-1]:

@@ -14,14 +14,14 @@ from pykclient.testing.log.log_types import AbortedTxn, FetchDataInfo
 
 
 class LocalLog:
-    """Batches in segments, the last of which is written to; there is always one. Thread: loop."""
+    """A sequence of segments, at least one. Appends go to the last, the active segment. Thread: loop."""
 
     __slots__ = ("_base_offsets", "_clock", "_directory", "log_end_offset", "segments", "size")
 
     def __init__(self, directory: PartitionDirectory, clock: Clock, log_start_offset: int) -> None:
         self._directory = directory
         self._clock = clock
-        #: By base offset. The list is the disk's own.
+        #: By base offset. The disk owns the list.
         self.segments = directory.segments
         if not self.segments:
             self.segments.append(LogSegment(log_start_offset, clock.wall_ms()))
@@ -29,7 +29,7 @@ class LocalLog:
         self.log_end_offset = self.segments[-1].next_offset
         self.size = directory.size
         if self.log_end_offset < log_start_offset:
-            # Records were deleted up to an offset that truncation has taken away since.
+            # Records were deleted up to an offset that a truncation has since removed.
             self.truncate_fully_and_start_at(log_start_offset)
 
     @property
@@ -39,9 +39,9 @@ class LocalLog:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, batches: Iterable[AnyRecordBatch], size: int, *, within_limit: bool = True) -> None:
-        """Copy batches, ``size`` bytes together, to the end; their offsets are beyond it.
+        """Append copies of batches of ``size`` bytes in total. Their offsets must be beyond the end.
 
-        ``within_limit``: whether the cluster's memory limit is heeded.
+        ``within_limit`` says whether the cluster's memory limit applies.
 
         Raises:
             KafkaStorageError, PolicyViolationError: there is no room; nothing was appended.
@@ -56,7 +56,7 @@ class LocalLog:
         self.size += size
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a segment at the log's end, or at ``expected_next_offset`` if that is later.
+        """Start a new segment at the log's end, or at ``expected_next_offset`` if that is later.
 
         Raises:
             IllegalStateError: the active segment begins there or later, and is not empty.
@@ -75,7 +75,10 @@ class LocalLog:
         return segment
 
     def truncate_to(self, offset: int) -> list[LogSegment]:
-        """Drop all from ``offset`` on, which is not before the first segment; the segments that are gone whole."""
+        """Remove all records from ``offset`` on; return the segments that were removed entirely.
+
+        ``offset`` must not be before the first segment.
+        """
         keep = max(1, bisect_right(self._base_offsets, offset))
         gone = self.segments[keep:]
         self._remove(keep, len(self.segments))
@@ -84,18 +87,18 @@ class LocalLog:
         return gone
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything, and go on at ``offset``."""
+        """Remove all records; the next one gets ``offset``."""
         self._remove(0, len(self.segments))
         self.segments.append(LogSegment(offset, self._clock.wall_ms()))
         self._base_offsets.append(offset)
         self.log_end_offset = offset
 
     def remove_first_segments(self, count: int) -> None:
-        """Drop the oldest segments; one must remain."""
+        """Remove the ``count`` oldest segments. At least one must remain."""
         self._remove(0, count)
 
     def replace_segments(self, first: int, count: int, replacement: Sequence[LogSegment]) -> None:
-        """Put cleaned segments in the place of ``count`` from the ``first`` on."""
+        """Replace ``count`` segments from index ``first`` on with compacted ones."""
         grown = sum(segment.size for segment in replacement)
         grown -= sum(segment.size for segment in self.segments[first : first + count])
         if grown > 0:
@@ -120,7 +123,7 @@ class LocalLog:
     def read(
         self, start_offset: int, max_length: int, min_one_message: bool, bound_offset: int, with_aborted: bool
     ) -> FetchDataInfo:
-        """Whole batches of one segment from ``start_offset`` on, all below ``bound_offset``.
+        """Return whole batches of one segment from ``start_offset`` on, all below ``bound_offset``.
 
         Raises:
             OffsetOutOfRangeError: ``start_offset`` is beyond the end, or before the first segment.
@@ -153,7 +156,7 @@ class LocalLog:
         return FetchDataInfo(start_offset, aborted_transactions=[] if with_aborted else None)
 
     def collect_aborted_txns(self, fetch_offset: int, bound_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that have records from ``fetch_offset`` on, below ``bound_offset``."""
+        """Return the aborted transactions with records from ``fetch_offset`` on, below ``bound_offset``."""
         found: list[AbortedTxn] = []
         start = max(0, bisect_right(self._base_offsets, fetch_offset) - 1)
         for segment in self.segments[start:]:
@@ -165,7 +168,7 @@ class LocalLog:
         return found
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[AnyRecordBatch]:
-        """The batches that hold offsets from ``from_offset`` on, below ``to_offset``."""
+        """Yield the batches with offsets from ``from_offset`` on, below ``to_offset``."""
         start = max(0, bisect_right(self._base_offsets, from_offset) - 1)
         for segment in self.segments[start:]:
             for batch in segment.batches(from_offset):

@@ -1,4 +1,4 @@
-"""Compaction: the last record of each key stays (Java: LogCleaner, LogCleanerManager, MemoryRecords.filterTo)."""
+"""Compaction, which keeps the last record of each key (Java: LogCleaner, LogCleanerManager, MemoryRecords.filterTo)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class LogToClean(NamedTuple):
-    """What compaction could do for a log: from ``first_dirty_offset`` on it has not been compacted yet.
+    """A candidate for compaction: the log has not been compacted from ``first_dirty_offset`` on.
 
-    ``needs_compaction_now``: a record has waited for ``max.compaction.lag.ms``, however few there are.
+    ``needs_compaction_now`` is True if a record has waited for ``max.compaction.lag.ms``, however few records there
+    are.
     """
 
     first_dirty_offset: int
@@ -33,13 +34,16 @@ class LogToClean(NamedTuple):
 
     @property
     def cleanable_ratio(self) -> float:
-        """The share of what is not compacted yet."""
+        """The share of bytes that are not compacted yet."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
 
 def log_to_clean(log: UnifiedLog, now_ms: int) -> LogToClean:
-    """What there is to compact. Not the active segment, nothing unstable or unreplicated, nothing that is too new."""
+    """Return the part of a log that may be compacted.
+
+    The active segment is excluded, and so are records that are unstable, not replicated, or too new.
+    """
     config = log.config
     inactive = log.segments[:-1]
     first_dirty = max(log.cleaner_checkpoint, log.log_start_offset)
@@ -65,13 +69,15 @@ def log_to_clean(log: UnifiedLog, now_ms: int) -> LogToClean:
 
 
 def _end_of(segment: LogSegment, log: UnifiedLog) -> int:
-    """Where the next segment begins."""
+    """Return the base offset of the next segment."""
     return log.segments[log.segments.index(segment) + 1].base_offset
 
 
 class Cleaner:
-    """One compaction of one log. Tombstones and the markers of transactions without records stay for
-    ``delete.retention.ms`` from the compaction that saw them first (KIP-534). Thread: loop.
+    """One compaction of one log.
+
+    Tombstones, and markers of transactions without records, are kept for ``delete.retention.ms`` after the first
+    compaction that sees them (KIP-534). Thread: loop.
     """
 
     __slots__ = ("_bound", "_config", "_last_offsets", "_log", "_now_ms", "_offset_map")
@@ -82,14 +88,14 @@ class Cleaner:
         self._now_ms = now_ms
         self._bound = 0
         self._offset_map: dict[bytes, int] = {}
-        # Of each producer the last batch stays, if only as a header, so that its sequence is known after a restart.
+        # The last batch of each producer stays, at least its header, so that its sequence number survives a restart.
         self._last_offsets = {
             producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
             for producer_id, entry in log.producer_state.producers.items()
         }
 
     def clean(self, to_clean: LogToClean) -> int:
-        """Compact all segments below ``first_uncleanable_offset``; up to where the log is compacted now."""
+        """Compact all segments below ``first_uncleanable_offset``; return the offset up to which the log is compacted."""
         self._bound = to_clean.first_uncleanable_offset
         self._build_offset_map(to_clean.first_dirty_offset)
         segments = [segment for segment in self._log.segments if segment.base_offset < self._bound]
@@ -115,7 +121,7 @@ class Cleaner:
                         offsets[record.key] = record.offset
 
     def _group_by_size(self, segments: Sequence[LogSegment]) -> list[list[LogSegment]]:
-        """Segments that together are not larger than one may be become one."""
+        """Group segments that together fit into one."""
         groups: list[list[LogSegment]] = []
         size = 0
         for segment in segments:
@@ -158,7 +164,7 @@ class Cleaner:
             target.append(data, last_offset, batch.max_timestamp)
 
     def _is_last_of(self, batch: AnyRecordBatch) -> bool:
-        """Whether it is the last batch of its producer, or the marker that is all that is known of it."""
+        """Return whether this is the last batch of its producer, or the only marker known of it."""
         if batch.producer_id not in self._last_offsets:
             return False
         last_offset, epoch = self._last_offsets[batch.producer_id]
@@ -167,7 +173,7 @@ class Cleaner:
         return batch.is_control_batch and batch.producer_epoch == epoch
 
     def _filter(self, batch: AnyRecordBatch, discard: bool, legacy_horizon_ms: int) -> tuple[list[Record], bool]:
-        """The records that stay, and whether the batch can stay as it is."""
+        """Return the records to keep, and whether the batch can stay unchanged."""
         if discard:
             return [], False
         records = list(batch)
@@ -191,7 +197,7 @@ class Cleaner:
         return retained, len(retained) == len(records) and batch.magic >= MAGIC_VALUE_V2
 
     def _rebuild(self, batch: AnyRecordBatch, retained: list[Record], needs_horizon: bool) -> memoryview:
-        """The batch with the records that stay, at their offsets; first and last offset of the batch stay too."""
+        """Return the batch with only the retained records, at their offsets. The batch keeps its first and last offset."""
         horizon_ms = batch.delete_horizon_ms
         if horizon_ms is None:
             horizon_ms = self._now_ms + self._config.delete_retention_ms if needs_horizon else NO_TIMESTAMP
@@ -222,7 +228,7 @@ class Cleaner:
 
 
 def _empty(batch: AnyRecordBatch) -> bytearray:
-    """The batch without its records."""
+    """Return the batch without its records."""
     return write_empty_header(
         batch.producer_id,
         batch.producer_epoch,
@@ -238,24 +244,24 @@ def _empty(batch: AnyRecordBatch) -> bytearray:
 
 
 class CleanedTransactionMetadata:
-    """Which batches belong to aborted transactions, found while reading on from batch to batch. Thread: loop."""
+    """Tracks which batches belong to aborted transactions, while reading batch after batch. Thread: loop."""
 
     __slots__ = ("_aborted", "_cleaned", "_committed", "_ongoing_aborted")
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
-        # The next one to begin comes last.
+        # The next one to begin is last.
         self._aborted = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
         self._ongoing_aborted: dict[int, tuple[AbortedTxn, bool]] = {}
         self._committed: set[int] = set()
         self._cleaned: list[AbortedTxn] = []
 
     def take_cleaned(self) -> list[AbortedTxn]:
-        """The aborted transactions of which batches are left, since the last call."""
+        """Return the aborted transactions that still have batches, since the last call."""
         cleaned, self._cleaned = self._cleaned, []
         return cleaned
 
     def on_batch(self, batch: AnyRecordBatch) -> bool:
-        """Whether it belongs to an aborted transaction."""
+        """Return whether the batch belongs to an aborted transaction."""
         self._begin_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False
@@ -267,7 +273,7 @@ class CleanedTransactionMetadata:
         return True
 
     def on_control_batch(self, batch: AnyRecordBatch) -> bool:
-        """Whether the marker is of no use any more, as no batch of its transaction is left."""
+        """Return whether the marker can be removed because its transaction has no batches left."""
         self._begin_up_to(batch.last_offset)
         record = batch.first_record()
         if record is None:

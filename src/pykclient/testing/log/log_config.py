@@ -104,11 +104,11 @@ _KEYS = (
 
 DEFINITION: Final = ConfigDef(_KEYS)
 
-#: Known to releases before 4.0 alone. It names a release, whose format the records of the topic are stored in.
+#: Known only to releases before 4.0. Its value is a release, whose record format the topic uses.
 MESSAGE_FORMAT_VERSION: Final = "message.format.version"
 _RELEASE = re.compile(r"(\d+)\.(\d+)(\.\d+)*(-IV\d+)?")
 
-#: Which keys of a broker are the defaults of a topic's, the first that is set wins.
+#: The broker keys that provide the default of a topic key; the first one that is set wins.
 SERVER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "segment.bytes": ("log.segment.bytes",),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
@@ -142,10 +142,10 @@ SERVER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def message_format_magic(release: str) -> int:
-    """The format that a release writes.
+    """Return the record format that a release writes.
 
     Raises:
-        ConfigError: that is no release.
+        ConfigError: the release is unknown.
     """
     found = _RELEASE.fullmatch(release)
     if found is None:
@@ -157,12 +157,12 @@ def message_format_magic(release: str) -> int:
 
 
 def validate(overrides: Mapping[str, str | None], *, has_message_formats: bool = False) -> None:
-    """Check what is to be set on a topic, keys and values, as a request has them.
+    """Check the keys and values of a request that configures a topic.
 
-    ``has_message_formats``: whether the broker poses as a release that knows ``message.format.version``.
+    ``has_message_formats`` says whether the broker imitates a release that knows ``message.format.version``.
 
     Raises:
-        InvalidConfigurationError: an unknown key, or a value of another type or out of range.
+        InvalidConfigurationError: a key is unknown, or a value is of the wrong type or out of range.
     """
     for name, value in overrides.items():
         if name == MESSAGE_FORMAT_VERSION and has_message_formats:
@@ -189,21 +189,21 @@ def validate(overrides: Mapping[str, str | None], *, has_message_formats: bool =
 
 
 def server_defaults(broker_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The topic settings that a broker's own settings stand for, as far as it has them."""
+    """Return the topic defaults that a broker's configuration sets."""
     defaults: dict[str, Any] = {}
     for name, synonyms in SERVER_SYNONYMS.items():
         for synonym in synonyms:
             if synonym in broker_config:
                 defaults[name] = broker_config[synonym]
                 break
-    # Topics cannot have segments so small, but brokers in tests may.
+    # Topics cannot be configured with such small segments, but brokers in tests can.
     if defaults.get("segment.bytes", _MIN_SEGMENT_BYTES) < _MIN_SEGMENT_BYTES:
         defaults["internal.segment.bytes"] = defaults.pop("segment.bytes")
     return defaults
 
 
 class LogConfig:
-    """A topic's settings, ready for use: its own over those of the broker over Kafka's. Thread: loop."""
+    """A topic's effective settings: its own, then the broker's, then Kafka's defaults. Thread: loop."""
 
     __slots__ = (
         "compact",
@@ -266,5 +266,5 @@ class LogConfig:
         self.message_timestamp_after_max_ms: int = values["message.timestamp.after.max.ms"]
 
     def random_segment_jitter(self, rng: random.Random) -> int:
-        """By how many milliseconds a segment is to be younger when it is rolled."""
+        """Return the milliseconds by which a segment is rolled early."""
         return rng.randrange(self.segment_jitter_ms) if self.segment_jitter_ms else 0

@@ -1,4 +1,4 @@
-"""All logs of a broker, and what has to be done for them from time to time (Java: LogManager)."""
+"""All logs of a broker, and their periodic maintenance (Java: LogManager)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import TimerHandle
 
-#: Kafka's defaults of keys that a broker here does not have.
+#: Kafka's defaults of keys that this broker does not have.
 _START_OFFSET_CHECKPOINT_INTERVAL_MS = 60_000
 _PRODUCER_EXPIRATION_CHECK_INTERVAL_MS = 600_000
 
 
 class LogManager:
-    """Opens the logs that the broker's disk has, makes new ones, deletes old segments, compacts. Thread: loop."""
+    """Opens and creates logs, deletes old segments, and compacts. Thread: loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -46,7 +46,7 @@ class LogManager:
     # --- start and stop ----------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Open all logs of the disk. Their topics' settings are read when a partition first needs its log."""
+        """Open all logs of the disk. The settings of a topic are read when a partition first needs its log."""
         config = self._broker.config
         for directory in self._disk.directories.values():
             self._logs[directory.topic_partition] = self._open(directory, LogConfig(self._defaults))
@@ -64,7 +64,7 @@ class LogManager:
             work()
 
     def shutdown(self) -> None:
-        """Close the logs. Of a broker that was killed only what was written to the disk before remains."""
+        """Close the logs. After a kill, only data that was on the disk before remains."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -81,14 +81,14 @@ class LogManager:
         return list(self._logs.values())
 
     def get_log(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        """The partition's log, None if this broker has none."""
+        """Return the partition's log, or None if this broker has none."""
         return self._logs.get(topic_partition)
 
     def get_or_create_log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
-        """The partition's log, with its topic's settings as they are now; made if there is none.
+        """Return the partition's log with its topic's current settings; create it if there is none.
 
         Raises:
-            KafkaStorageError: the disk is offline, or full where there is no log yet.
+            KafkaStorageError: the disk is offline, or full and the log does not exist yet.
         """
         self._disk.check_readable()
         log = self._logs.get(topic_partition)
@@ -113,14 +113,14 @@ class LogManager:
         )
 
     def async_delete(self, topic_partition: TopicPartition) -> None:
-        """Delete a log and all that is kept of it; harmless if there is none."""
+        """Delete a log and its files, if they exist."""
         self._logs.pop(topic_partition, None)
         self._disk.delete(topic_partition)
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
     def fetch_log_config(self, topic: str) -> LogConfig:
-        """A topic's settings over the broker's; the broker's alone while the coordination service is out of reach."""
+        """Return a topic's settings over the broker's, or only the broker's if the coordination service is unreachable."""
         try:
             overrides = self._configs.topic_config(topic)
         except ConnectionLossError:
@@ -128,7 +128,7 @@ class LogManager:
         return LogConfig(self._defaults, overrides)
 
     def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """The settings of a topic have changed: these are its own now."""
+        """Apply a topic's changed settings."""
         config = LogConfig(self._defaults, overrides)
         for log in self._logs.values():
             if log.topic_partition.topic == topic:
@@ -137,14 +137,14 @@ class LogManager:
     # --- from time to time -------------------------------------------------------------------------------------------
 
     def cleanup_logs(self) -> None:
-        """Delete segments that are too old or too many."""
+        """Delete segments that exceed the retention time or size."""
         for log in self.all_logs:
             deleted = log.delete_old_segments()
             if deleted:
                 self._log.info("Deleted %d segments of %s", deleted, log.topic_partition)
 
     def clean_logs(self) -> None:
-        """Compact the logs that have enough new in them, or have waited for too long."""
+        """Compact the logs with enough new data, or with data that has waited for too long."""
         now_ms = self._clock.wall_ms()
         for log in self.all_logs:
             if not log.config.compact:
@@ -161,7 +161,7 @@ class LogManager:
                     self._log.info("Compacted %s, which freed %d bytes", log.topic_partition, freed)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write down where the logs begin, as far as their segments do not tell."""
+        """Save the start offsets of logs that begin inside a segment."""
         checkpoint = self._disk.log_start_offsets
         for topic_partition, log in self._logs.items():
             if log.log_start_offset > log.segments[0].base_offset:

@@ -1,4 +1,4 @@
-"""A piece of a log (Java: LogSegment, OffsetIndex, TimeIndex, TransactionIndex)."""
+"""A segment of a log (Java: LogSegment, OffsetIndex, TimeIndex, TransactionIndex)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pykclient.testing.log.log_types import AbortedTxn, TimestampAndOffset
 
 
 class LogSegment:
-    """Batches from ``base_offset`` on, and where they are.
+    """Batches from ``base_offset`` on, with their indexes.
 
-    The indexes have every batch, so a search needs no scan: last offsets and end positions for reading, the largest
-    timestamp so far for searching by time. Times are milliseconds since the epoch. Thread: loop.
+    The indexes have an entry for every batch, so searches need no scan: last offsets and end positions for reading, the
+    largest timestamp so far for searching by time. Times are milliseconds since the epoch. Thread: loop.
     """
 
     __slots__ = (
@@ -35,7 +35,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.created_ms = now_ms
         self.last_modified_ms = now_ms
-        #: The largest timestamp of the first batch, from which rolling by time counts.
+        #: The largest timestamp of the first batch; rolling by time counts from it.
         self.first_batch_timestamp = NO_TIMESTAMP
         self.txn_index: list[AbortedTxn] = []
         self._records = FileRecords()
@@ -46,7 +46,7 @@ class LogSegment:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Add a copy of one batch; the caller sees to it that offsets grow."""
+        """Append a copy of one batch. The caller ensures that offsets increase."""
         largest = self._largest_timestamps
         if not largest:
             self.first_batch_timestamp = max_timestamp
@@ -58,7 +58,7 @@ class LogSegment:
         largest.append(max_timestamp)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop all batches that hold ``offset`` or a later one; how many bytes that was."""
+        """Remove all batches that contain ``offset`` or a later one; return their size in bytes."""
         before = self._records.size
         count = bisect_left(self._last_offsets, offset)
         del self._last_offsets[count:]
@@ -84,16 +84,18 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp, -1 if there is none (Java: maxTimestampSoFar)."""
+        """The largest timestamp, or -1 if there is none (Java: maxTimestampSoFar)."""
         return self._largest_timestamps[-1] if self._largest_timestamps else NO_TIMESTAMP
 
     @property
     def largest_timestamp(self) -> int:
-        """The same; where records have no timestamps, the time of the last append."""
+        """The largest timestamp or, if records have no timestamps, the time of the last append."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.last_modified_ms
 
     def should_roll(self, max_segment_bytes: int, max_segment_ms: int, batches: RollParams) -> bool:
-        """Whether ``batches`` have to begin a new segment: this one is full, or too old, or too far below them."""
+        """Return whether ``batches`` must start a new segment: this one is full, too old, or its base offset is too far
+        below.
+        """
         size = self._records.size
         if size > max_segment_bytes - batches.size or batches.last_offset - self.base_offset > MAX_INT32:
             return True
@@ -107,10 +109,10 @@ class LogSegment:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, start_offset: int, max_length: int, bound_offset: int, min_one_message: bool) -> SegmentRead | None:
-        """Batches from the one with ``start_offset`` on, to at most ``max_length`` bytes, all below ``bound_offset``.
+        """Return batches from the one with ``start_offset`` on, up to ``max_length`` bytes, all below ``bound_offset``.
 
-        With ``min_one_message`` the first batch comes even if it is larger; else as much of it as was asked for. None
-        if all offsets here are smaller.
+        With ``min_one_message`` the first batch is returned even if it is larger; otherwise only its first
+        ``max_length`` bytes. Return None if all offsets in this segment are smaller.
         """
         last_offsets, ends = self._last_offsets, self._ends
         first = bisect_left(last_offsets, start_offset)
@@ -129,7 +131,7 @@ class LogSegment:
         return SegmentRead(self._records.read(position, size), size, last_offsets[last] + 1, False)
 
     def batches(self, from_offset: int = 0, first: int | None = None) -> Iterator[AnyRecordBatch]:
-        """The batches that hold ``from_offset`` or later ones; or those from the ``first``-th on."""
+        """Yield the batches with ``from_offset`` or later offsets, or the batches from index ``first`` on."""
         index = bisect_left(self._last_offsets, from_offset) if first is None else first
         position = self._ends[index - 1] if index else 0
         for end in self._ends[index:]:
@@ -140,7 +142,7 @@ class LogSegment:
             yield batch
 
     def find_offset_by_timestamp(self, timestamp: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record from ``starting_offset`` on with this time or a later one."""
+        """Return the first record from ``starting_offset`` on whose timestamp is ``timestamp`` or later."""
         first = max(bisect_left(self._largest_timestamps, timestamp), bisect_left(self._last_offsets, starting_offset))
         for batch in self.batches(first=first):
             if batch.max_timestamp >= timestamp:
@@ -150,7 +152,7 @@ class LogSegment:
         return None
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record that has the segment's largest timestamp."""
+        """Return the first record with the segment's largest timestamp."""
         largest = self.max_timestamp
         for batch in self.batches(first=bisect_left(self._largest_timestamps, largest)):
             if batch.max_timestamp == largest:
@@ -164,7 +166,7 @@ class LogSegment:
 
 
 class RollParams:
-    """Batches that are to be appended, as far as rolling is concerned. Thread: loop."""
+    """The properties of batches to append that matter for rolling. Thread: loop."""
 
     __slots__ = ("last_offset", "max_timestamp", "now_ms", "size")
 
@@ -176,7 +178,7 @@ class RollParams:
 
 
 class SegmentRead:
-    """What was read from one segment. Thread: loop."""
+    """The result of reading one segment. Thread: loop."""
 
     __slots__ = ("first_entry_incomplete", "next_offset", "records", "size")
 

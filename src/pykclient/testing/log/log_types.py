@@ -1,4 +1,4 @@
-"""What a log is asked and what it answers.
+"""The arguments and results of a log.
 
 Java: AppendOrigin, FetchIsolation, LogAppendInfo, FetchDataInfo, AbortedTxn and others.
 """
@@ -14,7 +14,7 @@ from pykclient.record.record_batch import MAX_INT32, NO_TIMESTAMP, Buffer
 
 UNKNOWN_OFFSET: Final = -1
 
-# What may be asked for instead of a timestamp (Java: ListOffsetsRequest).
+# Special values in place of a timestamp (Java: ListOffsetsRequest).
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -24,7 +24,9 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 
 class AppendOrigin:
-    """Who appends. Only a client's batches are checked for their sequence, only a follower's keep their offsets."""
+    """The origin of an append. Only a client's batches have their sequence numbers checked; only a follower's keep
+    their offsets.
+    """
 
     CLIENT: Final = "client"
     COORDINATOR: Final = "coordinator"
@@ -32,7 +34,7 @@ class AppendOrigin:
 
 
 class FetchIsolation:
-    """How far a reader sees: followers to the end, consumers to the high watermark or the last stable offset."""
+    """The bound of a read: the end for followers, the high watermark or the last stable offset for consumers."""
 
     LOG_END: Final = "log end"
     HIGH_WATERMARK: Final = "high watermark"
@@ -40,7 +42,7 @@ class FetchIsolation:
 
 
 class UnexpectedAppendOffsetError(KafkaError):
-    """A leader sent records that end before the follower's log does: ``first_offset`` to ``last_offset``."""
+    """A leader sent records that end before the end of the follower's log: ``first_offset`` to ``last_offset``."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
         super().__init__(message)
@@ -49,14 +51,14 @@ class UnexpectedAppendOffsetError(KafkaError):
 
 
 class OffsetsOutOfOrderError(KafkaError):
-    """A leader sent batches whose offsets do not grow."""
+    """A leader sent batches whose offsets do not increase."""
 
 
 class AbortedTxn(NamedTuple):
-    """A transaction whose records nobody with read_committed may see.
+    """A transaction whose records must not be returned with read_committed.
 
-    ``last_stable_offset`` is what it was after the marker at ``last_offset``: a reader that stays below it has no need
-    of later entries.
+    ``last_stable_offset`` is its value after the marker at ``last_offset``: a reader that stays below it needs no later
+    entries.
     """
 
     producer_id: int
@@ -66,7 +68,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record's time (ms), its offset, and the leader epoch that wrote it; None if that is not known."""
+    """A record's timestamp (ms), its offset, and the epoch of the leader that wrote it (None if unknown)."""
 
     timestamp: int
     offset: int
@@ -74,17 +76,17 @@ class TimestampAndOffset(NamedTuple):
 
 
 class OffsetAndEpoch(NamedTuple):
-    """An offset, and the leader epoch that it belongs to."""
+    """An offset and its leader epoch."""
 
     offset: int
     leader_epoch: int
 
 
 class LogAppendInfo:
-    """What became of an append. ``log_append_time`` is -1 unless the broker's time is what the records now have.
+    """The result of an append. ``log_append_time`` is -1 unless the records have the broker's time.
 
-    For a batch that the log has already, offsets and time are those of the first append, and ``duplicate`` is set.
-    Thread: loop.
+    If the log already had the batch, offsets and time are those of the first append, and ``duplicate`` is set. Thread:
+    loop.
     """
 
     __slots__ = (
@@ -114,11 +116,11 @@ class LogAppendInfo:
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:
-        """The first offset, or what comes nearest: old formats tell a batch's last one only."""
+        """Return the first offset, or in old formats the last offset of the first batch, which is all that they tell."""
         return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset_of_first_batch
 
     def roll_offset(self) -> int:
-        """The base of a segment that begins with these records."""
+        """Return the base offset of a segment that begins with these records."""
         return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset - MAX_INT32
 
     def __repr__(self) -> str:
@@ -129,11 +131,11 @@ class LogAppendInfo:
 
 
 class FetchDataInfo:
-    """What was read: whole batches as views of the log, in order.
+    """The result of a read: whole batches in order, as views of the log.
 
-    ``first_entry_incomplete``: the first batch was larger than asked for, and ``records`` has only its beginning.
+    ``first_entry_incomplete``: the first batch was larger than requested, and ``records`` has only its beginning.
     ``aborted_transactions`` is None unless the last stable offset was the bound. ``next_offset`` is the offset after
-    the last batch read. Thread: loop; the views stay as they are, whatever happens to the log.
+    the last batch read. Thread: loop; the views never change, whatever happens to the log.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""What a leader checks of a producer's records, and what it writes into them (Java: LogValidator)."""
+"""Validation and completion of a producer's records by the leader (Java: LogValidator)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ _MAX_ERRORS_SHOWN = 3
 
 
 class RecordValidationError(KafkaError):
-    """Records of a batch were refused, and so all of it. ``error`` is what the producer is answered; ``record_errors``
-    are the places in the batch and what is wrong with the records there (KIP-467).
+    """Some records of a batch were rejected, and so the whole batch.
+
+    ``error`` is the error in the response; ``record_errors`` are the positions of the bad records in the batch and what
+    is wrong with them (KIP-467).
     """
 
     def __init__(self, error: InvalidRecordError | InvalidTimestampError, record_errors: list[tuple[int, str]]) -> None:
@@ -46,9 +48,9 @@ class RecordValidationError(KafkaError):
 
 
 class ValidationResult:
-    """Records as the log takes them: with offsets, leader epoch and timestamps.
+    """The records to append, with offsets, leader epoch and timestamps.
 
-    ``records`` is a copy, nobody else's. ``next_offset`` comes after the last one. Thread: loop.
+    ``records`` is a private copy. ``next_offset`` is the offset after the last record. Thread: loop.
     """
 
     __slots__ = (
@@ -75,11 +77,11 @@ class ValidationResult:
 
 
 class LogValidator:
-    """Validates the records of one produce request for one partition, and gives them offsets.
+    """Validates the records of one produce request for one partition, and assigns offsets.
 
-    A batch of format v2 that stays as it is has its header checked and overwritten; its records are walked over once,
-    without being decoded. All else is decoded and built anew: old formats, another codec, offsets with gaps.
-    Checksums are the log's business (``UnifiedLog.append``), but for those inside of old compressed messages.
+    The validator checks and overwrites the header of a batch of format 2 if the batch can stay otherwise unchanged, and
+    walks over its records once without decoding them. It decodes and rebuilds everything else: old formats, another
+    codec, gaps between offsets. ``UnifiedLog.append`` verifies checksums, except those inside old compressed messages.
 
     Thread: loop.
     """
@@ -117,7 +119,10 @@ class LogValidator:
         origin: str = AppendOrigin.CLIENT,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
-        """``now_ms`` is the broker's wall clock; ``source_compression`` the codec that the batches came with."""
+        """Prepare the validation.
+
+        ``now_ms`` is the broker's wall clock; ``source_compression`` is the codec of the received batches.
+        """
         self._records = records
         self._topic_partition = topic_partition
         self._now_ms = now_ms
@@ -133,21 +138,22 @@ class LogValidator:
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def validate_messages_and_assign_offsets(self, first_offset: int) -> ValidationResult:
-        """The records from ``first_offset`` on. What was given is not changed: a client may send it again.
+        """Return the records with offsets from ``first_offset`` on. The input is not changed, as a client may send it
+        again.
 
         Raises:
-            RecordValidationError: single records are at fault.
-            InvalidRecordError: the batch as a whole is, or there is none, or more than one.
-            UnsupportedForMessageFormatError: what the producer wants needs a newer format than the topic has.
-            CorruptRecordError: the records cannot be read.
-            UnsupportedCompressionTypeError: the codec's package is not installed, and the records must be built anew.
+            RecordValidationError: single records are invalid.
+            InvalidRecordError: the batch as a whole is invalid, or there is none or more than one.
+            UnsupportedForMessageFormatError: a feature that the producer uses needs a newer format than the topic has.
+            CorruptRecordError: the records cannot be decoded.
+            UnsupportedCompressionTypeError: the codec's package is not installed, and the records must be rebuilt.
         """
         batch = self._first_batch()
         self._validate_batch(batch)
         if isinstance(batch, DefaultRecordBatch) and self._to_magic == MAGIC_VALUE_V2:
             target = self._target_compression.type
             if self._source_compression is target or (
-                # Markers are compressed only if they came so.
+                # Markers are compressed only if they arrived so.
                 self._source_compression is CompressionType.NONE and batch.is_control_batch
             ):
                 result = self._assign_in_place(DefaultRecordBatch(memoryview(bytearray(batch.buffer))), first_offset)
@@ -170,7 +176,7 @@ class LogValidator:
     # --- a v2 batch that stays as it is
 
     def _assign_in_place(self, batch: DefaultRecordBatch, first_offset: int) -> ValidationResult | None:
-        """Overwrite the header. None if the records must be built anew because of their offsets."""
+        """Overwrite the header. Return None if the offsets require the records to be rebuilt."""
         count = batch.count
         summary = self._summarize(batch)
         if (self._compacted_topic and not summary.all_have_keys) or not self._timestamps_allowed(batch, summary[:2]):
@@ -188,13 +194,12 @@ class LogValidator:
         try:
             data = batch.record_data(self._max_decompressed_bytes)
         except UnsupportedCompressionTypeError:
-            # Kafka has every codec, this process may lack the package of one. Clients that do not should not have to
-            # care, so the header is believed.
+            # Kafka has every codec; this process may lack a package. Clients should not notice, so trust the header.
             return RecordsSummary(batch.base_timestamp, batch.max_timestamp, all_have_keys=True, offsets_follow=True)
         return summarize_records(data, batch.count, batch.base_timestamp)
 
     def _timestamps_allowed(self, batch: AnyRecordBatch, bounds: tuple[int, int]) -> bool:
-        """Whether all records are allowed to have the timestamps that they have, between ``bounds``."""
+        """Return whether the timestamps of all records are allowed, within ``bounds``."""
         oldest, newest = bounds
         if self._timestamp_type == CREATE_TIME and oldest != NO_TIMESTAMP:
             now = self._now_ms
@@ -235,7 +240,7 @@ class LogValidator:
             )
 
     def _validate_batch(self, batch: AnyRecordBatch) -> None:
-        """What a header can tell."""
+        """Check the fields of a batch's header."""
         where = self._topic_partition
         if self._origin == AppendOrigin.CLIENT:
             if isinstance(batch, DefaultRecordBatch):
@@ -264,7 +269,7 @@ class LogValidator:
     # --- single records
 
     def _validate_records(self, batch: AnyRecordBatch, records: Iterable[Record]) -> Iterator[Record]:
-        """The records, once all of them were found to be in order."""
+        """Yield the records, after all of them have been validated."""
         accepted: list[Record] = []
         errors: list[tuple[int, str]] = []
         is_time = False

@@ -1,4 +1,4 @@
-"""How much all logs of a cluster may hold together."""
+"""The limit on the memory of all logs of a cluster."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pykclient.errors import PolicyViolationError
 
 
 class MemoryBudget:
-    """Bytes of records, of all replicas on all brokers, against ``memory_limit_bytes``.
+    """The bytes of all replicas on all brokers, compared with ``memory_limit_bytes``.
 
-    Only what clients write is refused past the limit. What a leader has taken must get to its followers, and groups
-    must be able to go on, so the limit can be passed by as much as followers lag behind. Thread: loop.
+    Only clients' writes are rejected beyond the limit. Followers must be able to copy what a leader has accepted, and
+    groups must keep working, so the limit can be exceeded by the lag of the followers. Thread: loop.
     """
 
     __slots__ = ("_held_by", "held_bytes", "limit_bytes")
@@ -20,10 +20,10 @@ class MemoryBudget:
         self._held_by: dict[str, int] = {}
 
     def acquire(self, owner: str, size: int, *, within_limit: bool = True) -> None:
-        """Count ``size`` more bytes of a log.
+        """Add ``size`` bytes of a log.
 
         Raises:
-            PolicyViolationError: they are too many ``within_limit``, and nothing was counted.
+            PolicyViolationError: ``within_limit`` is set and the limit would be exceeded; nothing was added.
         """
         held = self.held_bytes + size
         if within_limit and held > self.limit_bytes:
@@ -32,7 +32,7 @@ class MemoryBudget:
         self._held_by[owner] = self._held_by.get(owner, 0) + size
 
     def release(self, owner: str, size: int) -> None:
-        """Count them no more."""
+        """Subtract ``size`` bytes of a log."""
         self.held_bytes -= size
         left = self._held_by[owner] - size
         if left:

@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer (Java: ProducerStateEntry, ProducerAppendInfo, BatchMetadata)."""
+"""A partition's state of one producer (Java: ProducerStateEntry, ProducerAppendInfo, BatchMetadata)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pykclient.record.record_batch import (
 )
 from pykclient.testing.log.log_types import AppendOrigin
 
-#: Why a producer may have five requests in flight and no more.
+#: This is why a producer may have five requests in flight and no more.
 NUM_BATCHES_TO_RETAIN: Final = 5
 
 
@@ -44,7 +44,7 @@ class BatchMetadata(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that a marker at ``last_offset`` has ended."""
+    """A transaction that ended with the marker at ``last_offset``."""
 
     producer_id: int
     first_offset: int
@@ -53,7 +53,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerStateEntry:
-    """Epoch, last batches and open transaction of a producer. Thread: loop."""
+    """The epoch, last batches and open transaction of a producer. Thread: loop."""
 
     __slots__ = (
         "batches",
@@ -84,7 +84,7 @@ class ProducerStateEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def without_batches(self) -> ProducerStateEntry:
-        """A copy for an append, which collects the append's batches."""
+        """Return a copy without batches, which collects those of an append."""
         return ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -94,7 +94,7 @@ class ProducerStateEntry:
         )
 
     def snapshot(self) -> ProducerStateEntry:
-        """A copy as it is kept on the disk, which has the last batch only."""
+        """Return a copy for the disk, which has only the last batch."""
         copy = self.without_batches()
         if self.batches:
             copy.batches.append(self.batches[-1])
@@ -106,13 +106,13 @@ class ProducerStateEntry:
         self.last_timestamp = batch.timestamp
 
     def maybe_update_producer_epoch(self, producer_epoch: int) -> None:
-        """Sequences begin anew with an epoch."""
+        """Store a new epoch, in which sequence numbers start again."""
         if self.producer_epoch != producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
 
     def update(self, later: ProducerStateEntry) -> None:
-        """Take over what an append has brought."""
+        """Take over the result of an append."""
         self.maybe_update_producer_epoch(later.producer_epoch)
         self.batches.extend(later.batches)
         self.coordinator_epoch = later.coordinator_epoch
@@ -120,7 +120,7 @@ class ProducerStateEntry:
         self.last_timestamp = later.last_timestamp
 
     def find_duplicate_batch(self, batch: AnyRecordBatch) -> BatchMetadata | None:
-        """The remembered batch with the same sequences, if ``batch`` was appended before."""
+        """Return the remembered batch with the same sequence numbers, if ``batch`` was appended before."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         first, last = batch.base_sequence, batch.last_sequence
@@ -138,7 +138,7 @@ class ProducerStateEntry:
 
 
 class ProducerAppendInfo:
-    """What one append means for one producer; nothing is changed before all of the append was found right.
+    """The effect of one append on one producer. Nothing changes before the whole append is validated.
 
     Thread: loop.
     """
@@ -150,24 +150,24 @@ class ProducerAppendInfo:
         self._current = current
         self._origin = origin
         self.updated_entry = current.without_batches()
-        #: First offsets of the transactions that the append has begun.
+        #: The first offsets of transactions that the append begins.
         self.started_transactions: list[int] = []
 
     def append(self, batch: AnyRecordBatch) -> CompletedTxn | None:
-        """Check a batch, with its offsets in the log, and take account of it. What it ends, if it ends a transaction.
+        """Check a batch with its offsets and record its effects; return the transaction that it ends, if any.
 
         Raises:
-            InvalidProducerEpochError: the producer has an earlier epoch than one seen before.
-            OutOfOrderSequenceError: something is missing before it.
-            InvalidTxnStateError: it is no part of the transaction that the producer has open.
-            TransactionCoordinatorFencedError: the marker is of a coordinator that is not in office any more.
+            InvalidProducerEpochError: the epoch is older than one seen before.
+            OutOfOrderSequenceError: records before it are missing.
+            InvalidTxnStateError: it does not belong to the producer's open transaction.
+            TransactionCoordinatorFencedError: the marker is from a former coordinator.
         """
         if not batch.is_control_batch:
             self._append_data_batch(batch)
             return None
         record = batch.first_record()
         if record is None:
-            # Compaction has removed the marker, for the transaction's records are gone.
+            # The transaction's records are gone, and compaction has removed the marker.
             return None
         marker = EndTransactionMarker.deserialize(record)
         return self._append_end_txn_marker(marker, batch.producer_epoch, batch.base_offset, record.timestamp)
@@ -193,7 +193,7 @@ class ProducerAppendInfo:
 
     def _check_producer_epoch(self, epoch: int, offset: int) -> None:
         entry = self.updated_entry
-        # What a leader has written is taken as it is.
+        # Followers accept whatever the leader has written.
         if epoch < entry.producer_epoch and self._origin != AppendOrigin.REPLICATION:
             raise InvalidProducerEpochError(
                 f"epoch {epoch} of producer {entry.producer_id} at offset {offset} in {self._partition} is before "
@@ -210,7 +210,7 @@ class ProducerAppendInfo:
                 )
             return
         if current.producer_epoch == NO_PRODUCER_EPOCH:
-            # Nothing is known of it, perhaps since its records were deleted: any sequence will do (KIP-360).
+            # The producer is unknown, perhaps because its records were deleted: accept any sequence number (KIP-360).
             return
         if updated.batches:
             last = updated.last_sequence

@@ -1,4 +1,4 @@
-"""Which producers a partition knows, and which transactions are open in it (Java: ProducerStateManager)."""
+"""The producers of a partition and their open transactions (Java: ProducerStateManager)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from pykclient.testing.log.producer_state_entry import (
     ProducerStateEntry,
 )
 
-#: What producers were like at an offset: the form that survives on the disk.
+#: The state of the producers at an offset, as stored on the disk.
 Snapshots = dict[int, list[ProducerStateEntry]]
 
 
 class ProducerUpdates:
-    """What an append brings for all its producers, before it is done. Thread: loop."""
+    """The effect of an append on all its producers, before it takes place. Thread: loop."""
 
     __slots__ = ("by_producer", "completed_txns", "duplicate")
 
     def __init__(self) -> None:
         self.by_producer: dict[int, ProducerAppendInfo] = {}
         self.completed_txns: list[CompletedTxn] = []
-        #: Where the append lies already, if it was done before.
+        #: The position of the append in the log, if it was appended before.
         self.duplicate: BatchMetadata | None = None
 
 
 class ProducerStateManager:
     """The producers of a partition by id, up to the log's end.
 
-    ``snapshots`` live on the disk, by offset; what comes after the last of them is replayed from the log. The last
-    stable offset is the first offset of the oldest transaction that is open, or whose marker is not yet below the
-    high watermark. Thread: loop.
+    ``snapshots`` are stored on the disk by offset; later changes are replayed from the log. The last stable offset is
+    the first offset of the oldest transaction that is open, or whose marker is not yet below the high watermark.
+    Thread: loop.
     """
 
     __slots__ = (
@@ -56,21 +56,21 @@ class ProducerStateManager:
         self._snapshots = snapshots
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self.producers: dict[int, ProducerStateEntry] = {}
-        # Transactions by their first offsets: the open ones, sorted, and the ends of those above the high watermark.
+        # Transactions by first offset: the open ones, sorted, and the ends of those above the high watermark.
         self._ongoing: list[tuple[int, int]] = []
         self._unreplicated: dict[int, int] = {}
         self.map_end_offset = 0
         self._last_snapshot_offset = 0
-        #: Of what is before, only the last batch of each producer is known: this much came from a snapshot.
+        #: The end offset of the loaded snapshot. Of batches before it, only the last one of each producer is known.
         self.loaded_offset = 0
 
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def prepare_update(self, batches: Iterable[AnyRecordBatch], origin: str) -> ProducerUpdates:
-        """Check an append's batches, which have their offsets. A batch that was appended before ends the check.
+        """Check an append's batches, which have their offsets. The check ends at a batch that was appended before.
 
         Raises:
-            BrokerError: as ``ProducerAppendInfo.append``.
+            BrokerError: see ``ProducerAppendInfo.append``.
         """
         updates = ProducerUpdates()
         by_producer = updates.by_producer
@@ -93,7 +93,7 @@ class ProducerStateManager:
         return updates
 
     def update(self, updates: ProducerUpdates) -> None:
-        """Take over what was prepared, now that it is in the log; ``complete_txn`` has yet to be called."""
+        """Take over the prepared updates, once they are in the log. ``complete_txn`` must follow."""
         for producer_id, info in updates.by_producer.items():
             known = self.producers.get(producer_id)
             if known is None:
@@ -104,7 +104,7 @@ class ProducerStateManager:
                 insort(self._ongoing, (first_offset, producer_id))
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """A transaction has ended, but counts as open until its marker is replicated."""
+        """End a transaction. It counts as open until its marker is replicated."""
         key = (completed.first_offset, completed.producer_id)
         index = bisect_left(self._ongoing, key)
         if index == len(self._ongoing) or self._ongoing[index] != key:
@@ -113,14 +113,14 @@ class ProducerStateManager:
         self._unreplicated[completed.first_offset] = completed.last_offset
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """What the last stable offset will be when ``completed`` is."""
+        """Return the last stable offset after ``completed`` ends."""
         for first_offset, producer_id in self._ongoing:
             if producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget producers that have not written for ``producer.id.expiration.ms`` and have no transaction open."""
+        """Forget producers without an open transaction that have not written for ``producer.id.expiration.ms``."""
         for producer_id in [id for id, entry in self.producers.items() if self._is_expired(entry, now_ms)]:
             del self.producers[producer_id]
 
@@ -132,7 +132,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction begins that is open or not replicated yet."""
+        """The first offset of the oldest transaction that is open or not replicated yet."""
         ongoing = self._ongoing[0][0] if self._ongoing else None
         if not self._unreplicated:
             return ongoing
@@ -153,23 +153,25 @@ class ProducerStateManager:
     # --- the disk ----------------------------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """Keep the producers as they are now, unless there is nothing new."""
+        """Store the producers' current state, unless it is already stored."""
         if self.map_end_offset > self._last_snapshot_offset:
             self._snapshots[self.map_end_offset] = [entry.snapshot() for entry in self.producers.values()]
             self._last_snapshot_offset = self.map_end_offset
 
     def delete_snapshot(self, offset: int) -> None:
-        """The segment that begins at ``offset`` is gone."""
+        """Delete the snapshot of a segment that was removed."""
         self._snapshots.pop(offset, None)
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
-        """Of the snapshots that no segment begins with, left by earlier starts and truncations, keep the last one."""
+        """Delete snapshots at offsets where no segment begins, except the last one. Earlier starts and truncations
+        leave them.
+        """
         wanted = {*segment_base_offsets, max(self._snapshots, default=0)}
         for offset in [offset for offset in self._snapshots if offset not in wanted]:
             del self._snapshots[offset]
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the last snapshot inside the log; ``map_end_offset`` tells from where on to replay."""
+        """Restore the last snapshot inside the log. ``map_end_offset`` is then where replaying must start."""
         for offset in [o for o in self._snapshots if o > log_end_offset or o <= log_start_offset]:
             del self._snapshots[offset]
         if log_end_offset == self.map_end_offset:

@@ -51,11 +51,11 @@ _DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 
 class UnifiedLog:
-    """All records of a partition that one broker has, from ``log_start_offset`` to ``log_end_offset``.
+    """All records of a partition on one broker, from ``log_start_offset`` to ``log_end_offset``.
 
-    Consumers see those below ``high_watermark``, with read_committed those below ``last_stable_offset``. What is stored
-    is what Kafka would store, byte for byte. Leader epochs, segments and producer snapshots are the directory's, so a
-    log that is opened again goes on where it was. Thread: loop.
+    Consumers see the records below ``high_watermark``, with read_committed those below ``last_stable_offset``. The
+    stored bytes equal Kafka's. Leader epochs, segments and producer snapshots belong to the directory, so a reopened
+    log continues where it was. Thread: loop.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class UnifiedLog:
         producer_id_expiration_ms: int = _DEFAULT_PRODUCER_ID_EXPIRATION_MS,
         segment_jitter_ms: int = 0,
     ) -> None:
-        """Open what the directory has, from ``log_start_offset`` on, or begin there."""
+        """Open the directory's log from ``log_start_offset`` on, or start an empty one there."""
         self.topic_partition: TopicPartition = directory.topic_partition
         self.config = config
         self.segment_jitter_ms = segment_jitter_ms
@@ -110,10 +110,10 @@ class UnifiedLog:
         return self._directory.topic_id
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write down which topic the log belongs to.
+        """Store the id of the log's topic.
 
         Raises:
-            InconsistentTopicIdError: it belongs to another one, which had the same name.
+            InconsistentTopicIdError: the log belongs to another topic, which had the same name.
         """
         if self._directory.topic_id is None:
             self._directory.topic_id = topic_id
@@ -124,7 +124,7 @@ class UnifiedLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._local.log_end_offset
 
     @property
@@ -134,27 +134,27 @@ class UnifiedLog:
 
     @property
     def segments(self) -> list[LogSegment]:
-        """The segments, the active one last; not to be changed."""
+        """The segments, the active one last. Callers must not change the list."""
         return self._local.segments
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset that a transaction makes uncertain; the high watermark if none does."""
+        """The first offset of an undecided transaction, or the high watermark if there is none."""
         unstable = self._first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     def update_high_watermark(self, high_watermark: int) -> int:
-        """Set it, but not outside of the log; what it is now."""
+        """Set the high watermark, limited to the log's bounds; return it."""
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.producer_state.on_high_watermark_updated(self.high_watermark)
         self._update_first_unstable_offset()
         return self.high_watermark
 
     def maybe_increment_high_watermark(self, high_watermark: int) -> int | None:
-        """Raise it, as a leader does; what it was, None if it is not lower.
+        """Raise a leader's high watermark; return the previous one, or None if it is not lower.
 
         Raises:
-            IllegalArgumentError: the log does not reach so far.
+            IllegalArgumentError: it would be beyond the end of the log.
         """
         if high_watermark > self.log_end_offset:
             raise IllegalArgumentError(
@@ -178,27 +178,27 @@ class UnifiedLog:
         return self.leader_epoch_cache.latest_epoch
 
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins, before it has written anything."""
+        """Start a leader epoch before anything is written in it."""
         self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
-        """Where the epoch, or the largest one before it, ends; None if nothing is known of it."""
+        """Return the end of the epoch, or of the largest one before it; None if neither is known."""
         found = self.leader_epoch_cache.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found.offset < 0 else found
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def append_as_leader(self, records: Buffer, leader_epoch: int, origin: str = AppendOrigin.CLIENT) -> LogAppendInfo:
-        """Append what a producer or a coordinator sent, with new offsets. ``records`` is copied, and not changed.
+        """Append records of a producer or a coordinator, with new offsets. ``records`` is copied and not changed.
 
         Raises:
-            RecordValidationError: single records are refused.
-            BrokerError: the append is refused: corrupt, too large, out of sequence, fenced, no room ...
+            RecordValidationError: single records are rejected.
+            BrokerError: the append is rejected: corrupt, too large, out of sequence, fenced, no room ...
         """
         info, _ = self._analyze_and_validate_records(records, origin)
         if not info.valid_bytes:
             return info
-        # What follows the last whole batch does not count.
+        # Ignore the bytes after the last whole batch.
         records = memoryview(records)[: info.valid_bytes]
         config = self.config
         result = LogValidator(
@@ -229,11 +229,11 @@ class UnifiedLog:
         return info
 
     def append_as_follower(self, records: Buffer, leader_epoch: int = MAX_INT32) -> LogAppendInfo:
-        """Append what the leader has stored, as it is, up to the first batch of a later epoch than ``leader_epoch``.
+        """Append records as the leader has stored them, up to the first batch with a later epoch than ``leader_epoch``.
 
         Raises:
-            UnexpectedAppendOffsetError: the log has these offsets already.
-            OffsetsOutOfOrderError: the offsets do not grow.
+            UnexpectedAppendOffsetError: the log already has these offsets.
+            OffsetsOutOfOrderError: the offsets do not increase.
             BrokerError: the records are corrupt, or there is no room.
         """
         info, batches = self._analyze_and_validate_records(records, AppendOrigin.REPLICATION, leader_epoch)
@@ -251,7 +251,7 @@ class UnifiedLog:
         return info
 
     def _append_time_ms(self) -> int:
-        """The broker's time for an append, which never goes back."""
+        """Return the broker's time for an append, which never goes back."""
         self._last_append_time_ms = max(self._last_append_time_ms, self._clock.wall_ms())
         return self._last_append_time_ms
 
@@ -266,7 +266,7 @@ class UnifiedLog:
     def _analyze_and_validate_records(
         self, records: Buffer, origin: str, leader_epoch: int = MAX_INT32
     ) -> tuple[LogAppendInfo, list[AnyRecordBatch]]:
-        """What can be told of the batches without decoding them, and the batches; one that is cut off is none."""
+        """Return the facts that need no decoding, and the complete batches."""
         info = LogAppendInfo(self.log_start_offset)
         batches: list[AnyRecordBatch] = []
         is_replication = origin == AppendOrigin.REPLICATION
@@ -314,7 +314,7 @@ class UnifiedLog:
             if batch.magic >= MAGIC_VALUE_V2:
                 self.leader_epoch_cache.assign(batch.partition_leader_epoch, batch.base_offset)
             else:
-                # Without epochs in the records nothing can be said about them.
+                # Records without epochs carry no information about them.
                 self.leader_epoch_cache.clear()
         config = self.config
         if size > config.segment_size:
@@ -354,7 +354,7 @@ class UnifiedLog:
             self.roll(info.roll_offset())
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the end of the log, or at ``expected_next_offset`` if that is later."""
+        """Start a new segment at the end of the log, or at ``expected_next_offset`` if that is later."""
         segment = self._local.roll(expected_next_offset)
         self.producer_state.map_end_offset = segment.base_offset
         self.producer_state.take_snapshot()
@@ -369,9 +369,10 @@ class UnifiedLog:
         isolation: str = FetchIsolation.HIGH_WATERMARK,
         min_one_message: bool = True,
     ) -> FetchDataInfo:
-        """Whole batches from the one with ``start_offset`` on, to at most ``max_length`` bytes, as far as may be seen.
+        """Return whole batches from the one with ``start_offset`` on, up to ``max_length`` bytes and the isolation's
+        bound.
 
-        With ``min_one_message`` the first batch comes even if it is larger; else, if it is, only its beginning.
+        With ``min_one_message`` the first batch is returned even if it is larger; otherwise only its beginning.
 
         Raises:
             OffsetOutOfRangeError: the log does not have the offset.
@@ -390,15 +391,16 @@ class UnifiedLog:
         return self._local.read(start_offset, max_length, min_one_message, bound, with_aborted)
 
     def collect_aborted_txns(self, start_offset: int, bound_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that have records from ``start_offset`` on, below ``bound_offset``."""
+        """Return the aborted transactions with records from ``start_offset`` on, below ``bound_offset``."""
         return self._local.collect_aborted_txns(start_offset, bound_offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record with this time (ms since the epoch) or a later one; None if there is none.
+        """Return the first record whose timestamp (ms since the epoch) is ``timestamp`` or later; None if there is
+        none.
 
-        Negative ones stand for the earliest (-2) and the latest offset (-1), or the record with the largest timestamp
-        (-3). As there is no remote storage, the earliest local offset (-4) is the earliest one, and nothing is tiered
-        (-5) or about to be (-6).
+        Negative values mean the earliest (-2) or the latest offset (-1), or the record with the largest timestamp (-3).
+        Without remote storage, the earliest local offset (-4) is the earliest one, and no offset is tiered (-5) or
+        about to be (-6).
         """
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             entry = self.leader_epoch_cache.earliest_entry
@@ -417,7 +419,7 @@ class UnifiedLog:
         return None
 
     def legacy_fetch_offsets_before(self, timestamp: int, max_num_offsets: int) -> list[int]:
-        """Offsets at which segments begin that are older than ``timestamp``, latest first: ListOffsets v0."""
+        """Return base offsets of segments older than ``timestamp``, latest first (ListOffsets v0)."""
         segments = self._local.segments
         times = [(max(segment.base_offset, self.log_start_offset), segment.last_modified_ms) for segment in segments]
         if segments[-1].size:
@@ -432,10 +434,10 @@ class UnifiedLog:
     # --- what goes ---------------------------------------------------------------------------------------------------
 
     def maybe_increment_log_start_offset(self, log_start_offset: int) -> bool:
-        """Let the log begin later; whether it does.
+        """Raise the log's start offset; return whether it changed.
 
         Raises:
-            OffsetOutOfRangeError: that would be above the high watermark.
+            OffsetOutOfRangeError: it would be above the high watermark.
         """
         if log_start_offset > self.high_watermark:
             raise OffsetOutOfRangeError(
@@ -451,7 +453,9 @@ class UnifiedLog:
         return True
 
     def delete_old_segments(self) -> int:
-        """Delete segments below the log's start, and with cleanup.policy=delete those too old or too many; how many."""
+        """Delete segments below the log's start and, with cleanup.policy=delete, those beyond the retention; return
+        their number.
+        """
         deleted = self._delete_old_segments(self._begins_after)
         config = self.config
         if config.delete:
@@ -467,7 +471,7 @@ class UnifiedLog:
         return following is not None and following.base_offset <= self.log_start_offset
 
     def _delete_old_segments(self, is_old: Callable[[LogSegment, LogSegment | None], bool]) -> int:
-        """Delete the segments from the first on for as long as they are old and below the high watermark."""
+        """Delete segments from the oldest on while they are old and below the high watermark."""
         segments = self._local.segments
         count = 0
         for index, segment in enumerate(segments):
@@ -489,15 +493,15 @@ class UnifiedLog:
         return count
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop all records from ``offset`` on; whether there were any.
+        """Remove all records from ``offset`` on; return whether there were any.
 
         Raises:
-            IllegalArgumentError: it is negative.
+            IllegalArgumentError: ``offset`` is negative.
         """
         if offset < 0:
             raise IllegalArgumentError(f"{self.topic_partition} cannot be truncated to offset {offset}")
         if offset >= self.log_end_offset:
-            # There may be an epoch that began at the end, and in which nothing was written.
+            # An epoch may have begun at the end, without any records.
             self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
             return False
         if offset < self._local.segments[0].base_offset:
@@ -516,7 +520,7 @@ class UnifiedLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop all records, and go on with ``offset``."""
+        """Remove all records; the next one gets ``offset``."""
         self._local.truncate_fully_and_start_at(offset)
         self._directory.cleaner_checkpoint = 0
         self.leader_epoch_cache.clear()
@@ -525,7 +529,9 @@ class UnifiedLog:
         self.update_high_watermark(offset)
 
     def clean(self) -> int:
-        """Compact the log now, all but its active segment (``roll`` begins another one); how many bytes that freed."""
+        """Compact the log now, except for its active segment (``roll`` starts another); return the number of freed
+        bytes.
+        """
         now_ms = self._clock.wall_ms()
         to_clean = log_to_clean(self, now_ms)
         before = self.size
@@ -535,15 +541,15 @@ class UnifiedLog:
 
     @property
     def cleaner_checkpoint(self) -> int:
-        """Up to where the log was compacted; less if it was truncated since."""
+        """The offset up to which the log was compacted, lower if it was truncated since."""
         return min(self._directory.cleaner_checkpoint, self.log_end_offset)
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[AnyRecordBatch]:
-        """The batches that hold offsets from ``from_offset`` on, below ``to_offset``, whoever may see them."""
+        """Yield the batches with offsets from ``from_offset`` on, below ``to_offset``, regardless of visibility."""
         return self._local.batches(from_offset, to_offset)
 
     def replace_segments(self, first: int, count: int, replacement: Sequence[LogSegment]) -> None:
-        """Put compacted segments in the place of ``count`` from the ``first`` on."""
+        """Replace ``count`` segments from index ``first`` on with compacted ones."""
         for segment in self._local.segments[first + 1 : first + count]:
             self.producer_state.delete_snapshot(segment.base_offset)
         self._local.replace_segments(first, count, replacement)
@@ -558,7 +564,7 @@ class UnifiedLog:
         self.producer_state.remove_expired_producers(self._clock.wall_ms())
 
     def _rebuild_producer_state(self, end_offset: int, *, reload: bool = False) -> None:
-        """Bring the producers to where they were at ``end_offset``: from the last snapshot, then by replay."""
+        """Restore the producers' state at ``end_offset``: from the last snapshot, then by replay."""
         state = self.producer_state
         was_empty = not reload and state.is_empty and state.map_end_offset >= end_offset
         state.truncate_and_reload(self.log_start_offset, end_offset, self._clock.wall_ms())
@@ -575,7 +581,7 @@ class UnifiedLog:
         self._update_first_unstable_offset()
 
     def close(self) -> None:
-        """The broker stops in order: nothing has to be replayed when the log is opened again."""
+        """Close the log cleanly, so that opening it again needs no replay."""
         self.producer_state.take_snapshot()
 
     def __repr__(self) -> str:
@@ -586,7 +592,7 @@ class UnifiedLog:
 
 
 def _is_surplus(surplus: list[int], segment: LogSegment, _: LogSegment | None) -> bool:
-    """Whether the log is large enough without the segment; ``surplus`` holds by how many bytes it is too large."""
+    """Return whether the log is large enough without the segment; ``surplus`` holds the number of excess bytes."""
     if surplus[0] - segment.size < 0:
         return False
     surplus[0] -= segment.size
