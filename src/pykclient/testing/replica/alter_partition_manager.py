@@ -1,4 +1,4 @@
-"""How leaders ask the controller to change their in-sync replicas (Java: AlterPartitionManager, KIP-497)."""
+"""Leaders' requests to the controller for changes of their in-sync replicas (Java: AlterPartitionManager, KIP-497)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _RETRY_BACKOFF_MS = 50
 _ERROR_UNKNOWN_SERVER = -1
 
-#: What was asked for is told the new state, or the code of an error.
+#: Called with the new state or with an error code.
 Listener = Callable[[LeaderAndIsr | None, int], None]
 
 
 class AlterPartitionItem(NamedTuple):
-    """One change that is wanted. ``broker_epochs`` are those of the ISR's members, -1 where unknown (KIP-903)."""
+    """A requested change. ``broker_epochs`` are those of the ISR's members, -1 where unknown (KIP-903)."""
 
     topic_partition: TopicPartition
     topic_id: UUID
@@ -33,8 +33,9 @@ class AlterPartitionItem(NamedTuple):
 
 
 class AlterPartitionManager:
-    """Gathers the changes that a broker's partitions want: one request is in flight, the next one takes all that has
-    come meanwhile. Thread: loop.
+    """Collects the changes that a broker's partitions request.
+
+    One request is in flight at a time; the next one contains all changes submitted meanwhile. Thread: loop.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -45,13 +46,13 @@ class AlterPartitionManager:
         self._scheduled = False
 
     def submit(self, item: AlterPartitionItem) -> bool:
-        """Ask for a change; False if one of this partition is on its way already."""
+        """Request a change; return False if a request for this partition is in flight already."""
         topic_partition = item.topic_partition
         if topic_partition in self._unsent or (self._inflight is not None and topic_partition in self._inflight):
             return False
         self._unsent[topic_partition] = item
         if self._inflight is None and not self._scheduled:
-            # Not at once: a fetch can bring a follower into many ISRs, which are then changed together.
+            # Delayed, because one fetch can add a follower to many ISRs, which then change in one request.
             self._scheduled = True
             self._broker.call_soon(self._send)
         return True
@@ -95,7 +96,7 @@ class AlterPartitionManager:
         if not isinstance(body, AlterPartitionResponse):
             self._retry(f"no answer: {response}")
         elif body.error_code:
-            # STALE_BROKER_EPOCH among others: this broker is registered anew in a moment, and knows its epoch then.
+            # For example STALE_BROKER_EPOCH: this broker is about to register again, and will know its epoch then.
             self._retry(str(for_code(body.error_code)))
         else:
             self._handle(body)

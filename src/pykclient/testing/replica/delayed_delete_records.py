@@ -1,4 +1,4 @@
-"""DeleteRecords requests that wait until every replica has deleted (Java: DelayedDeleteRecords)."""
+"""DeleteRecords requests that wait until every replica has deleted the records (Java: DelayedDeleteRecords)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REQUEST_TIMED_OUT: Final = 7
 
 
 class DeleteRecordsResult:
-    """The low watermark of a partition, -1 with an error; ``requested_offset`` is what it has to reach.
+    """The low watermark of a partition (-1 with an error), and the ``requested_offset`` it must reach.
 
     Thread: loop.
     """
@@ -34,7 +34,7 @@ class DeleteRecordsResult:
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """Answers once the low watermark of each partition has reached what was asked for. Thread: loop."""
+    """Completes when each partition's low watermark has reached the requested offset. Thread: loop."""
 
     __slots__ = ("_manager", "_pending", "_respond", "_results")
 

@@ -1,4 +1,4 @@
-"""Fetches that wait for enough bytes (Java: DelayedFetch)."""
+"""Fetches that wait for enough data (Java: DelayedFetch)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class DelayedFetch(DelayedOperation):
-    """Answers when ``min_bytes`` can be read, when one partition has an error, or after the longest wait.
+    """Completes when ``min_bytes`` are readable, when a partition has an error, or when the maximum wait expires.
 
-    Only partitions that have changed are looked at, and read again in the end, so that a session over many partitions
-    waits at no cost. Where consumers read from followers, a follower is told at once of a high watermark that has risen
-    (KIP-392). Any key that is no partition ends the wait. Thread: loop.
+    Only partitions that have changed are checked, and read again at the end, so a session over many partitions waits at
+    no cost. If consumers read from followers, a follower learns of a higher high watermark immediately (KIP-392). Any
+    key that is not a partition ends the wait. Thread: loop.
     """
 
     __slots__ = ("_bytes", "_changed", "_manager", "_params", "_respond", "_results", "_tells_high_watermarks")
@@ -39,15 +39,15 @@ class DelayedFetch(DelayedOperation):
         self._manager = manager
         self._respond = respond
         self._results = {result[0].topic_partition: result for result in results}
-        # Those that are read in the end: changed since, or with records, which bound what others may have.
+        # The partitions to read at the end: those that changed, and those with records, which limit the others' share.
         self._changed = {fetch.topic_partition for fetch, data in results if data.size_in_bytes}
-        # What can be read of them.
+        # The bytes that can be read from them.
         self._bytes = {key: self._results[key][1].size_in_bytes for key in self._changed}
         self._tells_high_watermarks = params.is_from_follower and manager.replica_selector is not None
 
     def try_complete(self, key: Hashable | None) -> bool:
         if key is None:
-            # What there was has been read just now, and was not enough.
+            # The available data has just been read, and was not enough.
             return False
         if not isinstance(key, TopicPartition):
             return self.force_complete()
@@ -59,7 +59,7 @@ class DelayedFetch(DelayedOperation):
             return self.force_complete()
         if params.min_bytes <= 1 and fetch.current_leader_epoch in (-1, partition.leader_epoch):
             readable = partition.is_leader or (params.client_metadata is not None and not params.is_from_follower)
-            # An offset beyond the log's end is an error, which the reader is told.
+            # An offset beyond the log's end is an error to report.
             end = partition.end_offset(params.isolation)
             if readable and end <= fetch.fetch_offset <= partition.end_offset(FetchIsolation.LOG_END):
                 return False
@@ -75,7 +75,7 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         results = self._results
-        # In the order in which they were asked for: the first ones get what ``max_bytes`` allows.
+        # In the order of the request: the first partitions get what ``max_bytes`` allows.
         again = [fetch for key, (fetch, _) in results.items() if key in self._changed]
         for result in self._manager.read_from_log(self._params, again, update=False):
             results[result[0].topic_partition] = result

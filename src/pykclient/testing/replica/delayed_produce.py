@@ -19,9 +19,9 @@ _REQUEST_TIMED_OUT: Final = 7
 
 
 class DelayedProduce(DelayedOperation):
-    """Answers once each partition that was written has its records on all in-sync replicas, or never will.
+    """Completes when each written partition has its records on all in-sync replicas, or never can.
 
-    ``pending`` gives the offset that the high watermark must reach. Thread: loop.
+    ``pending`` is the offset that the high watermark must reach. Thread: loop.
     """
 
     __slots__ = ("_manager", "_pending", "_respond", "_responses")

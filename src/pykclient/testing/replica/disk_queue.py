@@ -1,4 +1,4 @@
-"""Appends to a slow disk, one after the other."""
+"""Serialized appends to a slow disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class DiskQueue:
-    """Runs what writes to the broker's disk, in order: at once, or each ``disk.write_delay_ms`` after the one before.
+    """Runs the writes to a broker's disk in order: immediately, or each ``disk.write_delay_ms`` after the previous one.
 
-    What was written by a killed broker but had not become due is lost, as it should be. Thread: loop.
+    Writes of a killed broker that were not due yet are lost, as on a real disk. Thread: loop.
     """
 
     __slots__ = ("_broker", "_waiting")
@@ -23,7 +23,7 @@ class DiskQueue:
         self._waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
 
     def submit(self, write: Callable[..., object], *arguments: Any) -> None:
-        """Call ``write``, after everything that was submitted before."""
+        """Call ``write`` after everything submitted before."""
         if not self._waiting and not self._broker.disk.write_delay_ms:
             write(*arguments)
             return
@@ -33,7 +33,7 @@ class DiskQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether everything is written."""
+        """True if everything is written."""
         return not self._waiting
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""What a fetch asks for and what it gets, partition by partition (Java: FetchParams, FetchPartitionData)."""
+"""The parameters and results of a fetch, per partition (Java: FetchParams, FetchPartitionData)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
     from pykclient.types import TopicPartition
 
-#: Replica ids of those who are none (Java: FetchRequest).
+#: Replica ids of readers that are not replicas (Java: FetchRequest).
 CONSUMER_REPLICA_ID = -1
 UNKNOWN_OFFSET = -1
 NO_EPOCH = -1
 
 
 class ClientMetadata(NamedTuple):
-    """What is known of a consumer that may be sent to another replica (KIP-392)."""
+    """The properties of a consumer that may be sent to another replica (KIP-392)."""
 
     rack_id: str
     client_id: str
@@ -28,9 +28,10 @@ class ClientMetadata(NamedTuple):
 
 
 class FetchParams(NamedTuple):
-    """What holds for all partitions of a fetch. ``client_metadata`` None: only the leader will do.
+    """The parameters of a fetch that apply to all partitions.
 
-    ``hard_max_bytes``: not even the first batch may be larger, it is cut off instead.
+    Without ``client_metadata`` only the leader may answer. With ``hard_max_bytes`` even the first batch is cut off if
+    it is larger than the limit.
     """
 
     replica_id: int
@@ -48,9 +49,9 @@ class FetchParams(NamedTuple):
 
 
 class PartitionFetch:
-    """What is asked of one partition (Java: FetchRequest.PartitionData).
+    """The fetch request for one partition (Java: FetchRequest.PartitionData).
 
-    ``current_leader_epoch`` and ``last_fetched_epoch`` are -1 where the request does not tell them;
+    ``current_leader_epoch`` and ``last_fetched_epoch`` are -1 if the request does not contain them;
     ``log_start_offset`` is the follower's own. Thread: loop.
     """
 
@@ -88,10 +89,10 @@ class PartitionFetch:
 
 
 class FetchPartitionData:
-    """What one partition answers.
+    """The response for one partition.
 
     ``records`` are views of the log. Offsets are -1 with an error. ``diverging_epoch`` tells a reader where its log
-    parted from this one; ``preferred_read_replica`` sends a consumer to another broker. Thread: loop.
+    diverged from this one; ``preferred_read_replica`` sends a consumer to another broker. Thread: loop.
     """
 
     __slots__ = (
@@ -136,7 +137,7 @@ class FetchPartitionData:
 
 
 def isolation_of(replica_id: int, isolation_level: int) -> str:
-    """How far a reader may see: 0 is read_uncommitted, 1 read_committed; all but consumers see everything."""
+    """Return how far a reader may see. Level 0 is read_uncommitted, 1 is read_committed; followers see everything."""
     if replica_id != CONSUMER_REPLICA_ID:
         return FetchIsolation.LOG_END
     return FetchIsolation.TXN_COMMITTED if isolation_level == 1 else FetchIsolation.HIGH_WATERMARK

@@ -1,7 +1,7 @@
-"""Fetch sessions, the broker's half (Java: FetchSession; KIP-227, KIP-516).
+"""Fetch sessions on the broker (Java: FetchSession; KIP-227, KIP-516).
 
-A session remembers which partitions a reader wants and what it was told about them, so that requests and answers speak
-of changes only. Both sides count its requests, in epochs: who has missed one starts a new session.
+A session remembers the partitions of a reader and what the reader was last told about them, so requests and responses
+contain only changes. Both sides count its requests in epochs: a side that missed one starts a new session.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = (1 << 31) - 1
 
-#: From this version on partitions are named by topic id.
+#: From this version on, requests identify topics by id.
 _TOPIC_ID_VERSION: Final = 13
 
-#: A session that was not used for so long gives way to a new one.
+#: A session idle for this long may be evicted by a new one.
 _EVICTION_MS: Final = 120_000
 
 
 def next_epoch(epoch: int) -> int:
-    """After the largest comes 1, as 0 begins a session."""
+    """Return the next epoch. 1 follows the largest, because 0 starts a session."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
 class CachedPartition(PartitionFetch):
-    """A partition of a session: what is wanted of it, and what the reader was last told. Thread: loop."""
+    """A partition of a session: the reader's request, and what the reader was last told. Thread: loop."""
 
     __slots__ = ("high_watermark", "local_log_start_offset")
 
@@ -57,7 +57,7 @@ class CachedPartition(PartitionFetch):
         self.local_log_start_offset = -1
 
     def update_request(self, fetch: PartitionFetch) -> None:
-        """The reader wants it from another offset, or in another epoch."""
+        """Take over a new offset or epoch from the reader's request."""
         self.fetch_offset = fetch.fetch_offset
         self.max_bytes = fetch.max_bytes
         self.log_start_offset = fetch.log_start_offset
@@ -65,7 +65,7 @@ class CachedPartition(PartitionFetch):
         self.last_fetched_epoch = fetch.last_fetched_epoch
 
     def maybe_update_response(self, data: FetchPartitionData) -> bool:
-        """Whether ``data`` has something that the reader was not told yet."""
+        """Return whether ``data`` has anything new for the reader."""
         respond = bool(data.size_in_bytes)
         if self.high_watermark != data.high_watermark:
             respond = True
@@ -74,7 +74,7 @@ class CachedPartition(PartitionFetch):
             respond = True
             self.local_log_start_offset = data.log_start_offset
         if data.error_code:
-            # Told every time; and when it is over, that is news as well.
+            # Errors are reported every time, and so is the end of an error.
             self.high_watermark = -1
             return True
         return respond or data.preferred_read_replica is not None or data.diverging_epoch is not None
@@ -86,7 +86,7 @@ def _key(fetch: PartitionFetch, *, by_id: bool) -> Key:
 
 
 class FetchSession:
-    """The partitions of one reader in the order in which they are read. Thread: loop."""
+    """The partitions of one reader, in the order in which they are read. Thread: loop."""
 
     __slots__ = ("created_ms", "epoch", "id", "is_from_follower", "last_used_ms", "partitions", "uses_topic_ids")
 
@@ -107,7 +107,7 @@ class FetchSession:
         self.epoch = 1
 
     def update(self, fetches: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
-        """Apply the changes that a request brings."""
+        """Apply the changes of a request."""
         partitions = self.partitions
         for fetch in fetches:
             key = _key(fetch, by_id=self.uses_topic_ids)
@@ -127,8 +127,8 @@ class FetchSession:
 class FetchSessionCache:
     """The sessions of a broker, at most ``max_entries``.
 
-    For a new one an old one gives way that was not used for two minutes; else one that is worth less: a consumer's for
-    a follower's, or one with fewer partitions that has had its two minutes. Thread: loop.
+    A new session evicts one that was idle for two minutes, or else a less important one: a follower's evicts a
+    consumer's, and one with more partitions evicts one with fewer that is older than two minutes. Thread: loop.
     """
 
     __slots__ = ("_max_entries", "_sessions")
@@ -150,12 +150,12 @@ class FetchSessionCache:
         self._sessions.pop(session_id, None)
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """Note that it was used; the one used longest ago comes first."""
+        """Mark a session as just used. The least recently used session is the first."""
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
 
     def add(self, session: FetchSession) -> bool:
-        """Keep it, if there is room or one gives way."""
+        """Add a session, if there is room or another one can be evicted; return whether it was added."""
         if len(self._sessions) >= self._max_entries and not self._try_evict(session):
             return False
         self._sessions[session.id] = session
@@ -186,9 +186,10 @@ class FetchSessionCache:
 
 
 class FetchContext:
-    """What one fetch request is about (Java: SessionlessFetchContext): its own partitions, all of them answered.
+    """The context of one fetch request without a session (Java: SessionlessFetchContext). It answers all its
+    partitions.
 
-    ``error_code`` is the session's; with one there are no partitions. Thread: loop.
+    ``error_code`` is an error of the session; with one there are no partitions. Thread: loop.
     """
 
     __slots__ = ("error_code", "partitions")
@@ -198,16 +199,18 @@ class FetchContext:
         self.error_code = error_code
 
     def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
-        """What to answer: the session's id, the session's error, and the partitions that have news."""
+        """Return the session id, the session's error, and the partitions to answer."""
         return INVALID_SESSION_ID, self.error_code, results
 
     def throttled_response(self) -> tuple[int, int]:
-        """What to answer when there is to be nothing in it: the session's id and error. Nothing counts as told."""
+        """Return the session id and error of an empty, throttled response. It does not count as an update for the
+        reader.
+        """
         return INVALID_SESSION_ID, self.error_code
 
 
 class FullFetchContext(FetchContext):
-    """A request that begins a session. All of its partitions are answered. Thread: loop."""
+    """A request that starts a session. It answers all its partitions. Thread: loop."""
 
     __slots__ = ("_is_from_follower", "_manager", "_uses_topic_ids")
 
@@ -236,9 +239,9 @@ class FullFetchContext(FetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A request within a session: answers for those partitions that have news.
+    """A request within a session. It answers the partitions with news.
 
-    Partitions with records go to the end of the line, so that none starves when an answer is full. Thread: loop.
+    Partitions with records move to the end of the order, so that none starves when a response is full. Thread: loop.
     """
 
     __slots__ = ("_epoch", "_session")
@@ -267,13 +270,13 @@ class IncrementalFetchContext(FetchContext):
 
     def throttled_response(self) -> tuple[int, int]:
         if self._session.epoch != self._epoch:
-            # Another request of the session came in between, so the client has given this one up.
+            # Another request of the session has come in between, so the client has abandoned this one.
             return INVALID_SESSION_ID, InvalidFetchSessionEpochError.code
         return self._session.id, 0
 
 
 class FetchManager:
-    """Finds or makes the context of each fetch request. Thread: loop."""
+    """Finds or creates the context of each fetch request. Thread: loop."""
 
     __slots__ = ("_broker", "cache")
 
@@ -292,7 +295,9 @@ class FetchManager:
         *,
         is_from_follower: bool,
     ) -> FetchContext:
-        """The context of a request. ``topic_name`` finds names of ids that were not known when they came."""
+        """Return the context of a request. ``topic_name`` resolves topic ids that were unknown when the session got
+        them.
+        """
         uses_topic_ids = version >= _TOPIC_ID_VERSION
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
@@ -329,7 +334,7 @@ class FetchManager:
     def create_session(
         self, partitions: dict[Key, CachedPartition], *, is_from_follower: bool, uses_topic_ids: bool
     ) -> int:
-        """The id of a new session; INVALID_SESSION_ID if there is no room for it."""
+        """Return the id of a new session, or INVALID_SESSION_ID if there is no room for it."""
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self.cache:
             session_id = self._broker.rng.randrange(1, 1 << 31)

@@ -1,7 +1,6 @@
-"""The follower's half of a fetch session (Java: FetchSessionHandler; KIP-227).
+"""The follower's side of a fetch session (Java: FetchSessionHandler; KIP-227).
 
-Consumers have one of their own; a fetcher knows by itself which of its partitions have changed, and needs none of the
-comparisons.
+Consumers have a different one. A fetcher knows which of its partitions have changed and needs no comparisons.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
     from pykclient.types import TopicPartition
 
-#: What ends a session, and nothing else: it can be begun again at once.
+#: Errors that end the session and nothing else: the follower can start a new one immediately.
 SESSION_ERRORS: Final = frozenset(
     {FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code, FetchSessionTopicIdError.code}
 )
 
 
 class FetchPosition(NamedTuple):
-    """What the leader was last told of a partition."""
+    """The state of a partition that the leader was last told."""
 
     topic_id: UUID
     fetch_offset: int
@@ -35,7 +34,7 @@ class FetchPosition(NamedTuple):
 
 
 class FollowerFetchSession:
-    """Which partitions the leader has in the session, and the epoch of the next request. Thread: loop."""
+    """The partitions that the leader has in the session, and the epoch of the next request. Thread: loop."""
 
     __slots__ = ("_epoch", "_names", "_session_id", "positions")
 
@@ -43,12 +42,12 @@ class FollowerFetchSession:
         self._session_id = INVALID_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._names: dict[UUID, str] = {}
-        #: As the leader knows them, or will with the request that is in flight.
+        #: As the leader knows them, or will know them after the request in flight.
         self.positions: dict[TopicPartition, FetchPosition] = {}
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request names all partitions, beginning a session."""
+        """True if the next request names all partitions and starts a session."""
         return self._epoch == INITIAL_EPOCH
 
     def build(
@@ -57,8 +56,9 @@ class FollowerFetchSession:
         changes: Iterable[tuple[TopicPartition, FetchPosition | None]],
         max_bytes: int,
     ) -> bool:
-        """Put into ``request`` what has changed, with None for what is not wanted now; whether there is anything to
-        ask for. In a full request the changes are all that there is.
+        """Put the changes into ``request``; return whether there is anything to fetch.
+
+        None as a position removes a partition. In a full request the changes are all partitions.
         """
         positions = self.positions
         if self.is_full:
@@ -99,11 +99,11 @@ class FollowerFetchSession:
         return bool(positions or forgotten)
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of a topic of the session."""
+        """Return the name of a topic in the session."""
         return self._names.get(topic_id)
 
     def handle_response(self, response: FetchResponse) -> bool:
-        """Take note of an answer; whether the session goes on with it. If not, it holds nothing."""
+        """Process a response; return whether the session continues. If not, the response has no data."""
         if response.error_code:
             if response.error_code == FetchSessionIdNotFoundError.code:
                 self._session_id = INVALID_SESSION_ID
@@ -114,5 +114,5 @@ class FollowerFetchSession:
         return True
 
     def handle_error(self) -> None:
-        """No answer came, so that it is not known what the leader knows."""
+        """Process a lost response: the leader's state is unknown now."""
         self._epoch = INITIAL_EPOCH

@@ -1,4 +1,4 @@
-"""A partition on one broker: its log, who leads it, how far its replicas are (Java: Partition)."""
+"""A partition on one broker: its log, its leader, and the progress of its replicas (Java: Partition)."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 
 class Partition(PartitionIsr):
-    """One replica of a partition, leader or follower, as LEADER_AND_ISR last said.
+    """One replica of a partition, leader or follower, according to the last LEADER_AND_ISR.
 
-    As leader it appends what clients send, knows from the followers' fetches how far they are, moves the high watermark
-    and asks the controller to change the ISR (``PartitionIsr``). What waits for any of this is looked at again by the
-    ``ReplicaManager`` once the request at hand is done with. Thread: loop.
+    A leader appends what clients send, learns the followers' progress from their fetches, moves the high watermark and
+    asks the controller to change the ISR (``PartitionIsr``). After each request, the ``ReplicaManager`` checks the
+    operations that wait for any of this. Thread: loop.
     """
 
     __slots__ = ("controller_epoch", "leader_replica_id", "replica_ids", "topic_id")
@@ -66,9 +66,11 @@ class Partition(PartitionIsr):
     # --- leader and follower ---------------------------------------------------------------------------------------
 
     def make_leader(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> bool:
-        """Lead from now on, or go on leading with another ISR; whether this broker did not lead before.
+        """Become the leader, or stay the leader with another ISR; return whether this broker is a new leader.
 
-        Raises KafkaStorageError where the disk fails, InconsistentTopicIdError where it has the log of another topic.
+        Raises:
+            KafkaStorageError: the disk failed.
+            InconsistentTopicIdError: the log belongs to another topic.
         """
         if state.partition_epoch < self.partition_epoch or (
             self.is_leader and (state.leader_epoch, state.partition_epoch) == (self.leader_epoch, self.partition_epoch)
@@ -78,9 +80,9 @@ class Partition(PartitionIsr):
         now_ms = self._manager.now_ms
         is_new_leader = not self.is_leader
         is_new_epoch = state.leader_epoch > self.leader_epoch
-        # In an epoch that this broker has not heard of another one may have led, and had followers truncate what they
-        # are known here to have: a stale offset would make a high watermark that they have not reached. Kafka's broker
-        # has this hole.
+        # In an epoch that this broker missed, another broker may have led and made followers truncate records that this
+        # broker believes they have. A stale offset would raise the high watermark to one that they have not reached.
+        # Kafka's broker has this bug.
         knows_followers = not is_new_leader and state.leader_epoch <= self.leader_epoch + 1
         self._take_over(state)
         self.update_isr(frozenset(state.isr))
@@ -97,9 +99,11 @@ class Partition(PartitionIsr):
         return is_new_leader
 
     def make_follower(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> bool:
-        """Follow from now on; whether the leader is another one, or the same in a new epoch.
+        """Become a follower; return whether the leader or its epoch is new.
 
-        Raises KafkaStorageError where the disk fails, InconsistentTopicIdError where it has the log of another topic.
+        Raises:
+            KafkaStorageError: the disk failed.
+            InconsistentTopicIdError: the log belongs to another topic.
         """
         if state.partition_epoch < self.partition_epoch:
             return False
@@ -127,7 +131,7 @@ class Partition(PartitionIsr):
         return self.log
 
     def delete(self) -> None:
-        """Forget log and state: this broker has no replica any more."""
+        """Discard log and state: this broker no longer has a replica."""
         self.log = None
         self.is_leader = False
         self.leader_replica_id = None
@@ -138,7 +142,8 @@ class Partition(PartitionIsr):
     # --- who may ask -------------------------------------------------------------------------------------------------
 
     def local_log_or_raise(self) -> UnifiedLog:
-        """
+        """Return the log.
+
         Raises:
             NotLeaderOrFollowerError: there is no replica here.
         """
@@ -147,10 +152,11 @@ class Partition(PartitionIsr):
         return self.log
 
     def check_current_leader_epoch(self, epoch: int) -> None:
-        """
+        """Compare the epoch of a request with this broker's.
+
         Raises:
-            FencedLeaderEpochError: the asker's epoch is over.
-            UnknownLeaderEpochError: this broker has not heard of it yet.
+            FencedLeaderEpochError: the requester's epoch is over.
+            UnknownLeaderEpochError: this broker does not know the epoch yet.
         """
         if epoch == NO_EPOCH or epoch == self.leader_epoch:
             return
@@ -163,11 +169,11 @@ class Partition(PartitionIsr):
         )
 
     def local_log_with_epoch_or_raise(self, epoch: int, *, require_leader: bool) -> UnifiedLog:
-        """The log, if it may be read by somebody who believes in ``epoch``.
+        """Return the log, if a requester in ``epoch`` may read it.
 
         Raises:
-            FencedLeaderEpochError, UnknownLeaderEpochError: as ``check_current_leader_epoch``.
-            NotLeaderOrFollowerError: there is no replica here, or it is a follower where the leader is needed.
+            FencedLeaderEpochError, UnknownLeaderEpochError: see ``check_current_leader_epoch``.
+            NotLeaderOrFollowerError: there is no replica here, or it is a follower and the leader is required.
         """
         if epoch != NO_EPOCH and epoch != self.leader_epoch:
             self.check_current_leader_epoch(epoch)
@@ -181,12 +187,12 @@ class Partition(PartitionIsr):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def append_records_to_leader(self, records: Buffer, origin: str, required_acks: int) -> LogAppendInfo:
-        """Append what a client or a coordinator sent.
+        """Append records from a client or a coordinator.
 
         Raises:
-            NotLeaderOrFollowerError: the leader is elsewhere.
+            NotLeaderOrFollowerError: another broker leads the partition.
             NotEnoughReplicasError: acks=all, and the ISR is smaller than min.insync.replicas.
-            BrokerError: the records are refused, or the disk fails.
+            BrokerError: the records are rejected, or the disk failed.
         """
         log = self.log
         if log is None or not self.is_leader:
@@ -199,16 +205,17 @@ class Partition(PartitionIsr):
             )
         info = log.append_as_leader(records, self.leader_epoch, origin)
         if len(self.state.maximal_isr) == 1:
-            # Nobody else has to have it; with others it is their fetches that tell.
+            # Without followers nobody else must have the records; otherwise the followers' fetches raise the high
+            # watermark.
             self.maybe_increment_leader_hw()
         return info
 
     def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo | None:
-        """Append what the leader of ``leader_epoch`` sent; None if that is not the epoch any more.
+        """Append records from the leader of ``leader_epoch``; return None if that epoch is over.
 
         Raises:
-            UnexpectedAppendOffsetError, OffsetsOutOfOrderError: it does not fit the log.
-            BrokerError: the records are corrupt, or the disk fails.
+            UnexpectedAppendOffsetError, OffsetsOutOfOrderError: the records do not fit the log.
+            BrokerError: the records are corrupt, or the disk failed.
         """
         log = self.log
         if self.is_leader or log is None or leader_epoch != self.leader_epoch:
@@ -218,7 +225,8 @@ class Partition(PartitionIsr):
         except UnexpectedAppendOffsetError as error:
             if log.log_start_offset != log.log_end_offset or error.last_offset < log.log_end_offset:
                 raise
-            # The log begins in the middle of a batch, as DeleteRecords allows; batches are only had as a whole.
+            # The leader's log begins inside a batch, which DeleteRecords allows; but batches are only fetched as a
+            # whole.
             log.truncate_fully_and_start_at(error.first_offset)
             return log.append_as_follower(records, leader_epoch)
 
@@ -227,10 +235,10 @@ class Partition(PartitionIsr):
     def fetch_records(
         self, params: FetchParams, fetch: PartitionFetch, max_bytes: int, *, min_one_message: bool, update: bool
     ) -> FetchPartitionData:
-        """Read for a follower or a consumer; with ``update`` take note of where the follower is.
+        """Read for a follower or a consumer; with ``update``, record the follower's progress.
 
         Raises:
-            BrokerError: not the leader, a fenced epoch, an offset that the log does not have ...
+            BrokerError: this broker is not the leader, the epoch is fenced, the log does not have the offset ...
         """
         if not params.is_from_follower:
             require_leader = params.client_metadata is None
@@ -261,7 +269,7 @@ class Partition(PartitionIsr):
                     log.log_start_offset,
                     diverging_epoch=diverging,
                 )
-        # Before the read, so that an answer never tells of an end that its records were not read up to.
+        # Before the read, so that a response never reports an end beyond the records that were read.
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
         offset = fetch.fetch_offset
@@ -273,7 +281,7 @@ class Partition(PartitionIsr):
         if offset == end and offset >= log.log_start_offset and isolation != FetchIsolation.TXN_COMMITTED:
             return FetchPartitionData(0, high_watermark, last_stable_offset, log.log_start_offset)
         info = log.read(offset, max_bytes, isolation, min_one_message)
-        # A reader that gets the first batch of all whole can do without the beginning of another one (KIP-74).
+        # A reader that gets the first batch whole does not need the beginning of another one (KIP-74).
         empty = info.first_entry_incomplete and not params.hard_max_bytes
         return FetchPartitionData(
             0,
@@ -286,7 +294,7 @@ class Partition(PartitionIsr):
         )
 
     def _diverging_epoch(self, log: UnifiedLog, fetch: PartitionFetch) -> OffsetAndEpoch | None:
-        """Where the reader's log parted from this one; None if it did not.
+        """Return where the reader's log diverged from this one; None if it did not.
 
         Raises:
             OffsetOutOfRangeError: this log does not reach back that far.
@@ -304,7 +312,7 @@ class Partition(PartitionIsr):
         return None
 
     def end_offset(self, isolation: str) -> int:
-        """Up to where somebody may read now; the log's start if there is no log."""
+        """Return the end of the readable part of the log, or the log's start if there is no log."""
         log = self.log
         if log is None:
             return UNKNOWN_OFFSET
@@ -313,7 +321,7 @@ class Partition(PartitionIsr):
         return log.high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else log.last_stable_offset
 
     def find_preferred_read_replica(self, client: ClientMetadata, fetch_offset: int) -> int | None:
-        """Another broker that the consumer should read from; None: this one (KIP-392)."""
+        """Return another broker that the consumer should read from; None if it is this one (KIP-392)."""
         selector = self._manager.replica_selector
         log = self.log
         if selector is None or not self.is_leader or log is None:
@@ -335,7 +343,7 @@ class Partition(PartitionIsr):
     def last_offset_for_leader_epoch(
         self, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool
     ) -> OffsetAndEpoch | None:
-        """Where ``leader_epoch``, or the largest one below it, ends here; None if nothing is known (KIP-320).
+        """Return the end of ``leader_epoch``, or of the largest one below it; None if neither is known (KIP-320).
 
         Raises:
             FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderOrFollowerError: see
@@ -347,12 +355,13 @@ class Partition(PartitionIsr):
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation_level: int | None, current_leader_epoch: int, *, fetch_only_from_leader: bool
     ) -> TimestampAndOffset | None:
-        """ListOffsets: the first record at or after ``timestamp``, or what a negative one stands for; None: nothing.
+        """Return the first record at or after ``timestamp``, or what a negative timestamp stands for; None if there is
+        none.
 
-        ``isolation_level`` None is a follower's, which sees up to the end.
+        Without an ``isolation_level`` the reader is a follower, which sees everything.
 
         Raises:
-            OffsetNotAvailableError: a new leader whose high watermark is behind the start of its epoch.
+            OffsetNotAvailableError: a new leader's high watermark is behind the start of its epoch.
             FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderOrFollowerError: see
                 ``local_log_with_epoch_or_raise``.
         """
@@ -361,8 +370,8 @@ class Partition(PartitionIsr):
             end = log.log_end_offset
         else:
             end = log.last_stable_offset if isolation_level == 1 else log.high_watermark
-        # A new leader learns what is committed from its followers' fetches; until it knows of all that its predecessor
-        # had committed, an end would seem to go back.
+        # A new leader learns from its followers' fetches what is committed. Until it knows everything that its
+        # predecessor had committed, the end would seem to go back.
         behind = isolation_level is not None and (self.leader_epoch_start_offset or 0) > log.high_watermark
         if timestamp == LATEST_TIMESTAMP:
             found: TimestampAndOffset | None = TimestampAndOffset(NO_TIMESTAMP, end, self.leader_epoch)
@@ -381,12 +390,12 @@ class Partition(PartitionIsr):
         return found
 
     def delete_records_on_leader(self, offset: int) -> int:
-        """Let the log begin at ``offset`` (-1: the high watermark); the partition's low watermark after that.
+        """Raise the log's start to ``offset`` (-1: the high watermark); return the partition's new low watermark.
 
         Raises:
-            NotLeaderOrFollowerError: the leader is elsewhere.
-            OffsetOutOfRangeError: a record above the high watermark cannot be deleted.
-            PolicyViolationError: the topic is compacted, and nothing else.
+            NotLeaderOrFollowerError: another broker leads the partition.
+            OffsetOutOfRangeError: ``offset`` is above the high watermark.
+            PolicyViolationError: the topic is only compacted.
         """
         log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
         if log.config.compact and not log.config.delete:
@@ -403,10 +412,10 @@ class Partition(PartitionIsr):
         return self.low_watermark()
 
     def low_watermark(self) -> int:
-        """The lowest log start offset of all live replicas.
+        """Return the lowest log start offset of all live replicas.
 
         Raises:
-            NotLeaderOrFollowerError: the leader is elsewhere.
+            NotLeaderOrFollowerError: another broker leads the partition.
         """
         log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
         starts = [log.log_start_offset]

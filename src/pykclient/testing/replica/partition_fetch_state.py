@@ -1,4 +1,4 @@
-"""What a follower does about one partition (Java: PartitionFetchState, ReplicaState)."""
+"""The state of one partition on a follower (Java: PartitionFetchState, ReplicaState)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pykclient.testing.replica.fetch_params import NO_EPOCH
 if TYPE_CHECKING:
     from uuid import UUID
 
-#: Finding out where its log parted from the leader's.
+#: The follower is finding out where its log diverged from the leader's.
 TRUNCATING: Final = "Truncating"
-#: Asking the leader for the ends of its log, as it has not what the follower wants.
+#: The leader does not have the follower's offset; the follower is asking for the bounds of the leader's log.
 OUT_OF_RANGE: Final = "OutOfRange"
-#: Reading on.
+#: The follower is fetching.
 FETCHING: Final = "Fetching"
 
 _MOVES: Final = {
@@ -25,9 +25,9 @@ _MOVES: Final = {
 
 
 class PartitionFetchState:
-    """``fetch_offset`` is what is wanted next, ``last_fetched_epoch`` the leader epoch of the record before it.
+    """The progress of a follower: the next ``fetch_offset``, and the leader epoch of the record before it.
 
-    Nothing is done before ``delayed_until_ms``. Thread: loop.
+    The follower does nothing before ``delayed_until_ms``. Thread: loop.
     """
 
     __slots__ = (
@@ -49,11 +49,15 @@ class PartitionFetchState:
         self.last_fetched_epoch = NO_EPOCH if last_fetched_epoch is None else last_fetched_epoch
         self.state = state
         self.delayed_until_ms = 0
-        #: Of the leader's log, while OUT_OF_RANGE; None: not known yet.
+        #: The end of the leader's log, while OUT_OF_RANGE; None if not known yet.
         self.leader_end_offset: int | None = None
 
     def move(self, state: str) -> None:
-        """Raises IllegalStateError unless ``state`` may follow."""
+        """Change the state.
+
+        Raises:
+            IllegalStateError: ``state`` must not follow the current one.
+        """
         if state not in _MOVES[self.state]:
             raise IllegalStateError(f"a follower cannot go from {self.state} to {state}")
         self.state = state

@@ -25,7 +25,7 @@ _UNKNOWN_TOPIC_ID: Final = 100
 _INELIGIBLE_REPLICA: Final = 107
 _NEW_LEADER_ELECTED: Final = 108
 
-#: The controller knows something newer, and will tell it by LEADER_AND_ISR; until then the change stays pending.
+#: The controller has newer state, and will send it with LEADER_AND_ISR; until then the change stays pending.
 _AWAIT_CONTROLLER: Final = frozenset(
     {
         _UNKNOWN_TOPIC_OR_PARTITION,
@@ -36,12 +36,12 @@ _AWAIT_CONTROLLER: Final = frozenset(
         _NEW_LEADER_ELECTED,
     }
 )
-#: Nothing was changed, and nothing will be.
+#: The controller did not change anything and will not.
 _REFUSED: Final = frozenset({_OPERATION_NOT_ATTEMPTED, _INELIGIBLE_REPLICA})
 
 
 class PartitionIsr:
-    """What a leader knows of its followers, and does about it. The base of ``Partition``, which decides who leads.
+    """A leader's view of its followers, and the changes it requests. The base class of ``Partition``.
 
     Thread: loop.
     """
@@ -66,7 +66,7 @@ class PartitionIsr:
         self.log: UnifiedLog | None = None
         self.is_leader = False
         self.leader_epoch = -1
-        #: Where the log ended when this broker became leader; None for a follower.
+        #: The end of the log when this broker became leader; None for a follower.
         self.leader_epoch_start_offset: int | None = None
         self.partition_epoch = -1
         self.remote_replicas: dict[int, Replica] = {}
@@ -74,16 +74,16 @@ class PartitionIsr:
 
     @property
     def isr(self) -> frozenset[int]:
-        """The in-sync replicas that the controller has agreed to; empty on a follower."""
+        """The in-sync replicas that the controller has confirmed; empty on a follower."""
         return self.state.isr
 
     @property
     def high_watermark(self) -> int:
-        """Up to where consumers see; -1 without a log."""
+        """The end of what consumers see; -1 without a log."""
         return -1 if self.log is None else self.log.high_watermark
 
     def update_isr(self, isr: frozenset[int]) -> None:
-        """Take over what LEADER_AND_ISR says; what was asked for before is moot."""
+        """Take over the ISR from LEADER_AND_ISR; a pending request is obsolete."""
         self.state = self.state.commit(isr)
 
     # --- min.insync.replicas and acks=all ----------------------------------------------------------------------------
@@ -99,7 +99,10 @@ class PartitionIsr:
         return len(self.state.isr) < self.effective_min_isr()
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> tuple[bool, int]:
-        """Whether acks=all is fulfilled for records that end before ``required_offset``; the code of an error or 0."""
+        """Check whether acks=all is fulfilled for records that end before ``required_offset``.
+
+        Return whether the wait is over, and the code of an error or 0.
+        """
         log = self.log
         if not self.is_leader or log is None:
             return False, 6  # NOT_LEADER_OR_FOLLOWER
@@ -114,7 +117,7 @@ class PartitionIsr:
     def update_follower_fetch_state(
         self, replica: Replica, fetch_offset: int, log_start_offset: int, broker_epoch: int
     ) -> None:
-        """Take note of a follower's fetch: it has everything before ``fetch_offset``."""
+        """Record a follower's fetch: it has everything before ``fetch_offset``."""
         log = self.log
         if log is None:
             return
@@ -130,10 +133,10 @@ class PartitionIsr:
             self._manager.partition_changed(self.topic_partition)
 
     def maybe_increment_leader_hw(self) -> bool:
-        """Raise the high watermark to what all have who count; whether it rose.
+        """Raise the high watermark to the offset that all relevant replicas have; return whether it rose.
 
-        All of the maximal ISR count, and those who are about to join it, as else they might never catch up. Below
-        min.insync.replicas it stays where it is (KAFKA-15583).
+        These are all replicas in the maximal ISR, and those about to join it, which might never catch up otherwise.
+        Below min.insync.replicas the high watermark does not move (KAFKA-15583).
         """
         log = self.log
         if log is None or not self.is_leader:
@@ -156,7 +159,7 @@ class PartitionIsr:
     # --- who is in sync ----------------------------------------------------------------------------------------------
 
     def _maybe_expand_isr(self, replica: Replica) -> None:
-        """Ask for a follower to be added that has all that is committed, and all from before this leader's epoch."""
+        """Ask to add a follower that has all committed records, and all records from before this leader's epoch."""
         log = self.log
         start = self.leader_epoch_start_offset
         if log is None or start is None or self.state.is_inflight:
@@ -169,7 +172,7 @@ class PartitionIsr:
         self._submit(self.state)
 
     def maybe_shrink_isr(self) -> None:
-        """Ask for followers to be removed that were not caught up for ``replica.lag.time.max.ms``."""
+        """Ask to remove followers that were not caught up for ``replica.lag.time.max.ms``."""
         log = self.log
         if not self.is_leader or log is None or self.state.is_inflight:
             return
@@ -202,13 +205,13 @@ class PartitionIsr:
         epochs[self._manager.broker_id] = self._manager.broker_epoch
         item = AlterPartitionItem(self.topic_partition, self.topic_id, wanted, epochs, listener)
         if not self._manager.alter_partition_manager.submit(item):
-            # One from before the last LEADER_AND_ISR is still on its way.
+            # A request from before the last LEADER_AND_ISR is still in flight.
             self.state = proposed.last_committed
 
     def _handle_alter_partition(self, proposed: PartitionState, answer: LeaderAndIsr | None, error_code: int) -> None:
         if answer is not None:
-            # LEADER_AND_ISR can have been faster, and can have been made before this change or after it; the larger
-            # epoch is the later state. An equal one comes when a change is asked for again whose answer was lost.
+            # LEADER_AND_ISR may have arrived first, and may have been made before or after this change; the larger
+            # epoch is the later state. The epochs are equal if a change whose response was lost is requested again.
             oldest = self.partition_epoch + (self.state is not proposed)
             if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < oldest:
                 return

@@ -1,4 +1,4 @@
-"""The in-sync replicas of a partition as its leader sees them, while it asks for a change too (KIP-497).
+"""The leader's view of the in-sync replicas, including a requested change (KIP-497).
 
 Java: PartitionState, CommittedPartitionState, PendingExpandIsr, PendingShrinkIsr.
 """
@@ -13,7 +13,7 @@ COMMITTED: Final = "CommittedPartitionState"
 PENDING_EXPAND: Final = "PendingExpandIsr"
 PENDING_SHRINK: Final = "PendingShrinkIsr"
 
-#: What a leader does next about its ISR; only one change is asked for at a time.
+#: The transitions of a leader's ISR; only one change is requested at a time.
 _MOVES: Final = {
     COMMITTED: (COMMITTED, PENDING_EXPAND, PENDING_SHRINK),
     PENDING_EXPAND: (COMMITTED,),
@@ -22,7 +22,7 @@ _MOVES: Final = {
 
 
 class LeaderAndIsr(NamedTuple):
-    """Leader, its epoch, the ISR, and the epoch of the partition's state, which rises with each change."""
+    """The leader, its epoch, the ISR, and the epoch of the partition's state, which rises with each change."""
 
     leader: int
     leader_epoch: int
@@ -31,11 +31,12 @@ class LeaderAndIsr(NamedTuple):
 
 
 class PartitionState:
-    """``isr`` is what the controller has agreed to; ``maximal_isr`` is what it may have agreed to already.
+    """The ISR that the controller has confirmed (``isr``), and the largest one that it may have confirmed
+    (``maximal_isr``).
 
-    A record counts as committed when all of ``maximal_isr`` have it: a replica that is being added counts at once, one
-    that is being removed counts until it is removed. Whichever of them the next leader is, it has the record.
-    ``sent`` is the change that was asked for. Thread: loop.
+    A record is committed when all replicas in ``maximal_isr`` have it: a replica that is being added counts
+    immediately, one that is being removed counts until it is removed. So whichever of them is the next leader has the
+    record. ``sent`` is the requested change. Thread: loop.
     """
 
     __slots__ = ("isr", "kind", "last_committed", "maximal_isr", "sent")
@@ -59,28 +60,32 @@ class PartitionState:
         return PartitionState(COMMITTED, isr, isr)
 
     def move(self, kind: str) -> None:
-        """Raises IllegalStateError unless ``kind`` may follow."""
+        """Change the state.
+
+        Raises:
+            IllegalStateError: ``kind`` must not follow the current state.
+        """
         if kind not in _MOVES[self.kind]:
             raise IllegalStateError(f"{kind} cannot follow {self}: a change of the ISR is in flight")
 
     def expand(self, broker_id: int, sent: LeaderAndIsr) -> PartitionState:
-        """Ask for ``broker_id`` to be added."""
+        """Return the state after asking to add ``broker_id``."""
         self.move(PENDING_EXPAND)
         return PartitionState(PENDING_EXPAND, self.isr, self.isr | {broker_id}, sent, self)
 
     def shrink(self, sent: LeaderAndIsr) -> PartitionState:
-        """Ask for all to be removed who are not in ``sent``."""
+        """Return the state after asking to remove all replicas that are not in ``sent``."""
         self.move(PENDING_SHRINK)
         return PartitionState(PENDING_SHRINK, self.isr, self.isr, sent, self)
 
     def commit(self, isr: frozenset[int]) -> PartitionState:
-        """What the controller says is the case."""
+        """Return the state after the controller's confirmation."""
         self.move(COMMITTED)
         return PartitionState.committed(isr)
 
     @property
     def is_inflight(self) -> bool:
-        """Whether the controller has been asked for a change."""
+        """True if a request to the controller is in flight."""
         return self.kind != COMMITTED
 
     def __repr__(self) -> str:

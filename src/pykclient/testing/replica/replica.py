@@ -1,19 +1,19 @@
-"""What a leader knows of one follower (Java: Replica, ReplicaState)."""
+"""A leader's knowledge of one follower (Java: Replica, ReplicaState)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
-#: Before all times of any clock.
+#: Earlier than all times of any clock.
 _NEVER_MS: Final = -(1 << 62)
 
 
 class Replica:
-    """How far a follower is, as its fetches tell.
+    """The progress of a follower, as its fetches show.
 
-    A follower is caught up at the time of a fetch from the leader's end, or from where the leader's end was at the
-    fetch before: it has then read all there was at that time. Thread: loop.
+    A follower is caught up at the time of a fetch from the leader's end, or of a fetch from where the leader's end was
+    at the previous fetch: it had read everything there was at that time. Thread: loop.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Replica:
         leader_end_offset: int,
         broker_epoch: int,
     ) -> None:
-        """Take note of a fetch."""
+        """Record a fetch."""
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_log_end_offset:
@@ -55,9 +55,9 @@ class Replica:
         self.broker_epoch = max(self.broker_epoch, broker_epoch)
 
     def reset(self, now_ms: int, leader_end_offset: int, *, new_leader: bool, in_sync: bool) -> None:
-        """Begin a new leader epoch: a member of the ISR gets time to show itself.
+        """Start a new leader epoch. Members of the ISR get time to send a fetch.
 
-        A new leader knows nothing of its followers yet; one that stays leader goes on from what it knows.
+        A new leader knows nothing about its followers yet; one that stays leader keeps what it knows.
         """
         caught_up_ms = now_ms if in_sync else _NEVER_MS
         if new_leader:
@@ -72,7 +72,7 @@ class Replica:
         self.last_caught_up_time_ms = caught_up_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it is at the leader's end, or was so within ``max_lag_ms``."""
+        """Return whether the follower is at the leader's end, or was within the last ``max_lag_ms``."""
         return leader_end_offset == self.log_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
 
     def __repr__(self) -> str:

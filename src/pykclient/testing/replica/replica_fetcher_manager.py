@@ -1,4 +1,4 @@
-"""The fetchers of a broker, one for each leader that it follows (Java: ReplicaFetcherManager)."""
+"""The fetchers of a broker, one for each leader it follows (Java: ReplicaFetcherManager)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class InitialFetchState(NamedTuple):
-    """Where a follower begins. ``init_offset`` is its high watermark, for logs without leader epochs."""
+    """The starting point of a follower. ``init_offset`` is its high watermark, for logs without leader epochs."""
 
     topic_id: UUID
     leader: Node
@@ -25,7 +25,7 @@ class InitialFetchState(NamedTuple):
 
 
 class ReplicaFetcherManager:
-    """Gives each partition that is followed to the fetcher of its leader. Thread: loop."""
+    """Assigns each followed partition to the fetcher of its leader. Thread: loop."""
 
     def __init__(self, broker: Broker, manager: ReplicaManager) -> None:
         self._broker = broker
@@ -33,7 +33,7 @@ class ReplicaFetcherManager:
         self._fetchers: dict[int, ReplicaFetcherThread] = {}
 
     def add_fetcher_for_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
-        """Follow these partitions, which nobody follows at present."""
+        """Start to follow partitions that are not followed."""
         by_leader: dict[int, dict[TopicPartition, InitialFetchState]] = {}
         for topic_partition, initial in partitions.items():
             by_leader.setdefault(initial.leader.id, {})[topic_partition] = initial
@@ -46,13 +46,13 @@ class ReplicaFetcherManager:
         self._shutdown_idle_fetcher_threads()
 
     def remove_fetcher_for_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Follow them no more."""
+        """Stop following partitions."""
         partitions = list(partitions)
         for fetcher in self._fetchers.values():
             fetcher.remove_partitions(partitions)
 
     def fetcher(self, leader_id: int) -> ReplicaFetcherThread | None:
-        """The fetcher that reads from a broker, if there is one."""
+        """Return the fetcher that reads from a broker, if there is one."""
         return self._fetchers.get(leader_id)
 
     def _shutdown_idle_fetcher_threads(self) -> None:

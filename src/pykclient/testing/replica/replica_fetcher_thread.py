@@ -1,4 +1,4 @@
-"""Followers: read what the leader has, and end up with the same log (Java: ReplicaFetcherThread)."""
+"""Followers, which copy the leader's log (Java: ReplicaFetcherThread)."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from pykclient.testing.replica.replica_manager import ReplicaManager
     from pykclient.types import Node
 
-#: How often to look at a connection that is being made.
+#: The interval of checks while a connection is being established.
 _CONNECTING_MS: Final = 1_000
 
 
 class ReplicaFetcherThread:
-    """Follows all partitions that one other broker leads, with one request in flight at a time.
+    """Follows all partitions led by one other broker, with one request in flight at a time.
 
-    A partition whose log may have parted from the leader's is truncated first. Where the leader tells that in its
-    answers to fetches (``diverging_epoch``) that needs no request; before Kafka 2.7 it was asked by
-    OffsetsForLeaderEpoch (``truncates_on_fetch`` false). Nothing polls: an answer, the end of a backoff or a new
-    partition is what wakes it. Thread: loop.
+    A partition whose log may have diverged from the leader's is truncated first. Leaders since Kafka 2.7 report
+    divergence in fetch responses (``diverging_epoch``), which needs no request of its own. For older ones
+    (``truncates_on_fetch`` is False) the fetcher sends OffsetsForLeaderEpoch. There is no polling: a response, the end
+    of a backoff or a new partition wakes the fetcher. Thread: loop.
     """
 
     def __init__(self, broker: Broker, manager: ReplicaManager, leader: Node) -> None:
@@ -69,10 +69,10 @@ class ReplicaFetcherThread:
         selector.on_news = self.wakeup
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._session = FollowerFetchSession()
-        # Those about which the session may be wrong, and those that rest after an error.
+        # Partitions whose session state may be wrong, and those that back off after an error.
         self._changed: dict[TopicPartition, None] = {}
         self._delayed: dict[TopicPartition, None] = {}
-        # Those that are not FETCHING.
+        # Partitions that are not FETCHING.
         self._unsettled: dict[TopicPartition, None] = {}
         self._handler: Callable[[ClientResponse], None] | None = None  # of the request that is in flight
         self._writing = False
@@ -92,7 +92,7 @@ class ReplicaFetcherThread:
         return self._states.get(topic_partition)
 
     def add_partitions(self, initials: Mapping[TopicPartition, InitialFetchState]) -> None:
-        """Follow these, from where their logs end."""
+        """Follow partitions from the ends of their logs."""
         for topic_partition, initial in initials.items():
             partition = self._manager.partition(topic_partition)
             if partition is None or partition.log is None:
@@ -100,7 +100,7 @@ class ReplicaFetcherThread:
             log = partition.log
             epoch = log.latest_epoch
             if epoch is None:
-                # Without epochs nothing tells how far the log is the leader's but the high watermark.
+                # Without epochs, only the high watermark shows how far the log equals the leader's.
                 log.truncate_to(initial.init_offset)
             settled = epoch is None or self.truncates_on_fetch
             state = PartitionFetchState(
@@ -120,7 +120,7 @@ class ReplicaFetcherThread:
         self.wakeup()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Follow these no more."""
+        """Stop following partitions."""
         for topic_partition in partitions:
             if self._states.pop(topic_partition, None) is not None:
                 self._changed[topic_partition] = None
@@ -128,7 +128,7 @@ class ReplicaFetcherThread:
                 self._unsettled.pop(topic_partition, None)
 
     def shutdown(self) -> None:
-        """Stop; what is in flight is forgotten."""
+        """Stop, and ignore the request in flight."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -138,7 +138,7 @@ class ReplicaFetcherThread:
     # --- work --------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Do work soon."""
+        """Schedule ``do_work``."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             self._broker.call_soon(self._run)
@@ -159,7 +159,7 @@ class ReplicaFetcherThread:
             self.do_work()
 
     def do_work(self) -> None:
-        """Send the next request, if there is anything to be asked for and the leader can be reached."""
+        """Send the next request, if there is anything to fetch and the leader is reachable."""
         if not self._states and not self._session.positions:
             return
         now_ms = self._broker.loop.now_ms
@@ -181,7 +181,7 @@ class ReplicaFetcherThread:
         self._client.send(self._client.new_client_request(self._leader.id_string, builder, now_ms, True), now_ms)
         self._handler = handler
         if self._timer is None:
-            # For an answer that never comes. It is left as it is when one comes, instead of one timer for each fetch.
+            # For a response that never comes. The timer stays when one comes, which saves a timer per fetch.
             self._wake_at(now_ms + self._request_timeout_ms)
 
     def _wake_at(self, when_ms: int) -> None:
@@ -205,7 +205,7 @@ class ReplicaFetcherThread:
         self._resting_until_ms = self._broker.loop.now_ms + self._backoff_ms
 
     def _delay(self, topic_partition: TopicPartition, reason: object) -> None:
-        """Leave a partition alone for ``replica.fetch.backoff.ms``."""
+        """Make a partition wait for ``replica.fetch.backoff.ms``."""
         self._log.debug("%s from broker %d is delayed: %s", topic_partition, self._leader.id, reason)
         state = self._states.get(topic_partition)
         if state is not None:
@@ -278,7 +278,7 @@ class ReplicaFetcherThread:
         if not self._closed:
             self._process(body)
             if not self._running:
-                # The disk was slow, and nobody goes on after this.
+                # The disk was slow, and nothing else continues from here.
                 self.wakeup()
 
     def _process(self, body: FetchResponse) -> None:
@@ -300,14 +300,14 @@ class ReplicaFetcherThread:
                     or asked.fetch_offset != state.fetch_offset
                     or asked.current_leader_epoch != state.current_leader_epoch
                 ):
-                    continue  # what is followed has changed meanwhile
+                    continue  # no longer followed in this epoch
                 if data.error_code:
                     self._handle_partition_error(topic_partition, state, data.error_code)
                     continue
                 try:
                     self._process_partition_data(topic_partition, partition, partition.log, state, data)
                 except KafkaError as error:
-                    # A full disk, corrupt records ...; the rest of the partitions is not to suffer for it.
+                    # A full disk, corrupt records ...; the other partitions must not suffer.
                     self._delay(topic_partition, error)
         self._manager.complete_delayed()
 
@@ -345,7 +345,7 @@ class ReplicaFetcherThread:
             self._unsettled[topic_partition] = None
             self._changed[topic_partition] = None
         elif code == FencedLeaderEpochError.code:
-            # There is a newer leader; the controller is about to tell this broker who it is.
+            # There is a newer leader; the controller is about to announce it to this broker.
             self._log.info("%s: leader epoch %d is over", topic_partition, state.current_leader_epoch)
             self.remove_partitions((topic_partition,))
         else:
@@ -361,7 +361,7 @@ class ReplicaFetcherThread:
         leader_epoch: int,
         leader_end_offset: int,
     ) -> None:
-        """Cut the log to where it is the leader's, as far as what the leader told of ``leader_epoch`` shows it."""
+        """Truncate the log to where it equals the leader's, as far as the leader's answer about ``leader_epoch`` shows."""
         offset, completed = offset_truncation_state(log, leader_epoch, leader_end_offset)
         if offset < log.high_watermark:
             self._log.warning(
@@ -378,7 +378,7 @@ class ReplicaFetcherThread:
         self._manager.partition_changed(topic_partition)
 
     def _settle(self) -> bool:
-        """Ask the leader about partitions that cannot simply be read; whether a request was sent."""
+        """Ask the leader about partitions that cannot be fetched yet; return whether a request was sent."""
         due = {
             topic_partition: self._states[topic_partition]
             for topic_partition in self._unsettled
@@ -435,7 +435,7 @@ class ReplicaFetcherThread:
                 if end.error_code:
                     self._handle_partition_error_unsettled(topic_partition, end.error_code)
                 elif end.end_offset < 0:
-                    # The leader knows nothing of that epoch: only what is committed is sure to be the same.
+                    # The leader does not know that epoch: only committed records are sure to be equal.
                     self._truncate(topic_partition, log, state, -1, log.high_watermark)
                 else:
                     self._truncate(topic_partition, log, state, end.leader_epoch, end.end_offset)
@@ -492,9 +492,10 @@ class ReplicaFetcherThread:
     def _fetch_offset_and_truncate(
         self, topic_partition: TopicPartition, log: UnifiedLog, state: PartitionFetchState, offset: int
     ) -> None:
-        """Get back into the leader's range, first by its end and, if that is beyond this log's, by its start.
+        """Return to the leader's range, first by its end and, if that is beyond this log's end, by its start.
 
-        A leader whose log is shorter was elected uncleanly. One that begins later has deleted what is missing here.
+        A leader with a shorter log was elected uncleanly. A leader that begins later has deleted the records missing
+        here.
         """
         if state.leader_end_offset is None:
             if offset >= log.log_end_offset:
@@ -515,9 +516,10 @@ class ReplicaFetcherThread:
 
 
 def offset_truncation_state(log: UnifiedLog, leader_epoch: int, leader_end_offset: int) -> tuple[int, bool]:
-    """Where to cut a log if the leader's ``leader_epoch`` ends with ``leader_end_offset``; and whether that is all.
+    """Return where to truncate a log if the leader's ``leader_epoch`` ends at ``leader_end_offset``, and whether that
+    is final.
 
-    If this log does not have that epoch, its own last one before it has to be asked about next (KIP-101, KIP-279).
+    If this log does not have that epoch, the follower must ask about its own last epoch before it (KIP-101, KIP-279).
     """
     end = log.log_end_offset
     if leader_epoch < 0:

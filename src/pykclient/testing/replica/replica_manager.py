@@ -1,4 +1,4 @@
-"""All replicas of a broker: what is written to them, read from them, and who leads them (Java: ReplicaManager)."""
+"""All replicas of a broker: appends, reads and leadership (Java: ReplicaManager)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
 
 _INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 
-#: With all other errors of an append the answer says where the log begins.
+#: With all other errors of an append, the response contains the log's start.
 _WITHOUT_LOG_START_OFFSET: Final = (
     CorruptRecordError,
     KafkaStorageError,
@@ -65,11 +65,10 @@ PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 
 class ReplicaManager:
-    """The partitions of a broker by name, the requests that wait for them, and the fetchers that fill the followers.
+    """The partitions of a broker by name, the operations that wait for them, and the fetchers of its followers.
 
-    Something that was written or read can complete requests that wait. They are looked at when the request at hand is
-    done with all its partitions (``complete_delayed``), so that a fetch gets all that one produce request wrote.
-    Thread: loop.
+    An append or a fetch can complete waiting operations. They are checked after the current request is done with all
+    its partitions (``complete_delayed``), so that a fetch gets everything that one produce request wrote. Thread: loop.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -78,13 +77,13 @@ class ReplicaManager:
         self.log = broker.log_context.logger(__name__)
         self.broker_id = broker.id
         config = broker.config
-        #: The epoch of the last controller that was heard of.
+        #: The epoch of the last known controller.
         self.controller_epoch = 0
         self.replica_lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
         self._checkpoint_interval_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
         self.replica_selector: ReplicaSelector | None = replica_selector(config["replica.selector.class"])
         newest_fetch = broker.cluster.profile.max_version(ApiKeys.FETCH) or 0
-        #: Before Kafka 2.7 followers asked for the ends of epochs.
+        #: Before Kafka 2.7, followers asked for the ends of epochs.
         self.truncates_on_fetch: bool = newest_fetch >= _FIRST_FETCH_WITH_DIVERGING_EPOCH
         self._partitions: dict[TopicPartition, Partition] = {}
         self.fetch_manager = FetchManager(broker, config.get_int("max.incremental.fetch.session.cache.slots"))
@@ -106,7 +105,7 @@ class ReplicaManager:
         self._later("highwatermark-checkpoint", self._checkpoint_interval_ms, self._checkpoint_periodically)
 
     def shutdown(self) -> None:
-        """Stop everything. The high watermarks are written down unless the broker was killed."""
+        """Stop everything. Save the high watermarks unless the broker was killed."""
         self.replica_fetcher_manager.shutdown()
         for timer in self._timers.values():
             timer.cancel()
@@ -131,7 +130,7 @@ class ReplicaManager:
         self.checkpoint_high_watermarks()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write down where the high watermarks are, for the next start."""
+        """Save the high watermarks for the next start."""
         if not self._broker.disk.offline:
             checkpoint = self._broker.disk.high_watermarks
             for topic_partition, partition in self._partitions.items():
@@ -149,15 +148,19 @@ class ReplicaManager:
         return self._broker.epoch
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker is alive, as far as this one has been told."""
+        """Return whether a broker is alive, according to the last metadata."""
         return self._broker.metadata_cache.alive_broker(broker_id) is not None
 
     def racks(self) -> dict[int, str | None]:
-        """The racks of the brokers that are alive."""
+        """Return the racks of the live brokers."""
         return {node.id: node.rack for node in self._broker.metadata_cache.alive_brokers()}
 
     def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> UnifiedLog:
-        """The log, with the high watermark that was last written down. Raises KafkaStorageError."""
+        """Return the log, with the high watermark that was last saved.
+
+        Raises:
+            KafkaStorageError: the disk failed.
+        """
         log = self._broker.log_manager.get_or_create_log(topic_partition, topic_id)
         log.update_high_watermark(self._broker.disk.high_watermarks.get(topic_partition, 0))
         return log
@@ -165,11 +168,11 @@ class ReplicaManager:
     # --- finding them ------------------------------------------------------------------------------------------------
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
-        """The broker's replica, None if it has none."""
+        """Return the broker's replica, or None if it has none."""
         return self._partitions.get(topic_partition)
 
     def get_partition_or_error(self, topic_partition: TopicPartition) -> tuple[Partition | None, int]:
-        """The replica, or the code of the error to answer."""
+        """Return the replica, or the error code for the response."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             return partition, 0
@@ -178,11 +181,12 @@ class ReplicaManager:
         return None, UnknownTopicOrPartitionError.code
 
     def get_partition_or_raise(self, topic_partition: TopicPartition) -> Partition:
-        """
+        """Return the replica.
+
         Raises:
             KafkaStorageError: its disk is offline.
-            NotLeaderOrFollowerError: other brokers have it.
-            UnknownTopicOrPartitionError: nobody is known to have it.
+            NotLeaderOrFollowerError: other brokers have the partition.
+            UnknownTopicOrPartitionError: no known broker has the partition.
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None:
@@ -194,12 +198,12 @@ class ReplicaManager:
         raise UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of a topic: LEADER_AND_ISR can be here before UPDATE_METADATA is."""
+        """Return the name of a topic, which LEADER_AND_ISR may have announced before UPDATE_METADATA."""
         name = self._broker.metadata_cache.topic_name(topic_id)
         return self._state_changes.topic_name(topic_id) if name is None else name
 
     def current_leader(self, topic_partition: TopicPartition) -> tuple[int, int]:
-        """Id and epoch of the leader, as far as is known here; -1 for each that is not."""
+        """Return the id and epoch of the leader, as far as this broker knows; -1 for each that is unknown."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.leader_replica_id is not None:
             return partition.leader_replica_id, partition.leader_epoch
@@ -217,9 +221,9 @@ class ReplicaManager:
         *,
         origin: str = AppendOrigin.CLIENT,
     ) -> None:
-        """Append to partitions that this broker leads, and call ``respond`` when that is as safe as it should be.
+        """Append to partitions that this broker leads, and call ``respond`` when the records are as safe as required.
 
-        ``required_acks``: 0 and 1 the leader's log, -1 all in-sync replicas, for which there are ``timeout_ms``. A slow
+        ``required_acks``: 0 and 1 mean the leader's log, -1 means all in-sync replicas, within ``timeout_ms``. A slow
         disk delays all of this.
         """
         if required_acks not in (-1, 0, 1):
@@ -267,7 +271,7 @@ class ReplicaManager:
         self.complete_delayed()
 
     def _log_start_offset(self, topic_partition: TopicPartition) -> int:
-        """Where the log begins that this broker leads; -1 if it leads none."""
+        """Return the start of the log if this broker leads the partition, else -1."""
         partition = self._partitions.get(topic_partition)
         if partition is None or partition.log is None or not partition.is_leader:
             return -1
@@ -281,9 +285,9 @@ class ReplicaManager:
         fetches: Sequence[PartitionFetch],
         respond: Callable[[list[tuple[PartitionFetch, FetchPartitionData]]], None],
     ) -> None:
-        """Read, for a consumer or a follower; ``respond`` is called when ``min_bytes`` are there or time is up.
+        """Read for a consumer or a follower; call ``respond`` when ``min_bytes`` are available or time is up.
 
-        A follower's fetch tells how far it is, which can move the high watermark.
+        A follower's fetch shows its progress, which can move the high watermark.
         """
         results = self.read_from_log(params, fetches, update=True)
         if params.max_wait_ms <= 0 or not fetches or self._is_enough(params, results):
@@ -308,7 +312,9 @@ class ReplicaManager:
     def read_from_log(
         self, params: FetchParams, fetches: Sequence[PartitionFetch], *, update: bool
     ) -> list[tuple[PartitionFetch, FetchPartitionData]]:
-        """Read what there is, up to ``max_bytes`` in all; the first batch is given even if it is larger (KIP-74)."""
+        """Read what is available, up to ``max_bytes`` in total; the first batch is returned even if it is larger
+        (KIP-74).
+        """
         left = params.max_bytes
         min_one_message = not params.hard_max_bytes
         results = []
@@ -326,7 +332,7 @@ class ReplicaManager:
     ) -> FetchPartitionData:
         try:
             partition = self.get_partition_or_raise(fetch.topic_partition)
-            # Of a topic that was deleted and made anew, nothing is given for the old one.
+            # The topic was deleted and recreated: the request is for the old one.
             if fetch.topic_id is not partition.topic_id and ZERO_UUID != fetch.topic_id != partition.topic_id:
                 raise UnknownTopicIdError(
                     f"{fetch.topic_partition} has topic id {partition.topic_id}, not {fetch.topic_id}"
@@ -354,7 +360,7 @@ class ReplicaManager:
         offsets: Mapping[TopicPartition, int],
         respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
     ) -> None:
-        """Let logs begin at ``offsets`` (-1: at the high watermark), and answer when all replicas have done so."""
+        """Raise the starts of logs to ``offsets`` (-1: the high watermark); respond when all replicas have done so."""
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         for topic_partition, offset in offsets.items():
             try:
@@ -375,11 +381,11 @@ class ReplicaManager:
     # --- what waits --------------------------------------------------------------------------------------------------
 
     def partition_changed(self, topic_partition: TopicPartition) -> None:
-        """Note that what waits for a partition is to be looked at by the next ``complete_delayed``."""
+        """Make the next ``complete_delayed`` check the operations that wait for a partition."""
         self._changed[topic_partition] = None
 
     def complete_delayed(self) -> None:
-        """Complete the requests that what has changed allows to complete."""
+        """Complete the waiting operations that recent changes allow to complete."""
         changed = self._changed
         if self._completing or not changed:
             return
@@ -394,9 +400,9 @@ class ReplicaManager:
             self._completing = False
 
     def end_waits_of_followers(self, broker_ids: Iterable[int]) -> None:
-        """Answer the fetches of followers that wait, so that their next ones ask for new partitions as well.
+        """Answer the waiting fetches of followers, so that their next fetches include new partitions.
 
-        In Kafka a new partition has to wait until the follower's fetch has waited for others, half a second at most.
+        In Kafka a new partition waits until the follower's fetch of other partitions ends, half a second at most.
         """
         for broker_id in broker_ids:
             self._delayed_fetches.check_and_complete(broker_id)
@@ -404,29 +410,29 @@ class ReplicaManager:
     # --- leadership --------------------------------------------------------------------------------------------------
 
     def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
-        """Fence what a controller sends, and note its epoch.
+        """Fence requests of old controllers, and record the controller's epoch.
 
         Raises:
-            StaleBrokerEpochError: it means an earlier life of this broker.
+            StaleBrokerEpochError: the request is meant for an earlier registration of this broker.
             ControllerMovedError: there is a newer controller.
         """
         self._state_changes.check_controller(controller_id, controller_epoch, broker_epoch)
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """LEADER_AND_ISR: lead, follow, or change the ISR, as the controller says."""
+        """Handle LEADER_AND_ISR: lead, follow, or change the ISR."""
         response = self._state_changes.become_leader_or_follower(request)
         self.complete_delayed()
         return response
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """STOP_REPLICA: follow no more, or delete, as the controller says."""
+        """Handle STOP_REPLICA: stop following, or delete."""
         response = self._state_changes.stop_replicas(request)
         self.complete_delayed()
         return response
 
 
 def _failed(topic_partition: TopicPartition, error: BrokerError) -> PartitionResponse:
-    # An error's text goes to the client; what a defect of the broker says goes to the log alone.
+    # The client gets the text of an expected error. The text of a bug in the broker goes only to the log.
     message = None if isinstance(error, UnknownServerError) else str(error)
     return PartitionResponse(
         index=topic_partition.partition, error_code=error.code, base_offset=-1, error_message=message
@@ -434,7 +440,7 @@ def _failed(topic_partition: TopicPartition, error: BrokerError) -> PartitionRes
 
 
 def _refused(topic_partition: TopicPartition, error: RecordValidationError) -> PartitionResponse:
-    """Some records of a batch are not valid, so that none of it was appended (KIP-467)."""
+    """Return the response for a batch of which some records are invalid; nothing was appended (KIP-467)."""
     cause = error.error
     return PartitionResponse(
         index=topic_partition.partition,

@@ -1,4 +1,6 @@
-"""Which replica a consumer should read from (Java: ReplicaSelector, RackAwareReplicaSelector; KIP-392)."""
+"""The choice of the replica that a consumer should read from (Java: ReplicaSelector, RackAwareReplicaSelector;
+KIP-392).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pykclient.testing.replica.fetch_params import ClientMetadata
 
 
 class ReplicaView(NamedTuple):
-    """A replica that has what the consumer wants."""
+    """A replica that has the records a consumer wants."""
 
     broker_id: int
     rack: str | None
@@ -19,16 +21,16 @@ class ReplicaView(NamedTuple):
 
 
 class ReplicaSelector(Protocol):
-    """Chooses. Thread: loop."""
+    """A strategy for choosing a replica. Thread: loop."""
 
     def select(
         self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
     ) -> ReplicaView | None:
-        """One of ``replicas``, the leader among them; None leaves the consumer where it is."""
+        """Return one of ``replicas``, which include the leader; None keeps the consumer where it is."""
 
 
 class LeaderSelector:
-    """Always the leader. Thread: loop."""
+    """Chooses the leader. Thread: loop."""
 
     __slots__ = ()
 
@@ -42,7 +44,7 @@ class LeaderSelector:
 
 
 class RackAwareReplicaSelector:
-    """A replica in the consumer's rack: the leader if it is there, else the one with most records.
+    """Chooses a replica in the consumer's rack: the leader if it is there, else the one with the most records.
 
     Thread: loop.
     """
@@ -59,9 +61,10 @@ class RackAwareReplicaSelector:
 
 
 def replica_selector(class_name: str | None) -> ReplicaSelector | None:
-    """The selector that ``replica.selector.class`` names, with or without its Java package; None where none is set.
+    """Return the selector for ``replica.selector.class``, with or without its Java package; None if it is not set.
 
-    Raises ConfigError for an unknown one.
+    Raises:
+        ConfigError: the class is unknown.
     """
     if not class_name:
         return None

@@ -1,4 +1,4 @@
-"""What the controller says about a broker's replicas, carried out (Java: ReplicaManager, ZooKeeper mode)."""
+"""The controller's instructions to a broker's replicas (Java: ReplicaManager, ZooKeeper mode)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 _NO_EPOCH: Final = -1
-_FULL: Final = 2  # of LEADER_AND_ISR's types: all that this broker has to hold (KIP-866)
+_FULL: Final = 2  # a type of LEADER_AND_ISR: it names all replicas of this broker (KIP-866)
 _GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 
 
 class ReplicaStateChanges:
-    """LEADER_AND_ISR and STOP_REPLICA.
+    """Handles LEADER_AND_ISR and STOP_REPLICA.
 
-    Both are fenced three ways: a controller that was deposed, a request that was meant for the broker before it was
-    restarted, and a state older than what is known of the partition, are refused. Thread: loop.
+    Both are fenced three times. A request is rejected if its controller was deposed, if it was meant for the broker
+    before a restart, or if its state is older than the partition's. Thread: loop.
     """
 
     def __init__(self, broker: Broker, manager: ReplicaManager, partitions: dict[TopicPartition, Partition]) -> None:
@@ -47,10 +47,10 @@ class ReplicaStateChanges:
         self._log = broker.log_context.logger(__name__)
 
     def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
-        """Note the epoch of a controller that sends something.
+        """Check and record the epoch of the controller that sent a request.
 
         Raises:
-            StaleBrokerEpochError: it means an earlier life of this broker.
+            StaleBrokerEpochError: the request is meant for an earlier registration of this broker.
             ControllerMovedError: there is a newer controller.
         """
         if broker_epoch != _NO_EPOCH and broker_epoch < self._broker.epoch:
@@ -65,14 +65,14 @@ class ReplicaStateChanges:
         self._manager.controller_epoch = controller_epoch
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of a topic of which this broker has replicas."""
+        """Return the name of a topic of which this broker has replicas."""
         topic = self._topics.get(topic_id)
         return None if topic is None else next(iter(topic)).topic
 
     # --- LEADER_AND_ISR ----------------------------------------------------------------------------------------------
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Carry out what can be, and tell of each partition whether it was. Raises as ``check_controller``."""
+        """Apply what is possible, and report the result of each partition. Raises as ``check_controller``."""
         self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
         if request.type == _FULL and not self._broker.disk.offline:
             self._delete_strays(request)
@@ -114,12 +114,12 @@ class ReplicaStateChanges:
         )
 
     def _accept(self, topic_partition: TopicPartition, topic_id: UUID, state: LeaderAndIsrState) -> Partition:
-        """The partition that the state is for, made if need be.
+        """Return the partition for a state; create it if necessary.
 
         Raises:
-            ControllerMovedError: the state is older than what is known.
+            ControllerMovedError: the state is older than the known one.
             InconsistentTopicIdError: this broker still has the log of another topic with that name.
-            UnknownTopicOrPartitionError: the broker is no replica.
+            UnknownTopicOrPartitionError: the broker is no replica of the partition.
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None:
@@ -176,7 +176,7 @@ class ReplicaStateChanges:
                 self._log.error("Cannot follow %s: %s", topic_partition, error)
                 failed[topic_partition] = error.code
                 continue
-            # Whoever waits for a leader here waits in vain.
+            # Operations that wait for the leader would wait here in vain.
             self._manager.partition_changed(topic_partition)
             if was_leader:
                 self._log.info("Follower of %s in epoch %d", topic_partition, state.leader_epoch)
@@ -195,7 +195,7 @@ class ReplicaStateChanges:
         return failed
 
     def _delete_strays(self, request: LeaderAndIsrRequest) -> None:
-        """Delete what is left of topics that went, or moved away, while this broker was down."""
+        """Delete the remains of topics that were deleted or moved while this broker was down."""
         wanted = {
             TopicPartition(topic.topic_name, state.partition_index): topic.topic_id
             for topic in request.topic_states
@@ -209,7 +209,7 @@ class ReplicaStateChanges:
     # --- STOP_REPLICA ------------------------------------------------------------------------------------------------
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop following, and delete where that is asked for. Raises as ``check_controller``."""
+        """Stop following, and delete where requested. Raises as ``check_controller``."""
         self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
         errors: dict[TopicPartition, int] = {}
         for topic in request.topic_states:
@@ -231,10 +231,11 @@ class ReplicaStateChanges:
         )
 
     def _stop_replica(self, topic_partition: TopicPartition, leader_epoch: int, *, delete: bool) -> None:
-        """
+        """Stop one replica.
+
         Raises:
-            FencedLeaderEpochError: the partition has a newer leader than the request knows of.
-            KafkaStorageError: the disk fails.
+            FencedLeaderEpochError: the partition has a newer leader than the request knows.
+            KafkaStorageError: the disk failed.
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None and leader_epoch >= 0 and leader_epoch < partition.leader_epoch:
