@@ -1,1 +1,1 @@
-"""Consumer groups on the broker's side: who is a member, what was committed, and how both outlive a broker."""
+"""Consumer groups on the broker: members, committed offsets, and their storage."""

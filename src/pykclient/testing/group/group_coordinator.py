@@ -1,4 +1,4 @@
-"""What a broker does for the groups that it coordinates."""
+"""A broker's coordinator of classic consumer groups."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import TimerHandle
 
-#: From this version of OffsetCommit on, a group that is not there is named as such (KIP-848).
+#: From this version of OffsetCommit on, a missing group has an error code of its own (KIP-848).
 _COMMIT_TELLS_MISSING_GROUP = 9
 
-#: Told the error code for each partition.
+#: Called with the error code of each partition.
 CommitCallback = Callable[[Mapping[TopicPartition, int]], None]
-#: Told an error code and, if that is 0, the offset of each partition; None where there is none.
+#: Called with an error code and, if that is 0, the offset of each partition (None if there is none).
 FetchCallback = Callable[[int, Mapping[TopicPartition, CommittedOffset | None]], None]
 
 
 class GroupCoordinator:
     """The classic group protocol and committed offsets (Java: GroupCoordinator; KIP-62, KIP-345, KIP-394, KIP-814).
 
-    Methods raise the BrokerError that a request is to be answered with, or answer through the callback that they were
-    given, now or later, exactly once.
+    Methods raise the BrokerError for the response, or answer through the callback argument, now or later, exactly once.
 
     Thread: loop
     """
@@ -71,13 +70,13 @@ class GroupCoordinator:
         self._cleanup_timer: TimerHandle | None = None
 
     def startup(self) -> None:
-        """Be there for requests; groups come with the partitions that this broker is elected for."""
+        """Accept requests. Groups arrive with the partitions that this broker is elected for."""
         self._active = True
         self._broker.metadata_cache.add_listener(self._on_metadata)
         self._schedule_cleanup()
 
     def shutdown(self) -> None:
-        """Nothing happens any more. Who waits for an answer notices by the connection."""
+        """Stop all timers. Waiting members notice when their connections close."""
         self._active = False
         if self._cleanup_timer is not None:
             self._cleanup_timer.cancel()
@@ -90,17 +89,17 @@ class GroupCoordinator:
         return self._manager.groups
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of __consumer_offsets whose leader coordinates the group."""
+        """Return the partition of __consumer_offsets whose leader coordinates the group."""
         return self._manager.partition_for(group_id)
 
     # --- leadership
 
     def on_election(self, partition: int, epoch: int) -> None:
-        """This broker has become the leader of a partition of __consumer_offsets."""
+        """Take over a partition of __consumer_offsets, as this broker has become its leader."""
         self._manager.load(partition, epoch, self._on_group_loaded)
 
     def on_resignation(self, partition: int, epoch: int) -> None:
-        """It is not any more; ``epoch`` is negative when the partition is deleted."""
+        """Give up a partition of __consumer_offsets. ``epoch`` is negative if the partition was deleted."""
         self._manager.unload(partition, epoch if epoch >= 0 else None, self._on_group_unloaded)
 
     def _on_group_loaded(self, group: GroupMetadata) -> None:
@@ -128,11 +127,13 @@ class GroupCoordinator:
         self._schedule_cleanup()
 
     def validate_group_status(self, group_id: str | None, *, may_be_empty: bool = False) -> str:
-        """The group's id, if this broker coordinates it and has loaded it.
+        """Return the group's id, if this broker coordinates the group and has loaded it.
 
-        Offsets could once be stored for a group without a name: ``may_be_empty`` lets that one pass.
+        Offsets could once be stored for a group without a name; ``may_be_empty`` allows it.
 
-        Raises InvalidGroupIdError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError.
+        Raises:
+            InvalidGroupIdError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError: it
+                is not so.
         """
         if group_id is None or not (group_id or may_be_empty):
             raise InvalidGroupIdError(f"{group_id!r} cannot be the id of a group")
@@ -153,7 +154,7 @@ class GroupCoordinator:
     # --- members
 
     def join_group(self, attempt: JoinAttempt) -> None:
-        """JoinGroup. It waits until all members have joined; always answered through the attempt."""
+        """Handle JoinGroup. The response waits until all members have joined."""
         body = attempt.body
         try:
             group_id = self.validate_group_status(body.group_id)
@@ -173,20 +174,24 @@ class GroupCoordinator:
         self._join.join(group, attempt)
 
     def sync_group(self, body: SyncGroupRequest, respond: SyncCallback) -> None:
-        """SyncGroup. It waits for the leader's assignment."""
+        """Handle SyncGroup. The response waits for the leader's assignment."""
         try:
             group_id = self.validate_group_status(body.group_id)
         except CoordinatorLoadInProgressError as error:
-            # The rebalance that this belongs to has ended with the coordinator that knew of it.
+            # The rebalance of this request ended with the previous coordinator.
             raise RebalanceInProgressError(str(error)) from error
         self._rebalance.sync(self._group_or_raise(group_id, UnknownMemberIdError), body, respond)
 
     def heartbeat(self, body: HeartbeatRequest) -> None:
-        """Heartbeat: the member's session begins again. Raises RebalanceInProgressError if it should join."""
+        """Handle Heartbeat: restart the member's session.
+
+        Raises:
+            RebalanceInProgressError: the member should join again.
+        """
         try:
             group_id = self.validate_group_status(body.group_id)
         except CoordinatorLoadInProgressError:
-            return  # sessions begin when the group is loaded
+            return  # sessions start when the group has been loaded
         group = self._group_or_raise(group_id, UnknownMemberIdError)
         group.validate_alive()
         member = group.validate_member(body.member_id, body.group_instance_id)
@@ -198,7 +203,7 @@ class GroupCoordinator:
     def leave_group(
         self, group_id: str, leaving: Iterable[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
-        """LeaveGroup, of one member or, by an administrator, of several."""
+        """Handle LeaveGroup, from one member or, for several members, from an administrator."""
         group_id = self.validate_group_status(group_id)
         group = self._manager.groups.get(group_id)
         if group is not None:
@@ -228,7 +233,7 @@ class GroupCoordinator:
         if group.remove_pending_member(member_id):
             return member_id
         if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
-            # An administrator knows the instance, not its present id.
+            # An administrator knows the instance, but not its current member id.
             member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
         member_id = group.validate_member(member_id, instance_id).member_id
         self._log.info("%r: member %s leaves: %s", group, member_id, identity.reason or "not provided")
@@ -244,7 +249,7 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, CommittedOffset],
         respond: CommitCallback,
     ) -> None:
-        """OffsetCommit, of a member or of somebody who only stores offsets here."""
+        """Handle OffsetCommit, from a member or from a client that only stores offsets."""
         group_id = self.validate_group_status(body.group_id, may_be_empty=True)
         generation_id = body.generation_id_or_member_epoch
         group = self._manager.groups.get(group_id)
@@ -275,9 +280,9 @@ class GroupCoordinator:
         require_stable: bool,
         respond: FetchCallback,
     ) -> None:
-        """OffsetFetch; all offsets of the group if ``partitions`` is None.
+        """Handle OffsetFetch; ``partitions`` None means all offsets of the group.
 
-        With ``require_stable`` commits that are on their way are waited for (KIP-447).
+        With ``require_stable`` the response waits for commits in flight (KIP-447).
         """
         group_id = self.validate_group_status(group_id, may_be_empty=True)
         group = self._manager.groups.get(group_id)
@@ -295,7 +300,7 @@ class GroupCoordinator:
             answer()
 
     def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition], respond: CommitCallback) -> None:
-        """OffsetDelete (KIP-496); not of topics that the group reads."""
+        """Handle OffsetDelete (KIP-496). Offsets of topics that the group reads cannot be deleted."""
         group = self._group_or_raise(self.validate_group_status(group_id))
         group.validate_offset_delete()
         in_use = group.state is not EMPTY
@@ -309,7 +314,11 @@ class GroupCoordinator:
     # --- administration
 
     def list_groups(self) -> list[GroupMetadata]:
-        """All groups of this broker. Raises CoordinatorNotAvailableError, CoordinatorLoadInProgressError."""
+        """Return all groups of this broker.
+
+        Raises:
+            CoordinatorNotAvailableError, CoordinatorLoadInProgressError: the coordinator is not ready.
+        """
         if not self._active:
             raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
         if self._manager.is_loading:
@@ -317,11 +326,15 @@ class GroupCoordinator:
         return list(self._manager.groups.values())
 
     def describe_group(self, group_id: str) -> GroupMetadata:
-        """Raises GroupIdNotFoundError if there is no such group."""
+        """Return a group.
+
+        Raises:
+            GroupIdNotFoundError: the group does not exist.
+        """
         return self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
 
     def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
-        """DeleteGroups (KIP-229), for one group: with all its offsets, and only if it has no members."""
+        """Handle DeleteGroups (KIP-229) for one group. It must have no members; its offsets are deleted too."""
         group = self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
         group.validate_delete()
         self._manager.delete_group(group, respond)

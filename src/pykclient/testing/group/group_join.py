@@ -1,4 +1,4 @@
-"""JoinGroup: who comes, who comes back, and what that means for the others."""
+"""JoinGroup: new members, returning members, and the effects on the others."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
     from pykclient.testing.group.group_rebalance import GroupRebalance
 
-#: From this version on, a new member is sent away with an id to come back with (KIP-394).
+#: From this version on, a new member is rejected with an id, and must join again with it (KIP-394).
 _REQUIRES_KNOWN_MEMBER_ID = 4
-#: From this version on, a leader that comes back can be told to leave the assignment as it is (KIP-814).
+#: From this version on, a returning leader can be told to keep the assignment (KIP-814).
 _SUPPORTS_SKIPPING_ASSIGNMENT = 9
 
-#: How long a new member may wait without a sign of life: it has no id yet to send heartbeats with, and the connection,
-#: not read meanwhile, does not show that it is gone. If it is not, it joins again.
+#: How long a new member may wait without a sign of life. It has no id for heartbeats yet, and its connection is not
+#: read meanwhile, so a disconnect would not be noticed. If it is still alive, it joins again.
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 class JoinAttempt:
-    """One JoinGroup request, and who sent it. Thread: loop."""
+    """A JoinGroup request and its sender. Thread: loop."""
 
     __slots__ = ("api_version", "body", "client_host", "client_id", "protocols", "respond")
 
@@ -50,7 +50,7 @@ class JoinAttempt:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Version 0 knows the session's only."""
+        """The rebalance timeout; in version 0, the session timeout."""
         if self.body.rebalance_timeout_ms < 0:
             return self.body.session_timeout_ms
         return self.body.rebalance_timeout_ms
@@ -60,7 +60,7 @@ class JoinAttempt:
         return self.body.reason or "not provided"
 
     def refuse(self, error: BrokerError, member_id: str) -> None:
-        """Answer with an error."""
+        """Respond with an error."""
         self.respond(JoinGroupResponse(member_id=member_id, error_code=error.code))
 
 
@@ -77,7 +77,7 @@ class GroupJoin:
         self._log = broker.log_context.logger(__name__)
 
     def join(self, group: GroupMetadata, attempt: JoinAttempt) -> None:
-        """Let the member in, or answer why not."""
+        """Admit the member, or respond with an error."""
         body = attempt.body
         member_id = body.member_id
         try:
@@ -101,7 +101,9 @@ class GroupJoin:
             attempt.refuse(error, member_id)
 
     def _accepts(self, group: GroupMetadata, member_id: str) -> bool:
-        """Whether there is room. While all join, those who have joined count: the last ones are left out."""
+        """Return whether the group has room. During a rebalance only members that have joined count, so the last ones
+        are rejected.
+        """
         if group.state is PREPARING_REBALANCE:
             member = group.members.get(member_id)
             return (member is not None and member.is_awaiting_join) or group.num_awaiting_join < self._max_size
@@ -136,9 +138,9 @@ class GroupJoin:
         if group.state is EMPTY:
             raise UnknownMemberIdError(f"group {group.group_id} has no member {member_id!r}")
         unchanged = member.matches(attempt.protocols)
-        # The answer to its last JoinGroup may have been lost on the way.
+        # The response to its last JoinGroup may have been lost.
         joined_already = group.state is COMPLETING_REBALANCE and unchanged
-        # The leader joins again to have the work shared anew; it is the one who watches the topics.
+        # A leader that joins again wants a new assignment, because it watches the topics.
         nothing_to_do = group.state is STABLE and unchanged and not group.is_leader(member_id)
         if joined_already or nothing_to_do:
             attempt.respond(self._rebalance.join_response(group, member))
@@ -170,7 +172,7 @@ class GroupJoin:
     def _replace_static_member(
         self, group: GroupMetadata, attempt: JoinAttempt, instance_id: str, old_id: str, new_id: str
     ) -> None:
-        """A static member is back without its id: it keeps its place and its assignment under a new one (KIP-345)."""
+        """Give a static member that returned without its id a new one. It keeps its place and its assignment (KIP-345)."""
         body = attempt.body
         self._log.info("%r: static member %s, which was %s, is back as %s", group, instance_id, old_id, new_id)
         leader_id = group.leader_id
@@ -181,7 +183,7 @@ class GroupJoin:
         )
         self._rebalance.reschedule_session(group, member)
         if group.state is COMPLETING_REBALANCE:
-            # The leader makes its assignment for the old id.
+            # The leader is making its assignment for the old id.
             self._rebalance.prepare_rebalance(group, f"static member {instance_id} is back: {attempt.reason}")
             return
         if group.state is not STABLE:
@@ -195,7 +197,7 @@ class GroupJoin:
 
         def stored(error_code: int) -> None:
             if group.members.get(new_id) is not member or not member.is_awaiting_join or group.state is not STABLE:
-                return  # answered by what happened meanwhile
+                return  # already answered
             if error_code:
                 group.answer_join(member, JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code))
                 group.update_member(member, *before, None)
@@ -214,7 +216,7 @@ class GroupJoin:
         if api_version >= _SUPPORTS_SKIPPING_ASSIGNMENT:
             is_leader = group.is_leader(member.member_id)
             return self._rebalance.join_response(group, member, skip_assignment=is_leader)
-        # It must not take itself for the leader: it would make an assignment, which nobody wants.
+        # The member must not believe that it is the leader: it would make an assignment that nobody expects.
         response = self._rebalance.join_response(group, member, with_members=False)
         response.leader = former_leader_id or ""
         return response

@@ -1,4 +1,4 @@
-"""One consumer group, as its coordinator has it in memory."""
+"""A consumer group in its coordinator's memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pykclient.testing.group.member_metadata import JoinCallback, MemberMetadata
 if TYPE_CHECKING:
     from pykclient.testing.event_loop import TimerHandle
 
-#: Members that speak this protocol type say which topics they read, in bytes that the coordinator can look into.
+#: The coordinator can decode the subscriptions of members with this protocol type.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 UNKNOWN_MEMBER_ID = ""
@@ -46,12 +46,12 @@ UNKNOWN_MEMBER_ID = ""
 class GroupMetadata:
     """Members, generation and offsets of one group (Java: ClassicGroup).
 
-    It keeps the members consistent with what is counted of them, says who may do what, and raises the error that the
-    request is answered with. When things happen is others' business: see ``GroupRebalance``.
+    The class keeps members and counts consistent, validates requests, and raises the error for the response.
+    ``GroupRebalance`` decides when things happen.
 
-    All collections keep their order, so that a simulated schedule happens the same way each time. ``generation_id``
-    counts rebalances, 0 as long as there was none. ``state_timestamp_ms`` is the wall clock's at the last change of the
-    state. ``pending_members`` were given an id and are to join with it (KIP-394), each with the timer that forgets it.
+    All collections keep their order, so that a simulated schedule is reproducible. ``generation_id`` counts rebalances
+    from 0. ``state_timestamp_ms`` is the wall-clock time of the last state change. ``pending_members`` were given an id
+    and must join with it (KIP-394); each has a timer that removes it.
 
     Thread: loop
     """
@@ -110,7 +110,7 @@ class GroupMetadata:
         state_timestamp_ms: int,
         members: Sequence[MemberMetadata],
     ) -> GroupMetadata:
-        """As the log has it: stable if it has members."""
+        """Return a group as loaded from the log: stable if it has members."""
         group = cls(group_id, state_timestamp_ms)
         group.generation_id = generation_id
         group.protocol_type = protocol_type
@@ -126,7 +126,11 @@ class GroupMetadata:
     # --- the state
 
     def transition_to(self, state: GroupState, now_wall_ms: int) -> None:
-        """Raises IllegalStateError for a move that the table does not have."""
+        """Change the state.
+
+        Raises:
+            IllegalStateError: the table does not have the transition.
+        """
         self.previous_state, self.state = self.state, group_state.move(self.state, state)
         self.state_timestamp_ms = now_wall_ms
 
@@ -136,7 +140,7 @@ class GroupMetadata:
 
     @property
     def is_initial_rebalance(self) -> bool:
-        """Whether those who join are the first ones, and others are given time to join as well."""
+        """True if the first members are joining and others get time to join as well."""
         return self.state is PREPARING_REBALANCE and self.previous_state is EMPTY
 
     @property
@@ -144,7 +148,7 @@ class GroupMetadata:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def init_next_generation(self, now_wall_ms: int) -> None:
-        """All who are to be there have joined: choose the protocol, count up."""
+        """Start the next generation after all members have joined, and choose its protocol."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self._compute_subscribed_topics()
@@ -154,7 +158,9 @@ class GroupMetadata:
     # --- members
 
     def add(self, member: MemberMetadata, callback: JoinCallback | None = None) -> None:
-        """A new member, whose JoinGroup waits if there is a callback. The first one leads, and says the type."""
+        """Add a member; its JoinGroup waits if there is a callback. The first one becomes leader and sets the protocol
+        type.
+        """
         instance_id = member.group_instance_id
         if instance_id is not None:
             if instance_id in self.static_members:
@@ -171,9 +177,9 @@ class GroupMetadata:
         self.remove_pending_member(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """It is a member no more: another one leads if it did, its timers end, its requests that wait are answered.
+        """Remove a member: elect another leader if necessary, cancel its timers, and answer its waiting requests.
 
-        Kafka answers the JoinGroup alone, so that the SyncGroup of a member that an administrator removes times out.
+        Kafka answers only the JoinGroup, so the SyncGroup of a member that an administrator removes times out.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -198,7 +204,7 @@ class GroupMetadata:
         session_timeout_ms: int,
         callback: JoinCallback | None,
     ) -> None:
-        """It joins again. A JoinGroup of it that still waits is outdated, and told so."""
+        """Update a member that joins again. If an earlier JoinGroup still waits, answer it with an error."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -211,11 +217,11 @@ class GroupMetadata:
         self._awaiting_join += callback is not None
 
     def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
-        """The instance came back under a new id; whoever still uses the old one is fenced (KIP-345)."""
+        """Give a static member a new id; requests with the old one are fenced (KIP-345)."""
         member = self.members[old_member_id]
         self.answer_join(member, JoinGroupResponse(member_id=old_member_id, error_code=FencedInstanceIdError.code))
         member.answer_sync(SyncGroupResponse(error_code=FencedInstanceIdError.code))
-        # In its old place: the order of members is that of joining.
+        # The member keeps its position, as members are ordered by joining.
         self.members = {
             (new_member_id if member_id == old_member_id else member_id): each
             for member_id, each in self.members.items()
@@ -230,7 +236,7 @@ class GroupMetadata:
         return member
 
     def answer_join(self, member: MemberMetadata, response: JoinGroupResponse) -> None:
-        """Answer the member's JoinGroup, if one waits."""
+        """Answer the member's JoinGroup, if one is waiting."""
         if member.is_awaiting_join:
             self._awaiting_join -= 1
             member.answer_join(response)
@@ -239,7 +245,7 @@ class GroupMetadata:
         return self.leader_id == member_id
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Whether the leader has joined, or one who has was made leader; False if nobody has."""
+        """Make sure that the leader is a member that has joined; return False if none has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].is_awaiting_join:
@@ -251,11 +257,11 @@ class GroupMetadata:
         return False
 
     def add_pending_member(self, member_id: str, timer: TimerHandle) -> None:
-        """It was given an id, and is to join with that before the timer goes off."""
+        """Add a member id that must join before the timer expires."""
         self.pending_members[member_id] = timer
 
     def remove_pending_member(self, member_id: str) -> bool:
-        """Whether it was one."""
+        """Remove a pending member id; return whether it was pending."""
         timer = self.pending_members.pop(member_id, None)
         if timer is None:
             return False
@@ -275,17 +281,17 @@ class GroupMetadata:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """As long as the most patient member wants."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @staticmethod
     def generate_member_id(client_id: str, group_instance_id: str | None, rng: random.Random) -> str:
-        """An id that tells a human whose it is."""
+        """Return a new member id that shows a human which client it belongs to."""
         prefix = client_id if group_instance_id is None else group_instance_id
         return f"{prefix}-{uuid.UUID(int=rng.getrandbits(128), version=4)}"
 
     def cancel_timers(self) -> None:
-        """Nothing happens to it by itself any more."""
+        """Cancel all timers of the group and its members."""
         timers = [self.rebalance_timer, self.sync_timer, *self.pending_members.values()]
         timers += [member.session_timer for member in self.members.values()]
         for timer in timers:
@@ -295,14 +301,19 @@ class GroupMetadata:
     # --- protocols
 
     def supports_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether one who speaks these could join: an empty group takes any, others want one that all have."""
+        """Return whether a member with these protocols may join.
+
+        An empty group accepts any; others need one that all members support.
+        """
         if self.state is EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
         counts, size = self._protocol_counts, len(self.members)
         return self.protocol_type == protocol_type and any(counts.get(name, 0) == size for name in protocols)
 
     def select_protocol(self) -> str:
-        """Of the protocols that all have, the one that most prefer; with as many votes, the first voter's."""
+        """Return the protocol with the most votes among those that all members support; the first voter's in case of a
+        tie.
+        """
         size = len(self.members)
         candidates = {name for name, count in self._protocol_counts.items() if count == size}
         votes: dict[str, int] = {}
@@ -319,13 +330,13 @@ class GroupMetadata:
                 del counts[name]
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Whether its members read it; if they are consumers whose subscription could not be read, yes."""
+        """Return whether the members read a topic. True if their subscriptions cannot be decoded."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def _compute_subscribed_topics(self) -> frozenset[str] | None:
-        """None if these are not consumers, or say it in words that cannot be understood."""
+        """Return the topics of all members, or None if they are not consumers or their subscriptions cannot be decoded."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:
@@ -337,14 +348,14 @@ class GroupMetadata:
             for member in self.members.values():
                 reader = Reader(member.metadata(self.protocol_name))
                 reader.int16()
-                # Version 0 is how all versions begin.
+                # All later versions start with the fields of version 0.
                 topics.update(ConsumerProtocolSubscription.read(reader, 0).topics)
         except RemoteProtocolError:
             return None
         return frozenset(topics)
 
     def current_members(self) -> list[JoinGroupResponse.JoinGroupResponseMember]:
-        """What the leader is told of the members."""
+        """Return the members as the leader's response lists them."""
         protocol = self.protocol_name
         if protocol is None:
             raise IllegalStateError(f"group {self.group_id} has no protocol in state {self.state}")
@@ -360,7 +371,12 @@ class GroupMetadata:
     # --- who may do what
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> MemberMetadata:
-        """The member, or raises UnknownMemberIdError, or FencedInstanceIdError if its instance has a new id."""
+        """Return the member.
+
+        Raises:
+            UnknownMemberIdError: there is no such member.
+            FencedInstanceIdError: its instance has a new member id.
+        """
         if group_instance_id is not None:
             current_id = self.static_members.get(group_instance_id)
             if current_id is None:
@@ -375,24 +391,33 @@ class GroupMetadata:
         return member
 
     def validate_generation(self, generation_id: int) -> None:
-        """Raises IllegalGenerationError."""
+        """Check the generation of a request.
+
+        Raises:
+            IllegalGenerationError: it is not the current one.
+        """
         if generation_id != self.generation_id:
             raise IllegalGenerationError(
                 f"group {self.group_id} is in generation {self.generation_id}, not {generation_id}"
             )
 
     def validate_alive(self) -> None:
-        """Raises CoordinatorNotAvailableError if it was unloaded or deleted at this very moment: look again."""
+        """Check that the group is not dead.
+
+        Raises:
+            CoordinatorNotAvailableError: the group was just unloaded or deleted; the client should look for it again.
+        """
         if self.state is DEAD:
             raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
 
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> MemberMetadata | None:
-        """The member that commits; None for somebody who only stores offsets here.
+        """Return the member that commits, or None for a client that only stores offsets.
 
-        Raises UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError, or RebalanceInProgressError for a
-        member of the new generation that has no assignment yet.
+        Raises:
+            UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError: the member or generation is not valid.
+            RebalanceInProgressError: the member of the new generation has no assignment yet.
         """
         self.validate_alive()
         if generation_id < 0 and self.state is EMPTY:
@@ -406,13 +431,23 @@ class GroupMetadata:
         return member
 
     def validate_delete(self) -> None:
-        """Raises GroupNotEmptyError, or GroupIdNotFoundError if it is dead already."""
+        """Check that the group can be deleted.
+
+        Raises:
+            GroupNotEmptyError: it has members.
+            GroupIdNotFoundError: it is dead already.
+        """
         self._validate_exists()
         if self.state is not EMPTY:
             raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
 
     def validate_offset_delete(self) -> None:
-        """Raises GroupIdNotFoundError, or GroupNotEmptyError if it is not known what its members read."""
+        """Check that offsets of the group can be deleted.
+
+        Raises:
+            GroupIdNotFoundError: the group is dead.
+            GroupNotEmptyError: the topics that its members read are unknown.
+        """
         self._validate_exists()
         if self.state is not EMPTY and not self.uses_consumer_protocol:
             raise GroupNotEmptyError(

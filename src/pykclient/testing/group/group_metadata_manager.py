@@ -1,4 +1,4 @@
-"""Where groups and offsets are kept: in memory, and behind that in __consumer_offsets."""
+"""The storage of groups and offsets: in memory, backed by __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.broker import Broker
 
-#: What a client is told when the log did not take what its request was to store.
+#: The response error for each error of an append.
 _RESPONSE_ERRORS: Final = {
     UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
     NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
@@ -55,10 +55,10 @@ _RESPONSE_ERRORS: Final = {
     InvalidFetchSizeError.code: UnknownServerError.code,
 }
 
-#: Bytes of the log that are read in one step while groups are loaded; other events have their turn in between.
+#: Bytes of the log to read per step while groups are loaded. Other events run between the steps.
 _LOAD_STEP_BYTES: Final = 1 << 20
 
-#: Told an error code and, if that is 0, the offset of the first record.
+#: Called with an error code and, if that is 0, the offset of the first record.
 AppendCallback = Callable[[int, int], None]
 GroupCallback = Callable[[GroupMetadata], None]
 
@@ -66,9 +66,9 @@ GroupCallback = Callable[[GroupMetadata], None]
 class GroupMetadataManager:
     """The groups whose partition of __consumer_offsets this broker leads (Java: GroupMetadataManager).
 
-    Memory is what requests are answered from; whatever must not be lost is appended first, and takes effect when all
-    in-sync replicas have it. A broker that becomes leader reads the partition from its start; until it is through, its
-    groups are *loading*.
+    Requests are answered from memory. Changes that must not be lost are appended first, and take effect when all
+    in-sync replicas have them. A new leader reads the partition from its start; until it is done, its groups are
+    *loading*.
 
     Thread: loop
     """
@@ -86,20 +86,20 @@ class GroupMetadataManager:
     # --- which groups
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of __consumer_offsets that has the group."""
+        """Return the partition of __consumer_offsets that stores the group."""
         count = self._broker.metadata_cache.num_partitions(GROUP_METADATA_TOPIC)
         if count is not None:
-            # Remembered for groups that are to be unloaded when the topic is gone.
+            # Remembered for unloading groups after the topic is deleted.
             self._partition_count = count
         hash = java_hash(group_id)
-        # Java's Utils.abs makes 0 of the one number that has no positive counterpart.
+        # Java's Utils.abs maps the smallest int, which has no positive counterpart, to 0.
         return 0 if hash == -(1 << 31) else abs(hash) % self._partition_count
 
     def is_group_loading(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self._loading
 
     def is_group_local(self, group_id: str) -> bool:
-        """Whether this broker coordinates the group, and knows it."""
+        """Return whether this broker coordinates the group and has loaded it."""
         return self.partition_for(group_id) in self._owned
 
     @property
@@ -115,7 +115,7 @@ class GroupMetadataManager:
     # --- writing
 
     def store_group(self, group: GroupMetadata, assignments: Mapping[str, bytes], then: Callable[[int], None]) -> None:
-        """Write the group with its members and their assignments; ``then`` is told the error code, 0 for none."""
+        """Write the group with its members and assignments; call ``then`` with the error code, or 0."""
         key = group_records.group_metadata_key(group.group_id)
         value = group_records.group_metadata_value(group, assignments)
         self._append(group.group_id, [(key, value)], lambda error_code, _: then(error_code))
@@ -123,7 +123,7 @@ class GroupMetadataManager:
     def store_offsets(
         self, group: GroupMetadata, offsets: Mapping[TopicPartition, CommittedOffset], then: Callable[[int], None]
     ) -> None:
-        """Write the offsets; they can be read when ``then`` is called with 0."""
+        """Write offsets. They can be read when ``then`` is called with 0."""
         write = group.offsets.prepare(offsets)
 
         def stored(error_code: int, base_offset: int) -> None:
@@ -143,7 +143,7 @@ class GroupMetadataManager:
     def delete_offsets(
         self, group: GroupMetadata, partitions: Iterable[TopicPartition], then: Callable[[int], None]
     ) -> None:
-        """Write tombstones for the offsets of these partitions, and forget them when that is done."""
+        """Write tombstones for the offsets of these partitions, then remove them from memory."""
         known = set(group.offsets.partitions())
         removed = [tp for tp in partitions if tp in known]
 
@@ -158,18 +158,18 @@ class GroupMetadataManager:
             then(0)
 
     def delete_group(self, group: GroupMetadata, then: Callable[[int], None]) -> None:
-        """Write tombstones for an empty group and all its offsets, and forget it when that is done."""
+        """Write tombstones for an empty group and all its offsets, then remove it from memory."""
         removed = group.offsets.partitions()
         generation_id = group.generation_id
         records = self._offset_tombstones(group, removed)
         if generation_id:
-            # One that only ever stored offsets has no other record.
+            # A group that only ever stored offsets has no other record.
             records.append((group_records.group_metadata_key(group.group_id), None))
 
         def deleted(error_code: int, base_offset: int) -> None:
             if not error_code:
                 group.offsets.remove(removed, base_offset)
-                # Somebody may have joined meanwhile, or committed.
+                # A client may have joined or committed meanwhile.
                 if group.state is EMPTY and group.generation_id == generation_id and not group.offsets:
                     self._forget(group)
             then(error_code)
@@ -213,10 +213,10 @@ class GroupMetadataManager:
     # --- expiry
 
     def cleanup(self, retention_ms: int) -> None:
-        """Remove offsets whose retention is over, and groups that have neither members nor offsets (KIP-211)."""
+        """Remove expired offsets, and groups with neither members nor offsets (KIP-211)."""
         for group in list(self.groups.values()):
             expired = self._expired(group, retention_ms)
-            # Who was given an id and has not joined with it yet does so in a moment.
+            # A pending member is about to join.
             if group.state is EMPTY and len(expired) == len(group.offsets.partitions()) and not group.pending_members:
                 self.delete_group(group, _ignore)
             elif expired:
@@ -226,7 +226,7 @@ class GroupMetadataManager:
         now_ms = self._broker.loop.wall_ms
         offsets = group.offsets
         if group.protocol_type is not None and group.state is EMPTY and group.state_timestamp_ms >= 0:
-            # Its offsets count from when the last member left.
+            # The retention of its offsets starts when the last member leaves.
             return offsets.expired(lambda _: group.state_timestamp_ms, now_ms, retention_ms)
         if group.protocol_type is None or group.state is EMPTY:
             return offsets.expired(lambda offset: offset.commit_timestamp_ms, now_ms, retention_ms)
@@ -236,7 +236,7 @@ class GroupMetadataManager:
         return []
 
     def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """Nobody needs offsets of these any more."""
+        """Delete the offsets of deleted topics."""
         gone = frozenset(topics)
         for group in list(self.groups.values()):
             self.delete_offsets(group, [tp for tp in group.offsets.partitions() if tp.topic in gone], _ignore)
@@ -244,16 +244,18 @@ class GroupMetadataManager:
     # --- loading
 
     def load(self, partition: int, epoch: int, on_loaded: GroupCallback) -> None:
-        """This broker leads the partition now, in leader epoch ``epoch``: read its groups, and call for each."""
+        """Load the groups of a partition that this broker leads now, in leader epoch ``epoch``; call ``on_loaded`` for
+        each.
+        """
         if not self._update_epoch(partition, epoch) or partition in self._owned or partition in self._loading:
             return
         self._loading[partition] = epoch
         self._broker.call_soon(self._load_step, partition, epoch, None, _LoadedGroups(), on_loaded)
 
     def unload(self, partition: int, epoch: int | None, on_unloaded: GroupCallback) -> None:
-        """Another broker leads the partition now, in ``epoch``, or (None) there is none: forget its groups."""
+        """Unload the groups of a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
         if epoch is None:
-            # Its topic is deleted; a new one begins with epoch 0 again.
+            # The topic is deleted; a new one would start with epoch 0 again.
             self._epochs.pop(partition, None)
         elif not self._update_epoch(partition, epoch):
             return
@@ -265,7 +267,7 @@ class GroupMetadataManager:
                 on_unloaded(group)
 
     def _update_epoch(self, partition: int, epoch: int) -> bool:
-        """False for an epoch that is over: a request that was overtaken by a later one."""
+        """Store a leader epoch; return False if a later one is known."""
         if epoch < self._epochs.get(partition, -1):
             return False
         self._epochs[partition] = epoch
@@ -275,7 +277,7 @@ class GroupMetadataManager:
         self, partition: int, epoch: int, offset: int | None, loaded: _LoadedGroups, on_loaded: GroupCallback
     ) -> None:
         if self._loading.get(partition) != epoch:
-            return  # resigned meanwhile
+            return  # no longer the leader
         tp = TopicPartition(GROUP_METADATA_TOPIC, partition)
         replica = self._broker.replica_manager.partition(tp)
         log = None if replica is None else replica.log
@@ -311,7 +313,7 @@ class GroupMetadataManager:
 
 
 class _LoadedGroups:
-    """What the records of one partition come to, the later ones overriding the earlier. Thread: loop."""
+    """The state that the records of one partition add up to; later records override earlier ones. Thread: loop."""
 
     __slots__ = ("groups", "offsets")
 
@@ -324,7 +326,7 @@ class _LoadedGroups:
             try:
                 self._add(base_offset, record)
             except (RemoteProtocolError, UnsupportedVersionError):
-                # Left by another release, or by somebody who should not write here: no reason to lose all groups.
+                # From another release or a foreign writer: no reason to lose all groups.
                 continue
 
     def _add(self, base_offset: int, record: Record) -> None:
@@ -347,7 +349,7 @@ class _LoadedGroups:
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """``String.hashCode``, of the UTF-16 that Java's strings are made of."""
+    """Return Java's ``String.hashCode``, which is computed from UTF-16."""
     data = text.encode("utf-16-be", "surrogatepass")
     hash = 0
     for index in range(0, len(data), 2):

@@ -1,4 +1,4 @@
-"""The offsets of one group: those that are committed, and those on their way into the log."""
+"""The offsets of one group, committed and pending."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pykclient.types import TopicPartition
 
 
 class CommittedOffset:
-    """What was committed for one partition (Java: the coordinator's OffsetAndMetadata). Compare by identity.
+    """A committed offset of one partition (Java: the coordinator's OffsetAndMetadata). Compare by identity.
 
-    ``leader_epoch`` is -1 when the consumer knew none. ``topic_id`` is ZERO_UUID for a topic without one.
-    ``expire_timestamp_ms`` is -1 unless the commit brought a retention time of its own, as old clients may.
+    ``leader_epoch`` is -1 if the consumer did not know it. ``topic_id`` is ZERO_UUID for a topic without one.
+    ``expire_timestamp_ms`` is -1 unless the commit had its own retention time, as old clients may send.
     ``record_offset`` is the offset of the commit's batch in __consumer_offsets, -1 before it has one.
 
     Thread: loop
@@ -51,11 +51,11 @@ class CommittedOffset:
 
 
 class GroupOffsets:
-    """What one group committed (Java: the offsets of GroupMetadata).
+    """The commits of one group (Java: the offsets of GroupMetadata).
 
-    A commit is *pending* from its append until the log has it on all in-sync replicas, and only then can it be
-    read: an offset that was handed out must not be lost with one broker. Commits come in writes; whoever wants
-    stable offsets (KIP-447) waits for those writes that were under way when it asked.
+    A commit is *pending* from its append until all in-sync replicas have it. Only then can it be read, because an
+    offset that a client has seen must survive the loss of a broker. Each commit request is one write. A fetch of stable
+    offsets (KIP-447) waits for the writes that were pending when it arrived.
 
     Thread: loop
     """
@@ -65,35 +65,35 @@ class GroupOffsets:
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self._pending: dict[TopicPartition, CommittedOffset] = {}
-        #: Tombstones that were written while there were commits on their way, by partition.
+        #: The offsets of tombstones written while commits were pending, by partition.
         self._removed: dict[TopicPartition, int] = {}
         self._last_write = 0
         self._writes: dict[int, Mapping[TopicPartition, CommittedOffset]] = {}
         self._waiting: list[tuple[int, Callable[[], None]]] = []
 
     def __bool__(self) -> bool:
-        """Whether there are any, pending ones included."""
+        """Return whether there are any offsets, including pending ones."""
         return bool(self.committed or self._pending)
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions with an offset, pending ones included."""
+        """Return all partitions with an offset, including pending ones."""
         return list({**self.committed, **self._pending})
 
     def is_pending(self, tp: TopicPartition) -> bool:
         return tp in self._pending
 
     def prepare(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
-        """These are about to be appended. Returns the number of the write, to be completed or failed."""
+        """Add offsets that are about to be appended; return the number of the write, to be completed or failed."""
         self._last_write += 1
         self._writes[self._last_write] = offsets
         self._pending.update(offsets)
         return self._last_write
 
     def complete(self, write: int, record_offset: int) -> None:
-        """The write is in the log, its batch at ``record_offset``. Writes may end in another order than they began."""
+        """Complete a write, whose batch is at ``record_offset``. Writes may complete in any order."""
         committed = self.committed
         for tp, offset in self._writes[write].items():
-            # Deleted meanwhile, by a tombstone that lies behind it in the log.
+            # Deleted meanwhile, by a later tombstone in the log.
             if record_offset < self._removed.get(tp, -1):
                 continue
             offset.record_offset = record_offset
@@ -103,7 +103,7 @@ class GroupOffsets:
         self._end(write)
 
     def fail(self, write: int) -> None:
-        """The write did not get into the log, as far as is known."""
+        """Fail a write that, as far as is known, is not in the log."""
         self._end(write)
 
     def _end(self, write: int) -> None:
@@ -120,24 +120,24 @@ class GroupOffsets:
                 then()
 
     def when_stable(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when all writes that are under way have ended: at once if there is none."""
+        """Call ``then`` when all writes that are pending now have ended, or immediately if there is none."""
         if self._writes:
             self._waiting.append((self._last_write, then))
         else:
             then()
 
     def abandon(self) -> None:
-        """The group is unloaded: whoever waits is called, and finds that out."""
+        """Call all waiters, because the group is unloaded; they find that out."""
         waiting, self._waiting = self._waiting, []
         for _, then in waiting:
             then()
 
     def load(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """What the log had."""
+        """Add offsets loaded from the log."""
         self.committed.update(offsets)
 
     def remove(self, partitions: Iterable[TopicPartition], tombstone_offset: int) -> None:
-        """Forget these, except what was committed after the tombstone at ``tombstone_offset``."""
+        """Remove the offsets of these partitions, except those committed after the tombstone at ``tombstone_offset``."""
         for tp in partitions:
             if self._writes:
                 self._removed[tp] = tombstone_offset
@@ -148,7 +148,9 @@ class GroupOffsets:
     def expired(
         self, base_timestamp_ms: Callable[[CommittedOffset], int], now_ms: int, retention_ms: int
     ) -> list[TopicPartition]:
-        """The partitions, none pending, whose retention is over, counted from ``base_timestamp_ms`` (KIP-211)."""
+        """Return the partitions without pending commits whose retention, from ``base_timestamp_ms`` on, is over
+        (KIP-211).
+        """
         return [
             tp
             for tp, offset in self.committed.items()

@@ -1,4 +1,4 @@
-"""How a group gets from one generation to the next, and who is dropped on the way."""
+"""The steps from one generation of a group to the next."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class GroupRebalance:
-    """The two barriers of a rebalance, and the sessions of members (Java: in GroupMetadataManager).
+    """The two barriers of a rebalance, and members' sessions (Java: in GroupMetadataManager).
 
-    Joining: all known members are to join before the longest of their rebalance timeouts; the first members of an empty
-    group are given ``group.initial.rebalance.delay.ms`` instead, and again as often as somebody new comes. Who does not
-    is dropped, except for static members. Syncing: all who joined are to ask for their assignment, which is handed out
-    as soon as the leader's is in the log.
+    Joining: all known members must join within the longest of their rebalance timeouts. The first members of an empty
+    group get ``group.initial.rebalance.delay.ms`` instead, again for each new member. A member that does not join is
+    removed, unless it is static. Syncing: all joined members ask for their assignment, which they get once the leader's
+    is in the log.
 
-    A timer that was cancelled may still go off when the broker had been paused: what timers call looks for itself
-    whether there is anything left to do.
+    After a pause of the broker, a cancelled timer may still fire. So timer callbacks check whether there is anything to
+    do.
 
     Thread: loop
     """
@@ -44,12 +44,12 @@ class GroupRebalance:
     # --- sessions
 
     def reschedule_session(self, group: GroupMetadata, member: MemberMetadata, timeout_ms: int | None = None) -> None:
-        """The member has given a sign of life: its session begins again."""
+        """Restart the member's session after a sign of life."""
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
         member.deadline_ms = self._broker.loop.now_ms + timeout_ms
         timer = member.session_timer
-        # Heartbeats are many, expired sessions few: a timer that goes off too early is set again then.
+        # Heartbeats are frequent, expired sessions rare: a timer that fires too early is set again then.
         if timer is not None and timer.active:
             if member.timer_due_ms <= member.deadline_ms:
                 return
@@ -73,7 +73,7 @@ class GroupRebalance:
             self.update_after_removal(group, f"session of member {member.member_id} expired")
 
     def expect_pending_member(self, group: GroupMetadata, member_id: str, session_timeout_ms: int) -> None:
-        """The member was given its id, and is to join with it within its session timeout."""
+        """Expect a member that was given its id to join within its session timeout."""
         timer = self._broker.call_later(session_timeout_ms, self._expire_pending_member, group, member_id)
         group.add_pending_member(member_id, timer)
 
@@ -83,7 +83,7 @@ class GroupRebalance:
             self.maybe_complete_join_phase(group)
 
     def update_after_removal(self, group: GroupMetadata, reason: str) -> None:
-        """Members are gone: the others share their work, or wait for one less."""
+        """Rebalance after members were removed, or stop waiting for them."""
         if group.state is STABLE or group.state is COMPLETING_REBALANCE:
             self.prepare_rebalance(group, reason)
         else:
@@ -92,14 +92,14 @@ class GroupRebalance:
     # --- joining
 
     def maybe_prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
-        """Begin a rebalance, or see whether this completes the one that has begun."""
+        """Start a rebalance, or check whether the current one is complete."""
         if group.can_rebalance:
             self.prepare_rebalance(group, reason)
         else:
             self.maybe_complete_join_phase(group)
 
     def prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
-        """All members are to join (again)."""
+        """Start a rebalance: all members must join again."""
         if group.state is COMPLETING_REBALANCE:
             self._refuse_assignment(group, RebalanceInProgressError.code)
         _cancel_sync_timer(group)
@@ -138,7 +138,7 @@ class GroupRebalance:
             self._complete_join(group)
 
     def maybe_complete_join_phase(self, group: GroupMetadata) -> None:
-        """Go on if all are there, but not before the time that the first members of a group are given."""
+        """Complete the join phase if all members have joined and the initial delay is over."""
         if group.state is PREPARING_REBALANCE and not group.is_initial_rebalance and group.has_all_members_joined:
             self._complete_join(group)
 
@@ -151,13 +151,13 @@ class GroupRebalance:
         if late:
             self._log.info("%r goes on without %r, who did not join in time", group, late)
         if group.members and not group.maybe_elect_new_joined_leader():
-            # Static members that are all away: they have the rest of their sessions to come back.
+            # Only static members, and all are away: they have the rest of their sessions to return.
             self._schedule_join(group)
             return
         group.init_next_generation(self._broker.loop.wall_ms)
         if group.state is EMPTY:
             self._log.info("%r has no members any more", group)
-            # If that fails, a new coordinator gives the last members the time of their sessions, no more.
+            # If this fails, a new coordinator waits for the old members until their sessions expire, no longer.
             self._manager.store_group(group, {}, _ignore)
             return
         self._log.info("%r: all have joined", group)
@@ -174,7 +174,7 @@ class GroupRebalance:
     def join_response(
         group: GroupMetadata, member: MemberMetadata, *, with_members: bool = True, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """The current generation, as ``member`` is told of it: the leader is told who else there is."""
+        """Return the JoinGroup response for ``member``; the leader's lists all members."""
         return JoinGroupResponse(
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
@@ -188,10 +188,11 @@ class GroupRebalance:
     # --- syncing
 
     def sync(self, group: GroupMetadata, body: SyncGroupRequest, respond: SyncCallback) -> None:
-        """A member asks for its assignment, the leader bringing those of all.
+        """Handle SyncGroup; the leader's contains the assignments of all.
 
-        Raises UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError, InconsistentGroupProtocolError,
-        RebalanceInProgressError, or CoordinatorNotAvailableError.
+        Raises:
+            UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError, InconsistentGroupProtocolError,
+                RebalanceInProgressError, CoordinatorNotAvailableError: the request does not fit the group's state.
         """
         member = self._validate_sync(group, body)
         if group.state is PREPARING_REBALANCE:
@@ -201,7 +202,7 @@ class GroupRebalance:
             self.reschedule_session(group, member)
             respond(_assignment_of(group, member))
             return
-        # One that still waits was sent before this one, and nobody will read its answer.
+        # The waiting request was sent before this one, and nobody will read its response.
         member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
         member.awaiting_sync = respond
         if group.is_leader(member.member_id):
@@ -224,7 +225,7 @@ class GroupRebalance:
             self._log.info("The leader of %r left members without an assignment", group)
 
         def stored(error_code: int) -> None:
-            # Somebody may have joined meanwhile, and then this assignment is nobody's any more.
+            # A member may have joined meanwhile, which makes this assignment obsolete.
             if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return
             if error_code:
@@ -235,7 +236,7 @@ class GroupRebalance:
             for member in list(group.members.values()):
                 member.assignment = assignments[member.member_id]
                 if member.answer_sync(_assignment_of(group, member)):
-                    # Its session ended unnoticed if that was while it waited.
+                    # Its session may have expired unnoticed while it waited.
                     self.reschedule_session(group, member)
 
         self._manager.store_group(group, assignments, stored)
@@ -263,7 +264,7 @@ class GroupRebalance:
     # --- the end
 
     def unload(self, group: GroupMetadata, error_code: int) -> None:
-        """The group is not here any more: everybody who waits is told so, and nothing happens to it by itself."""
+        """Unload the group: answer all waiting requests with an error, and cancel all timers."""
         group.transition_to(DEAD, self._broker.loop.wall_ms)
         group.cancel_timers()
         for member in list(group.members.values()):

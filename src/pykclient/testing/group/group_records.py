@@ -1,7 +1,6 @@
-"""The records of __consumer_offsets: Kafka's own keys and values (Java: GroupCoordinatorRecordHelpers and its serde).
+"""The records of __consumer_offsets, equal to Kafka's (Java: GroupCoordinatorRecordHelpers and its serde).
 
-A key begins with its type, a value with its version, two bytes each. A record without a value says that what the key
-names is no more.
+A key begins with its type, a value with its version, two bytes each. A record without a value is a tombstone.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from pykclient.types import TopicPartition
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 
-#: 0 is how Kafka before 0.9 wrote them, with the same fields.
+#: Kafka before 0.9 wrote type 0, with the same fields.
 _OFFSET_COMMIT_KEYS: Final = (0, 1)
 _GROUP_METADATA_KEY: Final = 2
 
-#: The only version with a time of its own at which the offset expires.
+#: The only version with an expiry time for each offset.
 _OFFSET_WITH_EXPIRATION_VERSION: Final = 1
 _OFFSET_VERSION: Final = 4
 _GROUP_VERSION: Final = 3
@@ -63,7 +62,7 @@ def group_metadata_key(group_id: str) -> bytes:
 
 
 def group_metadata_value(group: GroupMetadata, assignments: Mapping[str, bytes]) -> bytes:
-    """The group as it will be with these assignments, which must be there for all members."""
+    """Return the group's record with these assignments, which must include all members."""
     protocol = group.protocol_name
     if group.members and protocol is None:
         raise IllegalStateError(f"{group!r} has members and no protocol")
@@ -91,9 +90,10 @@ def group_metadata_value(group: GroupMetadata, assignments: Mapping[str, bytes])
 
 
 def read_key(key: BytesLike) -> tuple[str, TopicPartition | None] | None:
-    """Group and partition of an offset, or group and None for the group itself; None for another type of record.
+    """Return group and partition of an offset's key, group and None for a group's key, or None for other types.
 
-    Raises RemoteProtocolError for bytes that are no key.
+    Raises:
+        RemoteProtocolError: the bytes are not a key.
     """
     reader = Reader(key)
     type = reader.int16()
@@ -106,7 +106,11 @@ def read_key(key: BytesLike) -> tuple[str, TopicPartition | None] | None:
 
 
 def read_offset(value: BytesLike, record_offset: int) -> CommittedOffset:
-    """Raises RemoteProtocolError, or UnsupportedVersionError."""
+    """Decode the value of an offset record.
+
+    Raises:
+        RemoteProtocolError, UnsupportedVersionError: the value cannot be decoded.
+    """
     reader = Reader(value)
     read = OffsetCommitValue.read(reader, reader.int16())
     offset = CommittedOffset(
@@ -117,7 +121,11 @@ def read_offset(value: BytesLike, record_offset: int) -> CommittedOffset:
 
 
 def read_group(group_id: str, value: BytesLike) -> GroupMetadata:
-    """Raises RemoteProtocolError, or UnsupportedVersionError."""
+    """Decode the value of a group record.
+
+    Raises:
+        RemoteProtocolError, UnsupportedVersionError: the value cannot be decoded.
+    """
     reader = Reader(value)
     version = reader.int16()
     read = GroupMetadataValue.read(reader, version)

@@ -8,7 +8,7 @@ from pykclient.errors import IllegalStateError
 
 
 class GroupState:
-    """One state, with the name that DescribeGroups and ListGroups show. Compare by identity. Thread: any."""
+    """A state, with the name that DescribeGroups and ListGroups show. Compare by identity. Thread: any."""
 
     __slots__ = ("name",)
 
@@ -19,18 +19,18 @@ class GroupState:
         return self.name
 
 
-#: No members; offsets may be left. Where a group begins, and what those are that only store offsets.
+#: No members, but perhaps offsets. The initial state, and the state of groups that only store offsets.
 EMPTY: Final = GroupState("Empty")
-#: Members are to join, or to join again: JoinGroup requests wait.
+#: Members must join or rejoin; JoinGroup requests wait.
 PREPARING_REBALANCE: Final = GroupState("PreparingRebalance")
-#: All know who is there; SyncGroup requests wait for the leader's assignment.
+#: All members have joined; SyncGroup requests wait for the leader's assignment.
 COMPLETING_REBALANCE: Final = GroupState("CompletingRebalance")
 #: The members have their assignment.
 STABLE: Final = GroupState("Stable")
-#: Deleted, expired, or another broker's now.
+#: Deleted, expired, or moved to another broker.
 DEAD: Final = GroupState("Dead")
 
-#: A dead group stays dead: whoever comes back by its name finds a new one.
+#: A dead group stays dead; a new group with its name is another object.
 TRANSITIONS: Final[dict[GroupState, frozenset[GroupState]]] = {
     EMPTY: frozenset((PREPARING_REBALANCE, DEAD)),
     PREPARING_REBALANCE: frozenset((COMPLETING_REBALANCE, EMPTY, DEAD)),
@@ -41,7 +41,11 @@ TRANSITIONS: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 
 def move(state: GroupState, to: GroupState) -> GroupState:
-    """``to``, if the table allows to go there; raises IllegalStateError otherwise."""
+    """Return ``to``.
+
+    Raises:
+        IllegalStateError: the table does not have this transition.
+    """
     if to not in TRANSITIONS[state]:
         raise IllegalStateError(f"a group cannot go from {state} to {to}")
     return to

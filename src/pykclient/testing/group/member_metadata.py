@@ -1,4 +1,4 @@
-"""One member of a group, as its coordinator knows it."""
+"""A group member in its coordinator's memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 JoinCallback = Callable[[JoinGroupResponse], None]
 SyncCallback = Callable[[SyncGroupResponse], None]
-#: Protocols with what a member says in each of them, the preferred one first.
+#: Names of protocols and the member's metadata for each, the preferred one first.
 Protocols = Sequence[tuple[str, bytes]]
 
 
 class MemberMetadata:
-    """Java: ClassicGroupMember.
+    """A group member (Java: ClassicGroupMember).
 
-    ``awaiting_join`` and ``awaiting_sync`` answer the member's request that waits, if there is one. ``is_new`` until
-    the member's first JoinGroup is answered: it does not know its id before, and so cannot send heartbeats.
-    ``deadline_ms`` is when the session ends; ``session_timer`` goes off at ``timer_due_ms``, which may be before that.
+    ``awaiting_join`` and ``awaiting_sync`` answer the member's waiting request, if there is one. ``is_new`` is True
+    until the member's first JoinGroup is answered: before, it does not know its id and cannot send heartbeats. The
+    session ends at ``deadline_ms``; ``session_timer`` fires at ``timer_due_ms``, which may be earlier.
 
     Thread: loop
     """
@@ -84,32 +84,42 @@ class MemberMetadata:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether it counts as alive without heartbeats: who waits for the coordinator does.
+        """True if the member counts as alive without heartbeats because it waits for the coordinator.
 
-        A new member does not: its connection may be gone long since, and nobody would send its heartbeats either.
+        New members do not count: their connection may be long gone, and they cannot send heartbeats.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says in ``protocol``; raises IllegalArgumentError if it does not speak that."""
+        """Return the member's metadata for ``protocol``.
+
+        Raises:
+            IllegalArgumentError: the member does not support the protocol.
+        """
         for name, data in self.protocols:
             if name == protocol:
                 return data
         raise IllegalArgumentError(f"member {self.member_id} does not support protocol {protocol!r}")
 
     def matches(self, protocols: Protocols) -> bool:
-        """Whether these are its protocols, in the same order and with the same data."""
+        """Return whether the member has exactly these protocols, with the same order and metadata."""
         return list(protocols) == list(self.protocols)
 
     def vote(self, candidates: Container[str]) -> str:
-        """The first of its protocols that is a candidate; raises IllegalArgumentError if none is."""
+        """Return the first of the member's protocols that is a candidate.
+
+        Raises:
+            IllegalArgumentError: none is.
+        """
         for name, _ in self.protocols:
             if name in candidates:
                 return name
         raise IllegalArgumentError(f"member {self.member_id} supports none of the group's protocols")
 
     def answer_join(self, response: JoinGroupResponse) -> bool:
-        """Answer the JoinGroup request that waits; False if there is none. The group counts those: go through it."""
+        """Answer the waiting JoinGroup request; return False if there is none. Call it through the group, which counts
+        them.
+        """
         respond, self.awaiting_join = self.awaiting_join, None
         if respond is None:
             return False
@@ -117,7 +127,7 @@ class MemberMetadata:
         return True
 
     def answer_sync(self, response: SyncGroupResponse) -> bool:
-        """Answer the SyncGroup request that waits; False if there is none."""
+        """Answer the waiting SyncGroup request; return False if there is none."""
         respond, self.awaiting_sync = self.awaiting_sync, None
         if respond is None:
             return False
