@@ -1,1 +1,1 @@
-"""The cluster's controller: one broker that decides who leads which partition, and tells the others."""
+"""The cluster's controller: the broker that decides which replica leads each partition, and tells the other brokers."""

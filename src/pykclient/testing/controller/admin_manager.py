@@ -1,4 +1,4 @@
-"""What the admin APIs make of topics, on the broker that is the controller (Java: ZkAdminManager)."""
+"""The admin APIs for topics, on the broker that is the controller (Java: ZkAdminManager)."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from pykclient.testing.controller.kafka_controller import KafkaController
     from pykclient.testing.metadata_cache import MetadataCache
 
-#: In a request: the cluster's default.
+#: In a request: use the cluster's default.
 _DEFAULT: Final = -1
 _MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 
-# Kafka's own words.
+# Kafka's wording.
 _NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 
 
 class TopicOutcome(NamedTuple):
-    """What came of one topic. ``error`` None: it is done, and the rest says what it is like."""
+    """The result for one topic. Without an ``error``, the other fields describe the topic."""
 
     error: BrokerError | None
     topic_id: UUID = ZERO_UUID
@@ -60,8 +60,8 @@ Respond = Callable[[Mapping[str, TopicOutcome]], None]
 class AdminManager:
     """Creates, extends and deletes topics.
 
-    A request is answered when this broker has heard of the result from itself as the controller, which then has sent it
-    to all others too, or with REQUEST_TIMED_OUT; what was begun goes on all the same. Thread: loop.
+    A request is answered when this broker has received the result from itself as the controller, which then has sent it
+    to all other brokers as well; or with REQUEST_TIMED_OUT, in which case the operation continues. Thread: loop.
     """
 
     def __init__(self, broker: Broker, controller: KafkaController) -> None:
@@ -91,7 +91,7 @@ class AdminManager:
         topics: Sequence[CreateTopicsRequest.CreatableTopic],
         respond: Respond,
     ) -> None:
-        """``respond`` gets what came of each."""
+        """Create topics; call ``respond`` with the result of each."""
         names = [topic.name for topic in topics]
 
         def process() -> None:
@@ -173,7 +173,11 @@ class AdminManager:
         return partitions
 
     def validate_manual_assignment(self, ids: Sequence[int], replication_factor: int | None) -> None:
-        """Raises InvalidReplicaAssignmentError unless all are registered, different and as many as they should be."""
+        """Check that the brokers are registered, different, and as many as required.
+
+        Raises:
+            InvalidReplicaAssignmentError: they are not.
+        """
         if not ids:
             raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
         for id in ids:
@@ -198,7 +202,7 @@ class AdminManager:
         topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic],
         respond: Respond,
     ) -> None:
-        """Give topics more partitions; ``respond`` gets what came of each."""
+        """Add partitions to topics; call ``respond`` with the result of each."""
         names = [topic.name for topic in topics]
 
         def process() -> None:
@@ -266,7 +270,7 @@ class AdminManager:
     # --- deleting ------------------------------------------------------------------------------------------------
 
     def delete_topics(self, timeout_ms: int, topics: Collection[str], respond: Respond) -> None:
-        """``respond`` gets what came of each."""
+        """Delete topics; call ``respond`` with the result of each."""
 
         def process() -> None:
             if not self._controller.is_active:
@@ -288,8 +292,8 @@ class AdminManager:
     def _is_deleted(self, topic: str, outcome: TopicOutcome) -> bool:  # noqa: ARG002 - as _is_created
         if self._broker.metadata_cache.contains(topic):
             return False
-        # Once nothing is left of it, a topic of the same name can be made; where that must wait for a broker to come
-        # back, the topic is gone for clients all the same.
+        # Normally wait until a topic of the same name can be created. If that depends on a broker that is down, the
+        # topic is deleted for clients all the same.
         context = self._controller.context
         return topic not in context.assignments or topic in context.topics_ineligible_for_deletion
 
@@ -315,7 +319,7 @@ class AdminManager:
 
 
 class DelayedTopicOperation(DelayedOperation):
-    """An answer that waits until the broker knows what was done (Java: DelayedCreatePartitions). Thread: loop."""
+    """A response that waits until the broker knows the result (Java: DelayedCreatePartitions). Thread: loop."""
 
     __slots__ = ("_is_known", "_outcomes", "_respond")
 
@@ -348,7 +352,7 @@ class DelayedTopicOperation(DelayedOperation):
 
 
 def is_led(cache: MetadataCache, topic: str, num_partitions: int) -> bool:
-    """Whether a broker knows a live leader for so many partitions of a topic."""
+    """Return whether a broker knows a live leader for ``num_partitions`` partitions of a topic."""
     snapshot = cache.snapshot
     return all(snapshot.leader(TopicPartition(topic, index)) is not None for index in range(num_partitions))
 

@@ -1,4 +1,4 @@
-"""Leaders ask to change their in-sync replicas (Java: KafkaController.tryProcessAlterPartition)."""
+"""Leaders' requests to change their in-sync replicas (Java: KafkaController.tryProcessAlterPartition)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.controller.kafka_controller import KafkaController
 
-#: From here on topics are named by id.
+#: From this version on, requests identify topics by id.
 _FIRST_VERSION_WITH_TOPIC_IDS = 2
 _FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 
@@ -32,7 +32,7 @@ Respond = Callable[[AlterPartitionResponse], None]
 
 
 class AlterPartitionHandler:
-    """Takes a new ISR if it is the present leader's, and builds upon the present state (KIP-497).
+    """Accepts a new ISR if it is from the current leader and based on the current state (KIP-497).
 
     Thread: loop.
     """
@@ -42,7 +42,7 @@ class AlterPartitionHandler:
         self._controller = controller
 
     def alter_partitions(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
-        """``respond`` gets the answer once the controller has come to it."""
+        """Handle a request; call ``respond`` with the response once the controller has processed it."""
         self._controller.put(
             "AlterPartitionReceived",
             lambda: self._process(request, version, respond),
@@ -74,7 +74,7 @@ class AlterPartitionHandler:
         for topic_partition, state in updated.items():
             outcomes[topic_partition] = state
             context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
-        # Also for what was refused: the leader that asked may have missed what it is based upon.
+        # Also for rejected changes: the leader may have missed the state they should be based on.
         controller.send_update_metadata(context.live_or_shutting_down_broker_ids, wanted)
         self._fill(response, outcomes, version)
         respond(response)
@@ -85,7 +85,7 @@ class AlterPartitionHandler:
     def _wanted(
         self, request: AlterPartitionRequest, version: int, response: AlterPartitionResponse
     ) -> dict[TopicPartition, tuple[LeaderAndIsr, dict[int, int]]]:
-        """The states that are asked for, with the broker epochs of their ISRs; unknown topics are answered at once."""
+        """Return the requested states with the broker epochs of their ISRs; unknown topics go into the response."""
         wanted = {}
         for topic in request.topics:
             if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
@@ -121,14 +121,14 @@ class AlterPartitionHandler:
     def _judge(
         self, topic_partition: TopicPartition, state: LeaderAndIsr, epochs: dict[int, int], version: int
     ) -> LeaderAndIsr | int | None:
-        """None: to be written; the present state, if that is what is wanted; else an error's code."""
+        """Judge a requested state: None if it must be written, the current state if it equals that, else an error code."""
         context = self._controller.context
         info = context.leadership.get(topic_partition)
         if info is None or context.is_topic_queued_up_for_deletion(topic_partition.topic):
             return UnknownTopicOrPartitionError.code
         current = info.leader_and_isr
         if state.partition_epoch > current.partition_epoch or state.leader_epoch > current.leader_epoch:
-            # The leader knows more than this controller, which then is one no longer.
+            # The leader knows more than this controller, so this controller was replaced.
             return NotControllerError.code
         if state.leader_epoch < current.leader_epoch:
             return FencedLeaderEpochError.code

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: what is set, what holds, and how brokers hear of changes (Java: ConfigHelper,
+"""Configurations of topics and brokers: describing and changing them, and learning of changes (Java: ConfigHelper,
 ZkConfigManager).
 """
 
@@ -65,7 +65,7 @@ _TYPE_IDS: Final = {
     Type.PASSWORD: 9,
 }
 
-#: Kafka's words for an INVALID_REQUEST without words of its own.
+#: Kafka's text for an INVALID_REQUEST that has no text of its own.
 _MALFORMED: Final = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
@@ -76,7 +76,7 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
 class ConfigResource(NamedTuple):
-    """Whose settings: a topic's or a broker's."""
+    """The owner of settings: a topic or a broker."""
 
     type: int
     name: str
@@ -91,7 +91,7 @@ class AlterConfigOp(NamedTuple):
 
 
 def value_as_string(value: Any, key: ConfigKey | None) -> str | None:
-    """As Kafka writes it (Java: ConfigDef.convertToString)."""
+    """Return a value as Kafka writes it (Java: ConfigDef.convertToString)."""
     if value is None or (key is not None and key.type == Type.PASSWORD):
         return None
     if isinstance(value, bool):
@@ -102,7 +102,7 @@ def value_as_string(value: Any, key: ConfigKey | None) -> str | None:
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documentation: bool = False) -> list[Entry]:
-    """All settings of a topic, each with where it comes from."""
+    """Return all settings of a topic with their sources."""
     values = LogConfig(server_defaults(config), overrides).values
     entries = []
     for name, value in values.items():
@@ -120,7 +120,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documen
 
 
 def broker_entries(config: BrokerConfig, *, documentation: bool = False) -> list[Entry]:
-    """All settings of a broker, each with where it comes from. They are fixed at its start."""
+    """Return all settings of a broker with their sources. They are fixed at its start."""
     return [
         _entry(key, config[name], _broker_synonyms(config, name), documentation, read_only=True)
         for name, key in BrokerConfig.DEFINITION.keys.items()
@@ -151,7 +151,7 @@ def _entry(key: ConfigKey, value: Any, synonyms: list[Synonym], documentation: b
 
 
 class ConfigManager:
-    """Describes and alters settings; hears of changes that other brokers made. Thread: loop."""
+    """Describes and alters settings, and learns of changes made by other brokers. Thread: loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -161,7 +161,7 @@ class ConfigManager:
     # --- changes -------------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """From now on hear of changes. Those of before are in the logs' settings when they are opened."""
+        """Watch for changes. Logs read earlier ones when they are opened."""
         coordination = self._broker.coordination
         coordination.register_child_change_handler(znodes.CONFIG_CHANGES, self._on_change)
         coordination.register_reconnect_listener(self._on_reconnect)
@@ -169,7 +169,7 @@ class ConfigManager:
             self._seen_changes.update(coordination.get_children(znodes.CONFIG_CHANGES))
 
     def _on_reconnect(self) -> None:
-        # In a new session the watch has to be set again, and logs may have been opened meanwhile without settings.
+        # A new session needs a new watch, and logs may have been opened without settings meanwhile.
         if self._broker.coordination.connected:
             self._on_change()
             for topic in dict.fromkeys(log.topic_partition.topic for log in self._broker.log_manager.all_logs):
@@ -196,11 +196,12 @@ class ConfigManager:
     # --- describing ----------------------------------------------------------------------------------------------
 
     def describe(self, resource: ConfigResource, *, documentation: bool) -> list[Entry]:
-        """
+        """Return the settings of a resource.
+
         Raises:
-            InvalidTopicError: no topic can be called so.
-            UnknownTopicOrPartitionError: no topic is.
-            InvalidRequestError: another broker has to be asked, or there are no such settings.
+            InvalidTopicError: the topic's name is not valid.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            InvalidRequestError: another broker must be asked, or there is no such resource.
         """
         if resource.type == TOPIC:
             topic_names.validate(resource.name)
@@ -210,7 +211,7 @@ class ConfigManager:
             return topic_entries(self._broker.config, overrides, documentation=documentation)
         if resource.type == BROKER:
             if not resource.name:
-                return []  # defaults for all brokers that were set while they run, which cannot be
+                return []  # dynamic defaults for all brokers, which are not supported
             self._check_broker(resource.name)
             return broker_entries(self._broker.config, documentation=documentation)
         if resource.type == BROKER_LOGGER:
@@ -235,7 +236,7 @@ class ConfigManager:
             raise InvalidRequestError(f"Unexpected broker id, expected {id}{alternative} but received {name}")
 
     def list_resources(self, types: Collection[int]) -> list[ConfigResource]:
-        """Topics and brokers that there are settings of."""
+        """Return the topics and brokers that have settings."""
         snapshot = self._broker.metadata_cache.snapshot
         found = []
         if TOPIC in types:
@@ -254,10 +255,10 @@ class ConfigManager:
         validate_only: bool,
         respond: Callable[[Sequence[tuple[ConfigResource, BrokerError | None]]], None],
     ) -> None:
-        """Change what is set for resources; with the flag, what is not named goes (the old way: AlterConfigs)."""
+        """Change settings of resources. The flag means that all settings are replaced (the old AlterConfigs)."""
 
         def process() -> None:
-            # Settings of a broker are that broker's own matter.
+            # A broker's settings are its own affair.
             is_controllers = any(resource.type != BROKER for resource, _, _ in changes)
             if is_controllers and not self._broker.controller.is_active:
                 fail()
@@ -348,5 +349,5 @@ def _entries(text: str) -> list[str]:
 
 
 def select(entries: Iterable[Entry], names: Collection[str] | None) -> list[Entry]:
-    """Those that were asked for; all, if none were named."""
+    """Return the requested entries, or all if no names were given."""
     return [entry for entry in entries if not names or entry.name in names]

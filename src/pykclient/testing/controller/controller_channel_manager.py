@@ -1,4 +1,4 @@
-"""How the controller's decisions get to the brokers (Java: ControllerChannelManager)."""
+"""The channel from the controller to the brokers (Java: ControllerChannelManager)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pykclient.testing.event_loop import TimerHandle
     from pykclient.types import Node
 
-#: How long to wait before a request is sent again to a broker that did not answer.
+#: The wait before a request is sent again to a broker that did not respond.
 _RETRY_BACKOFF_MS: Final = 100
 
 _PLAINTEXT: Final = 0
@@ -37,14 +37,14 @@ FULL: Final = 2
 
 
 class QueueItem(NamedTuple):
-    """A request for one broker, and what to do with the answer."""
+    """A request for one broker, and the callback for its response."""
 
     request: Request
     callback: Callable[[object], None]
 
 
 class RequestSendThread(InterBrokerSendThread):
-    """The controller's requests to one broker: in order, each until it is answered. Thread: loop."""
+    """Sends the controller's requests to one broker, in order, repeating each until it is answered. Thread: loop."""
 
     def __init__(self, broker: Broker, destination: Node) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class RequestSendThread(InterBrokerSendThread):
 
     @property
     def queue_size(self) -> int:
-        """Requests that are not answered yet."""
+        """The number of unanswered requests."""
         return len(self._queue)
 
     def enqueue(self, item: QueueItem) -> None:
@@ -100,7 +100,7 @@ class RequestSendThread(InterBrokerSendThread):
 
 
 class ControllerChannelManager:
-    """A ``RequestSendThread`` for each live broker, the controller's own included. Thread: loop."""
+    """One ``RequestSendThread`` for each live broker, including the controller's own. Thread: loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -120,21 +120,21 @@ class ControllerChannelManager:
             self.remove_broker(id)
 
     def send_request(self, id: int, request: Request, callback: Callable[[object], None]) -> None:
-        """Have a broker take a request; without effect for one that is gone."""
+        """Queue a request for a broker; do nothing if the broker is gone."""
         thread = self._threads.get(id)
         if thread is not None:
             thread.enqueue(QueueItem(request, callback))
 
     @property
     def idle(self) -> bool:
-        """Whether all brokers have answered everything."""
+        """True if all brokers have answered all requests."""
         return all(thread.queue_size == 0 for thread in self._threads.values())
 
 
 class ControllerBrokerRequestBatch:
-    """Gathers what one change means for each broker, and sends each what concerns it.
+    """Collects the effects of one change, and sends each broker its part.
 
-    To one broker LEADER_AND_ISR goes first, then UPDATE_METADATA, then STOP_REPLICA. Thread: loop.
+    A broker gets LEADER_AND_ISR first, then UPDATE_METADATA, then STOP_REPLICA. Thread: loop.
     """
 
     def __init__(
@@ -152,13 +152,17 @@ class ControllerBrokerRequestBatch:
         self._on_leader_and_isr_response = on_leader_and_isr_response
         self._on_stop_replica_response = on_stop_replica_response
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
-        self._full: dict[int, None] = {}  # brokers that get all that they have to hold
+        self._full: dict[int, None] = {}  # brokers that get the complete list of their replicas
         self._stop_replica: dict[int, dict[TopicPartition, StopReplicaRequest.StopReplicaPartitionState]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
 
     def new_batch(self) -> None:
-        """Raises IllegalStateError when the previous one was not sent."""
+        """Start a new batch.
+
+        Raises:
+            IllegalStateError: the previous batch was not sent.
+        """
         if self._leader_and_isr or self._stop_replica or self._update_metadata_brokers:
             raise IllegalStateError("the previous changes of the controller were not sent to the brokers")
 
@@ -179,7 +183,7 @@ class ControllerBrokerRequestBatch:
         assignment: ReplicaAssignment,
         is_new: bool,
     ) -> None:
-        """These brokers become leader or followers; all learn of it."""
+        """Make these brokers leader or followers, and inform all brokers."""
         state = info.leader_and_isr
         for id in broker_ids:
             states = self._leader_and_isr.setdefault(id, {})
@@ -201,7 +205,7 @@ class ControllerBrokerRequestBatch:
         self.add_update_metadata_request_for_brokers(self._context.live_or_shutting_down_broker_ids, (topic_partition,))
 
     def set_full(self, broker_ids: Iterable[int]) -> None:
-        """What these brokers get in LEADER_AND_ISR is all: whatever else they have is left of topics that are gone."""
+        """Declare the LEADER_AND_ISR of these brokers complete: any other replica they have belongs to a deleted topic."""
         for id in broker_ids:
             self._full[id] = None
             self._leader_and_isr.setdefault(id, {})
@@ -222,13 +226,13 @@ class ControllerBrokerRequestBatch:
     def add_update_metadata_request_for_brokers(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> None:
-        """These brokers learn who is alive, and the state of these partitions (also if they are being deleted)."""
+        """Inform these brokers which brokers are alive, and of these partitions (even if they are being deleted)."""
         context = self._context
         self._update_metadata_brokers.update(dict.fromkeys(broker_ids))
         for topic_partition in partitions:
             info = context.leadership.get(topic_partition)
             if info is None:
-                continue  # no leader was elected yet; it is told when there is one
+                continue  # no leader is elected yet; the broker is informed when there is one
             state = info.leader_and_isr
             replicas = context.replicas(topic_partition)
             deleting = context.is_topic_queued_up_for_deletion(topic_partition.topic)
@@ -247,7 +251,7 @@ class ControllerBrokerRequestBatch:
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def send_requests_to_brokers(self, controller_epoch: int) -> None:
-        """Queue what was gathered for each broker that lives."""
+        """Queue the collected requests for each live broker."""
         try:
             self._send_leader_and_isr(controller_epoch)
             self._send_update_metadata(controller_epoch)

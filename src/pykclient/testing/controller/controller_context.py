@@ -1,4 +1,4 @@
-"""What the controller keeps in mind of the cluster (Java: ControllerContext)."""
+"""The controller's knowledge of the cluster (Java: ControllerContext)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PartitionAndReplica(NamedTuple):
-    """One copy of a partition."""
+    """One replica of a partition."""
 
     topic_partition: TopicPartition
     replica: int
@@ -31,20 +31,20 @@ _UNASSIGNED = ReplicaAssignment(())
 
 
 class ControllerContext:
-    """Brokers, topics, assignments, leaders and states; a copy of what the coordination service has, for the most part.
+    """Brokers, topics, assignments, leaders and states, mostly copied from the coordination service.
 
-    Sets that are walked through are dicts, as their order must be the same in each run. Thread: loop.
+    Sets that are iterated over are dicts, so that their order is the same in each run. Thread: loop.
     """
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.epoch_version = -1  # of the epoch's node; all writes are made under it
+        self.epoch_version = -1  # of the epoch's node; all writes depend on it
         self.replicas_on_offline_dirs: dict[int, dict[TopicPartition, None]] = {}
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything but the epoch."""
-        self.live_brokers: dict[int, Node] = {}  # also those that are shutting down
+        """Clear everything except the epoch."""
+        self.live_brokers: dict[int, Node] = {}  # including brokers that are shutting down
         self.live_broker_epochs: dict[int, int] = {}
         self.shutting_down_broker_ids: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}
@@ -75,7 +75,7 @@ class ControllerContext:
 
     @property
     def live_broker_ids(self) -> list[int]:
-        """Those that are not shutting down."""
+        """The live brokers that are not shutting down."""
         return [id for id in self.live_brokers if id not in self.shutting_down_broker_ids]
 
     @property
@@ -109,7 +109,7 @@ class ControllerContext:
         return TopicAssignment(self.topic_id(topic), self.assignments[topic])
 
     def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
-        """Empty for a partition that is not known."""
+        """Return the assignment of a partition, empty if it is unknown."""
         return self.assignments.get(topic_partition.topic, {}).get(topic_partition.partition, _UNASSIGNED)
 
     def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ class ControllerContext:
         return self.replicas_for_partitions(self.partitions_for_topic(topic))
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all of a topic."""
+        """Remove everything about a topic."""
         for topic_partition in self.partitions_for_topic(topic):
             self.leadership.pop(topic_partition, None)
             self.partition_states.pop(topic_partition, None)
@@ -165,7 +165,7 @@ class ControllerContext:
     # --- leaders ---------------------------------------------------------------------------------------------------
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """The leader that was last elected, dead or alive, -1 included; None if there never was an election."""
+        """Return the last elected leader (dead or alive, or -1); None if there never was an election."""
         info = self.leadership.get(topic_partition)
         return None if info is None else info.leader_and_isr.leader
 
@@ -178,7 +178,7 @@ class ControllerContext:
         ]
 
     def partition_leaders_on_broker(self, id: int) -> list[TopicPartition]:
-        """Partitions that a live broker leads and that have other replicas."""
+        """Return the partitions that a live broker leads and that have other replicas."""
         return [
             topic_partition
             for topic_partition, info in self.leadership.items()
@@ -188,7 +188,9 @@ class ControllerContext:
         ]
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """For STOP_REPLICA: -2 says that the topic is being deleted, so that any epoch gives way (KIP-570)."""
+        """Return the leader epoch for STOP_REPLICA; -2 means that the topic is being deleted and overrides any epoch
+        (KIP-570).
+        """
         if self.is_topic_queued_up_for_deletion(topic_partition.topic):
             return EPOCH_DURING_DELETE
         info = self.leadership.get(topic_partition)
@@ -200,7 +202,11 @@ class ControllerContext:
         return [topic_partition for topic_partition, state in self.partition_states.items() if state in states]
 
     def move_partition(self, topic_partition: TopicPartition, target: str) -> None:
-        """Raises IllegalStateError for a move that the table does not have."""
+        """Change a partition's state.
+
+        Raises:
+            IllegalStateError: the table does not have the transition.
+        """
         current = self.partition_states.get(topic_partition, partition_state.NON_EXISTENT)
         partition_state.check_move(topic_partition, current, target)
         if target == partition_state.NON_EXISTENT:
@@ -212,7 +218,11 @@ class ControllerContext:
         return self.replica_states.get(replica, replica_state.NON_EXISTENT)
 
     def move_replica(self, replica: PartitionAndReplica, target: str) -> None:
-        """Raises IllegalStateError for a move that the table does not have."""
+        """Change a replica's state.
+
+        Raises:
+            IllegalStateError: the table does not have the transition.
+        """
         replica_state.check_move(replica, self.replica_state(replica), target)
         if target == replica_state.NON_EXISTENT:
             self.replica_states.pop(replica, None)

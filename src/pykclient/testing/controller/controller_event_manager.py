@@ -1,4 +1,4 @@
-"""What the controller has to do, one after the other (Java: ControllerEventManager)."""
+"""The controller's event queue (Java: ControllerEventManager)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ControllerEvent:
-    """``process`` does it; ``preempt`` is called instead when the broker's session ends before. Thread: loop."""
+    """An event. ``process`` handles it; ``preempt`` is called instead if the broker's session ends first. Thread: loop."""
 
     __slots__ = ("name", "preempt", "process")
 
@@ -27,11 +27,10 @@ class ControllerEvent:
 
 
 class ControllerEventManager:
-    """A queue of events, one of which is processed in each turn of the loop.
+    """A queue of events; each turn of the loop processes one.
 
-    While the broker has no contact with the coordination service nothing is processed, as in Java, where the thread
-    would block in its next call. An event runs from start to end without contact being lost, so that the calls it makes
-    either all reach the service or none does.
+    While the broker has no contact with the coordination service, no event is processed; Java's thread would block in
+    its next call. Contact cannot be lost during an event, so either all of its calls reach the service or none does.
 
     Thread: loop.
     """
@@ -50,7 +49,7 @@ class ControllerEventManager:
             self.resume()
 
     def preempt_all(self) -> None:
-        """Forget all that waits; who can be told, is."""
+        """Discard all waiting events, and call their ``preempt``."""
         preempted, self._queue = self._queue, deque()
         for queued in preempted:
             if queued.preempt is not None:
@@ -61,7 +60,7 @@ class ControllerEventManager:
         self._queue.clear()
 
     def resume(self) -> None:
-        """There is something to do, or the service can be reached again."""
+        """Process events again: there is a new one, or the service is reachable again."""
         if self._queue and not self._scheduled and not self._closed:
             self._scheduled = True
             self._broker.call_soon(self._process_next)

@@ -1,4 +1,4 @@
-"""Who is to lead a partition: one rule for each occasion (Java: Election, PartitionLeaderElectionAlgorithms)."""
+"""Leader election: one rule for each occasion (Java: Election, PartitionLeaderElectionAlgorithms)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ if TYPE_CHECKING:
 
 
 class ElectionResult(NamedTuple):
-    """``leader_and_isr`` is None when nobody can be elected. ``recipients`` are to be told."""
+    """The result of an election. ``leader_and_isr`` is None if no replica can be elected. ``recipients`` must be
+    informed.
+    """
 
     leader_and_isr: LeaderAndIsr | None
     recipients: tuple[int, ...]
 
 
-#: Decides about one partition that is in a certain state.
+#: Elects a leader for one partition, given its current state.
 ElectionStrategy = Callable[["ControllerContext", "TopicPartition", LeaderAndIsr], ElectionResult]
 
 
 def offline_partition_leader_election(
     assignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int], unclean: bool
 ) -> int | None:
-    """The first live replica that is in sync; else, if ``unclean``, the first live one."""
+    """Return the first live replica in the ISR; if there is none and ``unclean`` is set, the first live replica."""
     for id in assignment:
         if id in live_replicas and id in isr:
             return id
@@ -46,7 +48,7 @@ def reassign_partition_leader_election(
 def preferred_replica_partition_leader_election(
     assignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int]
 ) -> int | None:
-    """The first of the assignment, or nobody."""
+    """Return the first replica of the assignment if it is live and in sync, else None."""
     preferred = assignment[0] if assignment else None
     return preferred if preferred in live_replicas and preferred in isr else None
 
@@ -63,7 +65,9 @@ def controlled_shutdown_partition_leader_election(
 
 
 def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
-    """For new and offline partitions. ``unclean`` says for which topics a replica out of sync will do."""
+    """Return the rule for new and offline partitions. ``unclean`` says for which topics any live replica may be
+    elected.
+    """
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
         assignment = context.replicas(topic_partition)
@@ -84,7 +88,7 @@ def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
 def leader_for_reassign(
     context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
 ) -> ElectionResult:
-    """For a partition whose leader is not among its new replicas, or is dead."""
+    """Elect a leader for a partition whose leader is dead or not among its new replicas."""
     target = context.assignment(topic_partition).target_replicas
     live = tuple(id for id in target if context.is_replica_online(id, topic_partition))
     leader = reassign_partition_leader_election(target, state.isr, live)
@@ -103,7 +107,7 @@ def leader_for_preferred_replica(
 def leader_for_controlled_shutdown(
     context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
 ) -> ElectionResult:
-    """For a partition whose leader is about to stop; it also leaves the ISR."""
+    """Elect a leader for a partition whose leader is about to stop; the old one also leaves the ISR."""
     assignment = context.replicas(topic_partition)
     live = tuple(
         id for id in assignment if context.is_replica_online(id, topic_partition, include_shutting_down_brokers=True)
@@ -117,7 +121,7 @@ def leader_for_controlled_shutdown(
 
 
 def leader_is(id: int) -> ElectionStrategy:
-    """A certain replica, if it is alive and in sync: a fault, for leaders that move without a reason."""
+    """Return a rule that elects a given replica if it is live and in sync: a fault that moves leaders without a reason."""
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
         assignment = context.replicas(topic_partition)

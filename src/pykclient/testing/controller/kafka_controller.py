@@ -1,4 +1,4 @@
-"""The controller's part of a broker: elected or waiting to be (Java: KafkaController)."""
+"""The controller component of a broker, active or not (Java: KafkaController)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ _NOT_CONTROLLER: Final = NotControllerError.code
 
 
 class KafkaController:
-    """Registers the broker, takes part in the election, and while elected reacts to what changes in the cluster.
+    """Registers the broker, takes part in the election, and reacts to changes in the cluster while it is the
+    controller.
 
-    All that it does are events in one queue. What it knows comes from the coordination service; what it writes there is
-    refused once another controller was elected. Brokers hear of its decisions in requests that carry its epoch.
+    All its actions are events in one queue. It reads its knowledge from the coordination service. Its writes there fail
+    once another controller is elected. Brokers learn of its decisions from requests that carry its epoch.
 
     Thread: loop.
     """
@@ -86,7 +87,7 @@ class KafkaController:
     # --- start and stop ----------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Register the broker, and stand for election. The session with the coordination service has begun."""
+        """Register the broker, and take part in the election. The session with the coordination service must exist."""
         coordination = self._broker.coordination
         coordination.register_state_change_handler(
             StateChangeHandler(self._before_initializing_session, self._after_initializing_session)
@@ -94,14 +95,14 @@ class KafkaController:
         coordination.register_reconnect_listener(self.event_manager.resume)
         self.config_manager.startup()
         if coordination.connected:
-            # Here and now, so that brokers that start together are all there when one of them is elected.
+            # Immediately, so that brokers that start together are all registered when one of them is elected.
             self._register_broker()
             self.put("Startup", self._process_startup)
         else:
             self.put("RegisterBrokerAndElect", self._process_register_broker_and_reelect)
 
     def shutdown(self) -> None:
-        """Stop at once. The session ends by itself, and with it this controller's election."""
+        """Stop at once. The session expires by itself, and with it this controller's election."""
         self.event_manager.close()
         self.admin_manager.shutdown()
         if self.is_active:
@@ -110,7 +111,7 @@ class KafkaController:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """True if this broker is the controller, as far as it knows."""
         return self.active_controller_id == self._broker.id
 
     @property
@@ -118,11 +119,11 @@ class KafkaController:
         return self.context.epoch
 
     def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
-        """Have ``process`` done as one event; or ``preempt``, if the broker's session ends before."""
+        """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
         self.event_manager.put(ControllerEvent(name, process, preempt))
 
     def add_topic_deleted_listener(self, listener: Callable[[str], None]) -> None:
-        """``listener`` gets each topic that is gone for good, while this broker is the controller."""
+        """Call ``listener`` with each topic that is completely deleted while this broker is the controller."""
         self._topic_deleted_listeners.append(listener)
 
     def _register_broker(self) -> None:
@@ -130,7 +131,7 @@ class KafkaController:
         broker.epoch = self.store.register_broker(broker.node, broker.loop.wall_ms)
 
     def _before_initializing_session(self) -> None:
-        # Whoever expired cannot be the controller any more; nothing that waits may be done in the new session.
+        # After the expiry this broker is no longer the controller; no waiting event may run in the new session.
         self.event_manager.preempt_all()
         self.active_controller_id = -1
         self._on_controller_resignation()
@@ -162,7 +163,11 @@ class KafkaController:
         self._elect()
 
     def _elect(self) -> None:
-        """Become the controller, unless there is one. Raises ControllerMovedError if another broker is faster."""
+        """Become the controller, unless there is one.
+
+        Raises:
+            ControllerMovedError: another broker was faster.
+        """
         broker = self._broker
         controller_id = self.store.controller_id()
         self.active_controller_id = -1 if controller_id is None else controller_id
@@ -177,7 +182,7 @@ class KafkaController:
         self._on_controller_failover()
 
     def _maybe_resign(self) -> None:
-        """Look who is the controller; if it is not this broker any more, stop being it."""
+        """Check which broker is the controller; resign if it is another one."""
         was_active = self.is_active
         self._broker.coordination.register_node_change_handler_and_check_existence(
             znodes.CONTROLLER, self._on_controller_change
@@ -188,7 +193,7 @@ class KafkaController:
             self._on_controller_resignation()
 
     def resign(self) -> None:
-        """Have another broker, or this one again, elected: a fault."""
+        """Cause a new election, which this broker may win again: a fault."""
         self.put("TriggerControllerMove", self._process_trigger_controller_move)
 
     def _process_trigger_controller_move(self) -> None:
@@ -198,7 +203,7 @@ class KafkaController:
             self.store.delete_controller(self.context.epoch_version)
 
     def _on_controller_failover(self) -> None:
-        """Take over: learn everything, tell everybody, elect where there is no leader."""
+        """Take over: read everything, inform all brokers, and elect missing leaders."""
         coordination = self._broker.coordination
         for path, process in (
             (znodes.BROKER_IDS, self._process_broker_change),
@@ -220,7 +225,7 @@ class KafkaController:
                 or any(topic == partition.topic for partition in context.partitions_being_reassigned)
             ]
             self.topic_deletion_manager.init([topic for topic in marked if topic in context.assignments], ineligible)
-        # Brokers have to know who is alive before they can follow leaders.
+        # Brokers must know the live brokers before they can follow leaders.
         self.send_update_metadata(context.live_or_shutting_down_broker_ids)
         self.replica_state_machine.startup()
         self.partition_state_machine.startup()
@@ -234,7 +239,7 @@ class KafkaController:
         return lambda: self.put(name, process)
 
     def _on_controller_resignation(self) -> None:
-        """Forget everything, and be deaf to what happens."""
+        """Clear everything, and ignore further changes."""
         coordination = self._broker.coordination
         for path in (znodes.BROKER_IDS, znodes.BROKER_TOPICS, znodes.DELETE_TOPICS):
             coordination.unregister_child_change_handler(path)
@@ -261,7 +266,7 @@ class KafkaController:
             self.channel_manager.add_broker(node)
 
     def _learn_topic(self, topic: str) -> None:
-        """Read a topic's assignment, and hear of its changes from now on."""
+        """Read a topic's assignment, and watch it."""
 
         def changed(type: str) -> None:  # noqa: ARG001 - whatever it was, the topic is looked at
             self.put("PartitionModifications", lambda: self._process_partition_modifications(topic))
@@ -306,7 +311,7 @@ class KafkaController:
         self.send_update_metadata([id for id in context.live_or_shutting_down_broker_ids if id not in new])
         self.send_update_metadata(new, list(context.leadership))
         replicas = context.replicas_on_brokers(new)
-        # A replica whose deletion has begun, or is done, stays what it is.
+        # A replica whose deletion has started or finished keeps its state.
         movable = replica_state.VALID_PREVIOUS_STATES[replica_state.ONLINE]
         self.replica_state_machine.handle_state_changes(
             [replica for replica in replicas if context.replica_state(replica) in movable],
@@ -339,11 +344,11 @@ class KafkaController:
         if deleting:
             self.topic_deletion_manager.fail_replica_deletion(deleting)
         if not others and not any(isinstance(outcome, tuple) for outcome in outcomes.values()):
-            # Nothing was sent on behalf of a partition, and the brokers have to know who is gone.
+            # No partition caused a request, but brokers must learn which ones are gone.
             self.send_update_metadata(context.live_or_shutting_down_broker_ids)
 
     def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Tell brokers who is alive, and the state of some partitions."""
+        """Inform brokers of the live brokers, and of the state of some partitions."""
         self.request_batch.new_batch()
         self.request_batch.add_update_metadata_request_for_brokers(broker_ids, partitions)
         self.request_batch.send_requests_to_brokers(self.context.epoch)
@@ -355,7 +360,7 @@ class KafkaController:
         self.put("LeaderAndIsrResponseReceived", lambda: self._process_leader_and_isr_response(id, response))
 
     def _process_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
-        """A broker that has lost the disk of a replica has lost the replica."""
+        """Handle a broker's response. A broker that lost the disk of a replica lost the replica."""
         if not self.is_active or id not in self.context.live_brokers:
             return
         if response.error_code:
@@ -465,7 +470,7 @@ class KafkaController:
         return configured.strip().lower() == "true"
 
     def on_topic_config_change(self, topic: str) -> None:
-        """A topic's configuration was written: unclean elections may be allowed now."""
+        """Handle a changed topic configuration, which may now allow unclean elections."""
         self.put("TopicUncleanLeaderElectionEnable", lambda: self._process_topic_config_change(topic))
 
     def _process_topic_config_change(self, topic: str) -> None:
@@ -477,7 +482,9 @@ class KafkaController:
     def controlled_shutdown(
         self, id: int, broker_epoch: int, respond: Callable[[int, Collection[TopicPartition]], None]
     ) -> None:
-        """Move the leaders away from a broker that will stop; ``respond`` gets an error code, and what remains."""
+        """Move leaders away from a broker that will stop; call ``respond`` with an error code and the remaining
+        partitions.
+        """
         self.put(
             "ControlledShutdown",
             lambda: respond(*self._process_controlled_shutdown(id, broker_epoch)),
@@ -505,7 +512,7 @@ class KafkaController:
                 continue
             (led if leader == id else followed).append(topic_partition)
         self.partition_state_machine.handle_state_changes(led, partition_state.ONLINE, leader_for_controlled_shutdown)
-        # The replica state machine sends the broker STOP_REPLICA, and the leaders their ISRs without it.
+        # The replica state machine sends STOP_REPLICA to the broker, and ISRs without it to the leaders.
         self.replica_state_machine.handle_state_changes(
             [PartitionAndReplica(topic_partition, id) for topic_partition in followed], replica_state.OFFLINE
         )
@@ -514,7 +521,7 @@ class KafkaController:
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, respond: Callable[[int, int, int], None]
     ) -> None:
-        """``respond`` gets an error code, the first id of a block, and how many there are."""
+        """Allocate producer ids; call ``respond`` with an error code, the first id of a block, and the block's length."""
         self.put(
             "AllocateProducerIds",
             lambda: respond(*self._process_allocate_producer_ids(broker_id, broker_epoch)),
@@ -534,5 +541,7 @@ class KafkaController:
     # --- for faults and reports --------------------------------------------------------------------------------------
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Have another in-sync replica lead at once. False if it cannot, or this broker is not the controller."""
+        """Make another in-sync replica the leader. Return False if that is impossible, or this broker is not the
+        controller.
+        """
         return self.elector.move_leader(topic_partition, broker_id)

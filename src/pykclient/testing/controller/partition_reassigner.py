@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from pykclient.testing.controller.kafka_controller import KafkaController
     from pykclient.types import TopicPartition
 
-#: An error's code and what it says; (0, None) if all is well.
+#: An error code and its text; (0, None) means success.
 ApiError = tuple[int, str | None]
 
 NONE: ApiError = (0, None)
 
 
 class PartitionReassigner:
-    """Adds the new replicas, waits until they are in sync, then makes them the only ones.
+    """Adds the new replicas, waits until they are in sync, then removes the others.
 
-    Each step is written to the coordination service before it is done, so that another controller can go on from there.
-    Thread: loop.
+    Each step is written to the coordination service before it is executed, so that another controller can continue
+    there. Thread: loop.
     """
 
     def __init__(self, controller: KafkaController, context: ControllerContext) -> None:
@@ -48,7 +48,7 @@ class PartitionReassigner:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Move partitions to brokers, or stop doing so (None). ``respond`` gets an error for all, or each's."""
+        """Move partitions to brokers, or cancel a move (None). Call ``respond`` with an error for all, or one for each."""
         not_controller: ApiError = (NotControllerError.code, None)
         self._controller.put(
             "ApiPartitionReassignment",
@@ -98,7 +98,7 @@ class PartitionReassigner:
         return NONE
 
     def in_progress(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
-        """What is being moved, of ``partitions`` or of all."""
+        """Return the moves in progress, of ``partitions`` or of all."""
         context = self._context
         return {
             topic_partition: context.assignment(topic_partition)
@@ -109,19 +109,19 @@ class PartitionReassigner:
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def resume_all(self) -> None:
-        """What another controller has begun."""
+        """Continue the moves that a previous controller started."""
         for topic_partition in list(self._context.partitions_being_reassigned):
             self._on_partition_reassignment(topic_partition, self._context.assignment(topic_partition))
 
     def resume_for(self, broker_ids: Collection[int]) -> None:
-        """Brokers are back that partitions are moved to."""
+        """Continue the moves to brokers that have returned."""
         for topic_partition in list(self._context.partitions_being_reassigned):
             assignment = self._context.assignment(topic_partition)
             if any(id in broker_ids for id in assignment.target_replicas):
                 self._on_partition_reassignment(topic_partition, assignment)
 
     def maybe_complete(self, topic_partition: TopicPartition) -> None:
-        """Its ISR has changed."""
+        """Complete a move if the changed ISR allows it."""
         if topic_partition in self._context.partitions_being_reassigned:
             assignment = self._context.assignment(topic_partition)
             if self._is_complete(topic_partition, assignment):
@@ -161,7 +161,7 @@ class PartitionReassigner:
         if current != assignment:
             self._context.put_assignment(topic_partition, assignment)
             self._write(topic_partition, assignment)
-            # What an earlier reassignment was adding and this one does not want.
+            # Replicas that an earlier move was adding, and that this one does not want.
             unneeded = [id for id in current.replicas if id not in assignment.replicas]
             self._stop_removed_replicas(topic_partition, unneeded)
         self._context.partitions_being_reassigned[topic_partition] = None
@@ -185,7 +185,7 @@ class PartitionReassigner:
     def _update_leader_epoch_and_send_request(
         self, topic_partition: TopicPartition, assignment: ReplicaAssignment
     ) -> None:
-        """The same leader in a new epoch, so that all take the new assignment from it."""
+        """Start a new epoch of the same leader, so that all replicas accept the new assignment."""
         controller, context = self._controller, self._context
         info = context.leadership.get(topic_partition)
         if info is None:
@@ -214,7 +214,7 @@ class PartitionReassigner:
         for state in (
             replica_state.OFFLINE,
             replica_state.DELETION_STARTED,
-            # Whether the broker has deleted it is not waited for.
+            # Do not wait for the broker to delete it.
             replica_state.DELETION_SUCCESSFUL,
             replica_state.NON_EXISTENT,
         ):

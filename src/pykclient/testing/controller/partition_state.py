@@ -1,4 +1,4 @@
-"""What states a partition goes through at the controller (Java: PartitionState)."""
+"""The states of a partition on the controller (Java: PartitionState)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 from pykclient.errors import IllegalStateError
 
-NON_EXISTENT: Final = "NON_EXISTENT"  # never made, or deleted
+NON_EXISTENT: Final = "NON_EXISTENT"  # never created, or deleted
 NEW: Final = "NEW"  # has replicas, and no leader yet
 ONLINE: Final = "ONLINE"  # has a leader
 OFFLINE: Final = "OFFLINE"  # had one
 
-#: state -> where it may come from.
+#: state -> its valid previous states
 VALID_PREVIOUS_STATES: Final = {
     NEW: (NON_EXISTENT,),
     ONLINE: (NEW, ONLINE, OFFLINE),
@@ -21,6 +21,10 @@ VALID_PREVIOUS_STATES: Final = {
 
 
 def check_move(partition: object, current: str, target: str) -> None:
-    """Raises IllegalStateError unless the table has the move."""
+    """Check a transition.
+
+    Raises:
+        IllegalStateError: the table does not have it.
+    """
     if current not in VALID_PREVIOUS_STATES[target]:
         raise IllegalStateError(f"partition {partition} cannot become {target}, as it is {current}")

@@ -1,4 +1,4 @@
-"""Moves partitions from state to state, electing leaders on the way (Java: ZkPartitionStateMachine)."""
+"""The partition state machine, which elects leaders (Java: ZkPartitionStateMachine)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class StateChangeFailedError(KafkaError):
-    """A partition could not be moved: nobody can be elected (Java: StateChangeFailedException)."""
+    """A partition cannot change its state, because no replica can be elected (Java: StateChangeFailedException)."""
 
 
-#: What came of a partition that was to have a leader.
+#: The result of an election: the new state, or the reason for the failure.
 ElectionOutcome = LeaderAndIsr | StateChangeFailedError
 
 
 class PartitionStateMachine:
-    """``partition_state`` has the table of moves. Thread: loop.
+    """Changes partitions' states; the table is in ``partition_state``. Thread: loop.
 
-    NON_EXISTENT -> NEW: nothing is sent. NEW -> ONLINE: the first leader is the first live replica, the ISR all live
-    ones. ONLINE, OFFLINE -> ONLINE: an election, by the rule for the occasion; who is concerned gets LEADER_AND_ISR,
-    all get UPDATE_METADATA. The others only mark.
+    NON_EXISTENT -> NEW sends nothing. NEW -> ONLINE makes the first live replica the leader, and all live ones the ISR.
+    ONLINE, OFFLINE -> ONLINE is an election, by the rule for the occasion; the replicas get LEADER_AND_ISR, all brokers
+    get UPDATE_METADATA. Other transitions only change the state.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class PartitionStateMachine:
         self._leader_for_offline = leader_for_offline(unclean_election_enabled)
 
     def startup(self) -> None:
-        """Take the states from the leaders that there are, then elect where there is none."""
+        """Derive the states from the known leaders, then elect missing leaders."""
         context = self._context
         for topic_partition in context.all_partitions():
             leader = context.leader(topic_partition)
@@ -65,7 +65,7 @@ class PartitionStateMachine:
     def trigger_online_partition_state_change(
         self, topics: Iterable[str] | None = None
     ) -> Mapping[TopicPartition, ElectionOutcome]:
-        """Try to elect leaders for all partitions that have none, or for those of some topics."""
+        """Try to elect leaders for all partitions without one, or for those of some topics."""
         context = self._context
         partitions = [
             topic_partition
@@ -81,9 +81,13 @@ class PartitionStateMachine:
         target: str,
         strategy: ElectionStrategy | None = None,
     ) -> Mapping[TopicPartition, ElectionOutcome]:
-        """Move all of them; for ONLINE, what came of each. ``strategy`` None: as for an offline partition.
+        """Change the states of partitions; return the election results for ONLINE.
 
-        Raises IllegalStateError for an illegal move, ControllerMovedError.
+        Without a ``strategy``, the rule for offline partitions applies.
+
+        Raises:
+            IllegalStateError: the table does not have a transition.
+            ControllerMovedError: another broker is the controller.
         """
         if not partitions:
             return {}
@@ -104,7 +108,7 @@ class PartitionStateMachine:
         return outcomes
 
     def _initialize_leader_and_isr(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, ElectionOutcome]:
-        """The first leader of each."""
+        """Elect the first leader of each partition."""
         context = self._context
         outcomes: dict[TopicPartition, ElectionOutcome] = {}
         initial: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
@@ -154,7 +158,8 @@ class PartitionStateMachine:
                 continue
             elected[topic_partition] = result.leader_and_isr
             recipients[topic_partition] = result.recipients
-        # Nobody writes between reading and this: all is one event. A stale controller is refused as a whole.
+        # Nothing else writes between the read and this, as both are in one event. A stale controller's write fails as a
+        # whole.
         updated, _ = self._store.update_leader_and_isr(elected, context.epoch, context.epoch_version)
         for topic_partition, state in updated.items():
             info = LeaderIsrAndControllerEpoch(state, context.epoch)

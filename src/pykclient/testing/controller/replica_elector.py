@@ -1,4 +1,4 @@
-"""Elections that somebody asks for (Java: KafkaController.processReplicaLeaderElection)."""
+"""Elections on request (Java: KafkaController.processReplicaLeaderElection)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNCLEAN: Final = 1
 
 
 class ReplicaElector:
-    """Gives leadership back to the first of the replicas, or to one that is out of sync. Thread: loop."""
+    """Makes the preferred replica the leader, or a replica that is not in sync. Thread: loop."""
 
     def __init__(self, broker: Broker, controller: KafkaController, context: ControllerContext) -> None:
         self._broker = broker
@@ -45,7 +45,7 @@ class ReplicaElector:
         election_type: int,
         respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
     ) -> None:
-        """For ``partitions``, or all; ``respond`` gets an error code for all, or each's."""
+        """Elect leaders of ``partitions``, or of all; call ``respond`` with an error code for all, or one for each."""
         self._controller.put(
             "ReplicaLeaderElection",
             lambda: self._process(partitions, election_type, respond),
@@ -96,7 +96,9 @@ class ReplicaElector:
         return not self._context.is_live_broker(leader)
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Have another in-sync replica lead at once. False if it cannot, or this broker is not the controller."""
+        """Make another in-sync replica the leader. Return False if that is impossible, or this broker is not the
+        controller.
+        """
         if not self._controller.is_active or not self._broker.coordination.connected:
             return False
         if self._context.leader(topic_partition) == broker_id:
@@ -109,7 +111,7 @@ class ReplicaElector:
     # --- by itself ---------------------------------------------------------------------------------------------------
 
     def schedule_auto_leader_rebalance(self) -> None:
-        """Look every leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable says so."""
+        """Check the balance every leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable is set."""
         if self._broker.config.get_bool("auto.leader.rebalance.enable"):
             delay_ms = self._broker.config.get_int("leader.imbalance.check.interval.seconds") * 1000
             self._timer = self._broker.call_later(delay_ms, self._on_timer)

@@ -1,4 +1,4 @@
-"""Which brokers are to hold the partitions of a topic (Java: AdminUtils)."""
+"""The placement of a topic's partitions on brokers (Java: AdminUtils)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pykclient.errors import InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError
 from pykclient.types import Node
 
-#: Java's ReplicationControlManager makes no more at a time.
+#: Java's ReplicationControlManager creates no more at a time.
 MAX_PARTITIONS_PER_BATCH = 10_000
 
 
@@ -21,12 +21,14 @@ def assign_replicas_to_brokers(
     start_partition: int = 0,
     start_index: int | None = None,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas by partition: leaders go round, the other replicas of a broker's leaders are spread over the others.
+    """Return replicas by partition: leaders rotate, and the other replicas of a broker's leaders spread over the other
+    brokers.
 
-    If all brokers have racks, the replicas of a partition are on different ones as far as there are enough.
-    ``start_index`` is where the first partition would start; without one it is left to chance.
+    If all brokers have racks, the replicas of a partition are on different racks as far as possible. The first
+    partition starts at ``start_index``, or at a random broker.
 
-    Raises InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError.
+    Raises:
+        InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError: the numbers are not possible.
     """
     if num_partitions <= 0:
         raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
@@ -68,7 +70,7 @@ def _replicas(
     while len(replicas) < replication_factor:
         id = ids[_replica_index(first, shift, step, len(ids))]
         step += 1
-        # A rack twice only when all have had their turn.
+        # Use a rack again only when all racks have been used.
         if id not in replicas and (racks[id] not in used_racks or len(used_racks) == rack_count):
             replicas.append(id)
             used_racks.add(racks[id])
@@ -80,7 +82,7 @@ def _replica_index(first: int, shift: int, step: int, brokers: int) -> int:
 
 
 def rack_alternated_broker_list(brokers: Sequence[Node]) -> list[int]:
-    """One broker of each rack in turn, racks in order of their names."""
+    """Return one broker of each rack in turn, with racks in the order of their names."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.id):
         by_rack.setdefault(broker.rack or "", []).append(broker.id)

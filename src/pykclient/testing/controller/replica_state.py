@@ -1,4 +1,4 @@
-"""What states a replica goes through at the controller (Java: ReplicaState)."""
+"""The states of a replica on the controller (Java: ReplicaState)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ONLINE: Final = "ONLINE"
 OFFLINE: Final = "OFFLINE"  # its broker is gone, or it was told to stop
 DELETION_STARTED: Final = "DELETION_STARTED"
 DELETION_SUCCESSFUL: Final = "DELETION_SUCCESSFUL"
-DELETION_INELIGIBLE: Final = "DELETION_INELIGIBLE"  # the deletion has failed or cannot begin
+DELETION_INELIGIBLE: Final = "DELETION_INELIGIBLE"  # the deletion failed or cannot start
 
-#: state -> where it may come from.
+#: state -> its valid previous states
 VALID_PREVIOUS_STATES: Final = {
     NEW: (NON_EXISTENT,),
     ONLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
@@ -27,6 +27,10 @@ VALID_PREVIOUS_STATES: Final = {
 
 
 def check_move(replica: object, current: str, target: str) -> None:
-    """Raises IllegalStateError unless the table has the move."""
+    """Check a transition.
+
+    Raises:
+        IllegalStateError: the table does not have it.
+    """
     if current not in VALID_PREVIOUS_STATES[target]:
         raise IllegalStateError(f"replica {replica} cannot become {target}, as it is {current}")

@@ -1,4 +1,4 @@
-"""Moves replicas from state to state (Java: ZkReplicaStateMachine)."""
+"""The replica state machine (Java: ZkReplicaStateMachine)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class ReplicaStateMachine:
-    """``replica_state`` has the table of moves. Thread: loop.
+    """Changes replicas' states; the table is in ``replica_state``. Thread: loop.
 
-    NEW, ONLINE: the replica gets LEADER_AND_ISR. OFFLINE: it gets STOP_REPLICA and leaves the ISR, of which the others
-    are told. DELETION_STARTED: it gets STOP_REPLICA that deletes. NON_EXISTENT: it leaves the assignment. To the other
-    states it is only marked.
+    NEW and ONLINE send LEADER_AND_ISR to the replica. OFFLINE sends STOP_REPLICA and removes it from the ISR, of which
+    the others are informed. DELETION_STARTED sends STOP_REPLICA with deletion. NON_EXISTENT removes it from the
+    assignment. Other transitions only change the state.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ReplicaStateMachine:
         self._request_batch = request_batch
 
     def startup(self) -> None:
-        """Take the states from who is alive, and tell the live ones what they are; the dead ones leave their ISRs."""
+        """Derive the states from the live brokers, and inform them. Dead replicas leave their ISRs."""
         context = self._context
         online, offline = [], []
         for replica in context.replicas_for_partitions(context.all_partitions()):
@@ -44,19 +44,21 @@ class ReplicaStateMachine:
                 context.replica_states[replica] = replica_state.ONLINE
                 online.append(replica)
             else:
-                # Whatever happened to it before this controller: a deletion cannot count on it.
+                # A deletion cannot rely on what happened to it before this controller.
                 context.replica_states[replica] = replica_state.DELETION_INELIGIBLE
                 offline.append(replica)
         self.handle_state_changes(online, replica_state.ONLINE, all_of=context.live_broker_ids)
-        # Who died with the last controller, or while there was none, was taken out of the ISRs by nobody.
+        # Replicas that died with the last controller, or while there was none, are still in the ISRs.
         self.handle_state_changes(offline, replica_state.OFFLINE)
 
     def handle_state_changes(
         self, replicas: Iterable[PartitionAndReplica], target: str, *, all_of: Iterable[int] = ()
     ) -> None:
-        """Move all of them; ``all_of`` are brokers that have no other replicas, and are told so.
+        """Change the states of replicas; the brokers in ``all_of`` learn that they have no other replicas.
 
-        Raises IllegalStateError for an illegal move, ControllerMovedError.
+        Raises:
+            IllegalStateError: the table does not have a transition.
+            ControllerMovedError: another broker is the controller.
         """
         replicas = list(replicas)
         all_of = list(all_of)
@@ -111,7 +113,7 @@ class ReplicaStateMachine:
             self._remove_replica_from_isr(id, gone)
 
     def _remove_replica_from_isr(self, id: int, replicas: list[PartitionAndReplica]) -> None:
-        """The last one in sync stays in the ISR, also when it is dead: it has what nobody else has."""
+        """Remove replicas from ISRs. The last one stays, even if it is dead: no other replica has all its records."""
         context = self._context
         all_brokers = context.live_or_shutting_down_broker_ids
         shrunk: dict[TopicPartition, LeaderAndIsr] = {}

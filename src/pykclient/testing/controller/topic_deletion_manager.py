@@ -1,4 +1,4 @@
-"""How topics go, also while some of their replicas are out of reach (Java: TopicDeletionManager)."""
+"""The deletion of topics, even while some of their replicas are unreachable (Java: TopicDeletionManager)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class TopicDeletionManager:
-    """Deletes topics that are marked for it, once all their replicas can be told.
+    """Deletes topics that are marked for deletion, once all their replicas are reachable.
 
-    All brokers forget a topic at once; its replicas are stopped, then deleted. A replica whose broker is down, or that
-    is being reassigned, halts the deletion, until it is back. Thread: loop.
+    All brokers forget the topic immediately; its replicas are stopped, then deleted. If a replica's broker is down, or
+    a replica is being reassigned, the deletion halts until that is over. Thread: loop.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TopicDeletionManager:
         self._on_topic_deleted = on_topic_deleted
 
     def init(self, topics: Iterable[str], ineligible: Iterable[str]) -> None:
-        """What a new controller finds marked; ``ineligible`` have replicas that are out of reach."""
+        """Take over the marked topics from a previous controller; ``ineligible`` topics have unreachable replicas."""
         self._context.topics_to_be_deleted.update(dict.fromkeys(topics))
         self.mark_topics_ineligible_for_deletion(ineligible, "out of reach, or being reassigned")
 
@@ -52,7 +52,7 @@ class TopicDeletionManager:
         self.resume_deletions()
 
     def resume_deletion_for_topics(self, topics: Iterable[str]) -> None:
-        """What has halted these is over."""
+        """Resume the deletion of topics after an interruption."""
         resumed = [topic for topic in topics if topic in self._context.topics_to_be_deleted]
         if resumed:
             for topic in resumed:
@@ -60,14 +60,14 @@ class TopicDeletionManager:
             self.resume_deletions()
 
     def mark_topics_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
-        """Halt the deletion of those that are queued for it."""
+        """Halt the deletion of topics that are queued for it."""
         for topic in topics:
             if topic in self._context.topics_to_be_deleted:
                 self._context.topics_ineligible_for_deletion[topic] = None
                 self._log.info("Controller: the deletion of %s waits for its replicas: %s", topic, reason)
 
     def fail_replica_deletion(self, replicas: Iterable[PartitionAndReplica]) -> None:
-        """These could not be deleted, or their broker is gone."""
+        """Handle replicas that could not be deleted, or whose broker is gone."""
         context = self._context
         failed = [
             replica for replica in replicas if context.is_topic_queued_up_for_deletion(replica.topic_partition.topic)
