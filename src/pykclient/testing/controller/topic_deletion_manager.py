@@ -74,7 +74,7 @@ class TopicDeletionManager:
         ]
         if not failed:
             return
-        # What is deleted stays so, whatever became of its broker since.
+        # A deleted replica stays deleted, whatever has happened to its broker since.
         movable = (replica_state.OFFLINE, replica_state.DELETION_STARTED)
         self._replica_state_machine.handle_state_changes(
             [replica for replica in failed if context.replica_state(replica) in movable],
@@ -85,14 +85,14 @@ class TopicDeletionManager:
         self.resume_deletions()
 
     def complete_replica_deletion(self, replicas: Iterable[PartitionAndReplica]) -> None:
-        """These are gone."""
+        """Handle replicas that were deleted."""
         context = self._context
         deleted = [replica for replica in replicas if context.replica_state(replica) == replica_state.DELETION_STARTED]
         self._replica_state_machine.handle_state_changes(deleted, replica_state.DELETION_SUCCESSFUL)
         self.resume_deletions()
 
     def resume_deletions(self) -> None:
-        """Do for each topic that is to be deleted what can be done now."""
+        """Take the next possible step for each topic that must be deleted."""
         context = self._context
         retry: list[str] = []
         eligible: list[str] = []
@@ -133,7 +133,7 @@ class TopicDeletionManager:
         self._partition_state_machine.handle_state_changes(partitions, partition_state.OFFLINE)
         self._partition_state_machine.handle_state_changes(partitions, partition_state.NON_EXISTENT)
         context.topics_with_deletion_started.update(dict.fromkeys(unseen))
-        # Brokers stop serving the topics now, whatever becomes of their replicas.
+        # Brokers stop serving the topics now, before their replicas are deleted.
         self._send_metadata_update([partition for topic in topics for partition in context.partitions_for_topic(topic)])
         self._on_partition_deletion(topics)
 

@@ -1,1 +1,1 @@
-"""Where the cluster keeps what all brokers must agree on: a tree of nodes with ZooKeeper's semantics, in memory."""
+"""The store for everything that all brokers must agree on: an in-memory tree of nodes with ZooKeeper's semantics."""

@@ -1,4 +1,4 @@
-"""A broker's session with the coordination service, and who is to hear of changes (Java: ZooKeeperClient)."""
+"""A broker's session with the coordination service, and its watches (Java: ZooKeeperClient)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pykclient.testing.coordination.coordination_service import (
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
 
-#: The service's name in the links between parties.
+#: The service's name as a party of links.
 PARTY: Final = "coordination"
 
 
 class StateChangeHandler:
-    """Hears of a session that is replaced, before and after. Thread: loop."""
+    """Called before and after a session is replaced. Thread: loop."""
 
     __slots__ = ("after_initializing_session", "before_initializing_session")
 
@@ -35,11 +35,11 @@ class StateChangeHandler:
 
 
 class CoordinationClient:
-    """All calls are synchronous. They raise ConnectionLossError while the broker has no contact with the service.
+    """A client with synchronous calls. They raise ConnectionLossError while the broker has no contact with the service.
 
-    A session that is out of contact for too long expires at the service; the client learns of it when it is back, tells
-    the state change handlers and begins a new session. As everything runs on one loop, contact cannot be lost in
-    the middle of a callback: whoever finds ``connected`` true can finish what it does.
+    A session without contact for too long expires at the service. The client learns of it when contact returns, calls
+    the state change handlers and begins a new session. As everything runs on one loop, contact cannot be lost during a
+    callback: code that finds ``connected`` true can finish its work.
 
     Thread: loop.
     """
@@ -50,7 +50,7 @@ class CoordinationClient:
         self._session_timeout_ms = broker.config.get_int("zookeeper.session.timeout.ms")
         self._log = broker.log_context.logger(__name__)
         self._session: Session | None = None
-        self._out_of_contact: set[str] = set()  # for which reasons
+        self._out_of_contact: set[str] = set()  # by reason
         self._node_handlers: dict[str, Callable[[str], None]] = {}
         self._child_handlers: dict[str, Callable[[], None]] = {}
         self._state_change_handlers: list[StateChangeHandler] = []
@@ -59,9 +59,9 @@ class CoordinationClient:
     # --- the session -----------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Begin the session; one that an earlier life of this broker left behind ends.
+        """Begin the session. A session left over from before a restart ends.
 
-        Kafka would wait for the old one to expire before it registers again.
+        Kafka would wait for the old session to expire before it registers again.
         """
         name = f"broker-{self._broker.id}"
         for session in self._service.sessions:
@@ -77,7 +77,7 @@ class CoordinationClient:
         )
 
     def close(self) -> None:
-        """End the session, and with it its ephemeral nodes; out of contact, they stay until it expires."""
+        """End the session and so its ephemeral nodes. Without contact, they stay until the session expires."""
         if self._session is not None and not self._out_of_contact:
             self._service.close_session(self._session)
         self._session = None
@@ -93,22 +93,22 @@ class CoordinationClient:
 
     @property
     def session_id(self) -> int:
-        """Of the present session, also while it is out of contact; 0 when there is none."""
+        """The id of the current session, even without contact; 0 if there is none."""
         return self._session.id if self._session is not None else 0
 
     @property
     def connected(self) -> bool:
-        """Whether a call would reach the service, with a session that is alive."""
+        """True if calls reach the service, with a live session."""
         return self._session is not None and self._session.alive and not self._out_of_contact
 
     def contact_lost(self, reason: str = "silent") -> None:
-        """The broker is cut off, paused or dead (``reason``); it may be so for several reasons at a time."""
+        """Note that the broker is cut off, paused or dead (``reason``). Several reasons may hold at a time."""
         self._out_of_contact.add(reason)
         if self._session is not None:
             self._service.contact_lost(self._session)
 
     def contact_regained(self, reason: str = "silent") -> None:
-        """One reason is gone. With the last, the session goes on, or a new one begins."""
+        """Remove one reason. After the last, the session continues, or a new one begins."""
         self._out_of_contact.discard(reason)
         if self._session is None or self._out_of_contact:
             return
@@ -120,7 +120,7 @@ class CoordinationClient:
             self._reinitialize()
 
     def expire(self) -> None:
-        """Have the service give the session up though it is in contact: a fault."""
+        """Make the service expire the session despite its contact: a fault."""
         if self._session is not None:
             self._service.expire_session(self._session)
 
@@ -152,11 +152,11 @@ class CoordinationClient:
         self._state_change_handlers.append(handler)
 
     def register_reconnect_listener(self, listener: Callable[[], None]) -> None:
-        """``listener`` is called each time the service can be reached again."""
+        """Call ``listener`` each time the service becomes reachable again."""
         self._reconnect_listeners.append(listener)
 
     def register_node_change_handler(self, path: str, handler: Callable[[str], None]) -> None:
-        """``handler`` gets the type of each change that a watch sees; reading ``path`` sets one from now on."""
+        """Call ``handler`` with the type of each change that a watch sees. Reading ``path`` sets the watch."""
         self._node_handlers[path] = handler
 
     def register_node_change_handler_and_check_existence(self, path: str, handler: Callable[[str], None]) -> bool:
@@ -167,7 +167,7 @@ class CoordinationClient:
         self._node_handlers.pop(path, None)
 
     def register_child_change_handler(self, path: str, handler: Callable[[], None]) -> None:
-        """``handler`` hears of a change among the children of ``path`` after each time that these were read."""
+        """Call ``handler`` after a change among the children of ``path``. Reading them sets the watch."""
         self._child_handlers[path] = handler
 
     def unregister_child_change_handler(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What the coordination service refuses (ZooKeeper: KeeperException)."""
+"""The errors of the coordination service (ZooKeeper: KeeperException)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pykclient.errors import KafkaError
 
 
 class CoordinationError(KafkaError):
-    """Root of what the service, or the way to it, fails with."""
+    """The base class of errors of the service and of the connection to it."""
 
 
 class NoNodeError(CoordinationError):
@@ -30,8 +30,8 @@ class NoChildrenForEphemeralsError(CoordinationError):
 
 
 class ConnectionLossError(CoordinationError):
-    """The service cannot be reached at present; the session may still be alive."""
+    """The service is not reachable; the session may still be alive."""
 
 
 class SessionExpiredError(CoordinationError):
-    """The service has given the session up, with its ephemeral nodes."""
+    """The service has expired the session and removed its ephemeral nodes."""

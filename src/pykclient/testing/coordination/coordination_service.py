@@ -20,10 +20,10 @@ from pykclient.testing.coordination.coordination_errors import (
 if TYPE_CHECKING:
     from pykclient.testing.event_loop import EventLoop, TimerHandle
 
-#: For a version: whichever the node has.
+#: As a version: any.
 ANY_VERSION: Final = -1
 
-# What a watch reports (ZooKeeper: Watcher.Event.EventType).
+# The events that a watch reports (ZooKeeper: Watcher.Event.EventType).
 NODE_CREATED: Final = "NODE_CREATED"
 NODE_DELETED: Final = "NODE_DELETED"
 NODE_DATA_CHANGED: Final = "NODE_DATA_CHANGED"
@@ -31,14 +31,16 @@ NODE_CHILDREN_CHANGED: Final = "NODE_CHILDREN_CHANGED"
 
 
 class WatchedEvent(NamedTuple):
-    """That something happened at a path; what, one has to read."""
+    """An event at a path. It does not contain the new data."""
 
     type: str
     path: str
 
 
 class Stat(NamedTuple):
-    """A node's state: the transactions that made and last changed it, its version, the session it lives by (or 0)."""
+    """A node's state: the transactions that created and last changed it, its version, and its session (0 if not
+    ephemeral).
+    """
 
     czxid: int
     mzxid: int
@@ -49,7 +51,7 @@ class Stat(NamedTuple):
 
 
 class Create(NamedTuple):
-    """In ``multi``: make a node. ``sequential`` appends ten digits that count up under one parent."""
+    """In ``multi``: create a node. ``sequential`` appends ten digits that count up under one parent."""
 
     path: str
     data: bytes = b""
@@ -73,7 +75,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """In ``multi``: go on only if the node has this version."""
+    """In ``multi``: require that the node has this version."""
 
     path: str
     version: int
@@ -91,7 +93,7 @@ class _Node:
         self.mzxid = zxid
         self.version = 0
         self.cversion = 0
-        self.created = 0  # children so far: the number of the next sequential one
+        self.created = 0  # the number of the next sequential child
         self.owner = owner
         self.children: set[str] = set()
 
@@ -100,11 +102,10 @@ class _Node:
 
 
 class Session:
-    """What the service knows of one client. Lives until it is closed, or was out of contact for ``timeout_ms``.
+    """A client's session. It lives until it is closed, or has been without contact for ``timeout_ms``.
 
-    ``on_event`` gets what its watches see, in order, while it is in contact; what happens meanwhile it gets after.
-    ``on_expired`` is called when the session ends while in contact, other than by its own wish.
-    Thread: loop.
+    ``on_event`` gets the events of its watches in order while it has contact; events in between are delivered
+    afterwards. ``on_expired`` is called if the session expires while it has contact. Thread: loop.
     """
 
     __slots__ = (
@@ -141,10 +142,10 @@ class Session:
 
 
 class CoordinationService:
-    """Every call is atomic and sees all that was written before. Outlives all brokers.
+    """A store in which every call is atomic and sees all previous writes. It outlives all brokers.
 
-    A watch is set by a reading call, fires once, and is delivered through the loop, after the call that caused it.
-    Thread: loop.
+    A reading call sets a watch. The watch fires once, and its event is delivered through the loop, after the call that
+    caused it. Thread: loop.
     """
 
     def __init__(self, loop: EventLoop, cluster_id: str) -> None:
@@ -154,7 +155,7 @@ class CoordinationService:
         self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
         self._sessions: dict[int, Session] = {}
         # Insertion order is the order in which watches were set, and in which they fire.
-        self._data_watches: dict[str, dict[int, None]] = {}  # also for nodes that are not there yet
+        self._data_watches: dict[str, dict[int, None]] = {}  # also for nodes that do not exist yet
         self._child_watches: dict[str, dict[int, None]] = {}
         for path in znodes.PERSISTENT_PATHS:
             self.create(path)
@@ -175,7 +176,7 @@ class CoordinationService:
         return session
 
     def close_session(self, session: Session) -> None:
-        """End a session, and with it its ephemeral nodes and its watches; harmless when it has ended already."""
+        """End a session, and so its ephemeral nodes and watches. Do nothing if it has ended already."""
         if not session.alive:
             return
         session.alive = False
@@ -193,13 +194,13 @@ class CoordinationService:
                 self._remove(path)
 
     def contact_lost(self, session: Session) -> None:
-        """The session expires unless ``contact_regained`` comes in time."""
+        """Note lost contact. The session expires unless ``contact_regained`` comes in time."""
         if session.alive and session.in_contact:
             session.in_contact = False
             session.expiry = self._loop.call_later(session.timeout_ms, self.close_session, session)
 
     def contact_regained(self, session: Session) -> None:
-        """Go on as if nothing had been, and hand over what the watches saw; harmless when it has expired."""
+        """Note regained contact, and deliver the events in between. Do nothing if the session has expired."""
         if not session.alive or session.in_contact:
             return
         session.in_contact = True
@@ -210,7 +211,7 @@ class CoordinationService:
             self._loop.call_soon(self._deliver_next, session)
 
     def expire_session(self, session: Session) -> None:
-        """As if the service had not heard of the client for too long, though it has: a fault."""
+        """Expire a session although it has contact: a fault."""
         if session.alive:
             self.close_session(session)
             if session.in_contact:
@@ -218,27 +219,35 @@ class CoordinationService:
 
     @property
     def sessions(self) -> Sequence[Session]:
-        """Those that are alive, oldest first."""
+        """The live sessions, oldest first."""
         return list(self._sessions.values())
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def get_data(self, path: str, watcher: Session | None = None) -> tuple[bytes, Stat]:
-        """Raises NoNodeError, and sets no watch then."""
+        """Return a node's data and state, and set a watch if there is a ``watcher``.
+
+        Raises:
+            NoNodeError: the node does not exist; no watch is set.
+        """
         node = self._existing(path)
         if watcher is not None:
             self._watch(self._data_watches, path, watcher)
         return node.data, node.stat()
 
     def exists(self, path: str, watcher: Session | None = None) -> Stat | None:
-        """The watch is for the making of the node too."""
+        """Return a node's state or None. The watch also reports the creation of the node."""
         if watcher is not None:
             self._watch(self._data_watches, path, watcher)
         node = self._nodes.get(path)
         return node.stat() if node is not None else None
 
     def get_children(self, path: str, watcher: Session | None = None) -> list[str]:
-        """Names, sorted, without the path. Raises NoNodeError, and sets no watch then."""
+        """Return the sorted names of the children, without the path.
+
+        Raises:
+            NoNodeError: the node does not exist; no watch is set.
+        """
         node = self._existing(path)
         if watcher is not None:
             self._watch(self._child_watches, path, watcher)
@@ -255,9 +264,12 @@ class CoordinationService:
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> tuple[str, Stat]:
-        """The path that was made, and its state.
+        """Create a node; return its path and state.
 
-        Raises NodeExistsError, NoNodeError if the parent is missing, NoChildrenForEphemeralsError.
+        Raises:
+            NodeExistsError: the node exists.
+            NoNodeError: the parent does not exist.
+            NoChildrenForEphemeralsError: the parent is ephemeral.
         """
         (made,) = self.multi([Create(path, data, ephemeral, sequential)], session)
         if made is None:
@@ -265,16 +277,28 @@ class CoordinationService:
         return made, self._nodes[made].stat()
 
     def set_data(self, path: str, data: bytes, version: int = ANY_VERSION, *, session: Session | None = None) -> Stat:
-        """Raises NoNodeError, BadVersionError."""
+        """Write a node's data; return its new state.
+
+        Raises:
+            NoNodeError, BadVersionError: the node does not exist, or has another version.
+        """
         self.multi([SetData(path, data, version)], session)
         return self._nodes[path].stat()
 
     def delete(self, path: str, version: int = ANY_VERSION, *, session: Session | None = None) -> None:
-        """Raises NoNodeError, BadVersionError, NotEmptyError."""
+        """Delete a node.
+
+        Raises:
+            NoNodeError, BadVersionError, NotEmptyError: the node does not exist, has another version, or has children.
+        """
         self.multi([Delete(path, version)], session)
 
     def multi(self, operations: Sequence[Operation], session: Session | None = None) -> list[str | None]:
-        """All of it or, when one part cannot be, nothing; the paths made by each Create. Raises the first's error."""
+        """Execute all operations or, if one of them fails, none; return the paths created by each Create.
+
+        Raises:
+            CoordinationError: the error of the first operation that fails.
+        """
         if session is not None and not session.alive:
             raise SessionExpiredError(f"the session of {session.name} has expired")
         if len(operations) == 1:
@@ -285,8 +309,8 @@ class CoordinationService:
         return [self._apply(operation, session) for operation in operations]
 
     def _validate_all(self, operations: Sequence[Operation], session: Session | None) -> None:
-        """Whether each operation will be possible after those before it, without doing any of them."""
-        # path -> what it will be: (version, children, is ephemeral); None: deleted.
+        """Check that each operation will be possible after those before it, without executing any."""
+        # path -> its future (version, children, is ephemeral), or None if deleted.
         pending: dict[str, tuple[int, int, bool] | None] = {}
         for operation in operations:
             self._validate(operation, session, pending)
@@ -378,7 +402,7 @@ class CoordinationService:
         parent = self._nodes[parent_path]
         parent.children.discard(_name(path))
         parent.cversion += 1
-        # Who watches both the data and the children of a node hears of its end once.
+        # A session that watches both the data and the children of a node gets one event for its deletion.
         heard = self._fire(self._data_watches, path, NODE_DELETED)
         self._fire(self._child_watches, path, NODE_DELETED, heard)
         self._fire(self._child_watches, parent_path, NODE_CHILDREN_CHANGED)

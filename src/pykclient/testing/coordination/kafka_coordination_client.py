@@ -1,4 +1,4 @@
-"""What brokers and controller keep in the coordination service, as typed calls (Java: KafkaZkClient)."""
+"""The data that brokers and the controller keep in the coordination service, as typed calls (Java: KafkaZkClient)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from pykclient.types import Node, TopicPartition
 if TYPE_CHECKING:
     from pykclient.testing.coordination.coordination_client import CoordinationClient
 
-#: How many producer ids a broker gets at a time (Java: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE).
+#: The number of producer ids in a block (Java: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE).
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 
-#: How many notes about changed settings are kept.
+#: The number of notifications of changed settings that are kept.
 MAX_CONFIG_CHANGES: Final = 100
 
 
 class KafkaCoordinationClient:
-    """Each call reads or writes at once. Those with ``epoch_version`` are the controller's: they are refused with
-    ControllerMovedError when another controller was elected since, which that version of ``/controller_epoch`` tells.
+    """Typed access to the coordination service.
+
+    Each call reads or writes at once. The calls with ``epoch_version`` are the controller's. They fail with
+    ControllerMovedError if another controller was elected since, which the version of ``/controller_epoch`` shows.
 
     Raises ConnectionLossError and SessionExpiredError as the client does. Thread: loop.
     """
@@ -35,7 +37,7 @@ class KafkaCoordinationClient:
     # --- brokers and their controller ------------------------------------------------------------------------------
 
     def register_broker(self, node: Node, wall_ms: int) -> int:
-        """Make the broker's ephemeral node; the broker's epoch."""
+        """Create the broker's ephemeral node; return the broker's epoch."""
         _, stat = self.client.create(
             znodes.broker_id_path(node.id), znodes.encode_broker(node, wall_ms), ephemeral=True
         )
@@ -56,9 +58,10 @@ class KafkaCoordinationClient:
             return None
 
     def register_controller_and_increment_controller_epoch(self, broker_id: int, wall_ms: int) -> tuple[int, int]:
-        """Become the controller: its epoch, and the version of the epoch's node.
+        """Become the controller; return its epoch and the version of the epoch's node.
 
-        Raises ControllerMovedError when another broker was faster.
+        Raises:
+            ControllerMovedError: another broker was faster.
         """
         if self.client.exists(znodes.CONTROLLER_EPOCH) is None:
             self.client.create(znodes.CONTROLLER_EPOCH, b"0")
@@ -76,7 +79,7 @@ class KafkaCoordinationClient:
         return epoch, stat.version + 1
 
     def delete_controller(self, epoch_version: int) -> None:
-        """Resign; harmless when somebody else is the controller by now."""
+        """Resign. Do nothing if another broker is the controller by now."""
         try:
             self.client.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), Delete(znodes.CONTROLLER)])
         except (BadVersionError, NoNodeError):
@@ -106,10 +109,14 @@ class KafkaCoordinationClient:
             return None
 
     def create_topic(self, topic: str, assignment: TopicAssignment, config: dict[str, str]) -> None:
-        """Raises TopicExistsError."""
+        """Create a topic.
+
+        Raises:
+            TopicExistsError: the topic exists.
+        """
         operations: list[Operation] = [Create(znodes.topic_path(topic), znodes.encode_topic(assignment))]
         path = znodes.topic_config_path(topic)
-        # Another topic of this name may have left its configuration, if the controller died while it deleted it.
+        # If the controller died while it deleted a topic of this name, the old configuration may still exist.
         if self.client.exists(path) is None:
             operations.insert(0, Create(path, znodes.encode_config(config)))
         else:
@@ -129,7 +136,7 @@ class KafkaCoordinationClient:
     def partition_states(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LeaderIsrAndControllerEpoch]:
-        """Of those that have a state already."""
+        """Return the states of partitions that have one."""
         states = {}
         for topic_partition in partitions:
             try:
@@ -142,7 +149,7 @@ class KafkaCoordinationClient:
     def create_partition_states(
         self, states: Mapping[TopicPartition, LeaderIsrAndControllerEpoch], epoch_version: int
     ) -> set[TopicPartition]:
-        """Those that were made; a partition that has a state already keeps it."""
+        """Create states; return the partitions whose state was created. Existing states are kept."""
         made = set()
         for topic_partition, state in states.items():
             parents = (
@@ -162,7 +169,9 @@ class KafkaCoordinationClient:
     def update_leader_and_isr(
         self, states: Mapping[TopicPartition, LeaderAndIsr], controller_epoch: int, epoch_version: int
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """States with their new partition epochs, and partitions whose state was changed or deleted by another."""
+        """Return states with their new partition epochs, and the partitions whose state another writer changed or
+        deleted.
+        """
         updated, refused = {}, []
         for topic_partition, state in states.items():
             data = znodes.encode_partition_state(state, controller_epoch)
@@ -181,7 +190,7 @@ class KafkaCoordinationClient:
         return self.client.get_children(znodes.DELETE_TOPICS)
 
     def create_delete_topic(self, topic: str) -> None:
-        """Mark a topic for the controller to delete; harmless when it is marked already."""
+        """Mark a topic for deletion by the controller. Do nothing if it is marked already."""
         try:
             self.client.create(znodes.delete_topic_path(topic))
         except NodeExistsError:
@@ -191,7 +200,7 @@ class KafkaCoordinationClient:
         self._fenced([Delete(znodes.delete_topic_path(topic))], epoch_version)
 
     def delete_topic(self, topic: str, epoch_version: int) -> None:
-        """Remove all that is kept of a topic, its mark for deletion last."""
+        """Remove everything about a topic, the deletion mark last."""
         operations: list[Operation] = []
         partitions_path = znodes.topic_partitions_path(topic)
         if self.client.exists(partitions_path) is not None:
@@ -207,7 +216,7 @@ class KafkaCoordinationClient:
     # --- configuration ---------------------------------------------------------------------------------------------
 
     def config(self, path: str) -> dict[str, str]:
-        """What was set for a topic or a broker; empty if nothing was."""
+        """Return the settings of a topic or broker, possibly none."""
         try:
             return znodes.decode_config(self.client.get_data(path)[0])
         except NoNodeError:
@@ -217,7 +226,7 @@ class KafkaCoordinationClient:
         return self.config(znodes.topic_config_path(topic))
 
     def set_config(self, path: str, config: dict[str, str]) -> None:
-        """Write it, and let all brokers know."""
+        """Write settings, and notify all brokers."""
         data = znodes.encode_config(config)
         if self.client.exists(path) is None:
             self.client.create(path, data)
@@ -227,13 +236,13 @@ class KafkaCoordinationClient:
         self.client.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
         changes = self.client.get_children(znodes.CONFIG_CHANGES)
         if len(changes) > MAX_CONFIG_CHANGES:
-            # Who has missed these looks at all settings anyway, when it is back.
+            # A broker that misses these reads all settings when it returns.
             self.client.multi([Delete(f"{znodes.CONFIG_CHANGES}/{name}") for name in changes[: len(changes) // 2]])
 
     # --- producer ids ----------------------------------------------------------------------------------------------
 
     def allocate_producer_ids(self, broker_id: int) -> tuple[int, int]:
-        """The first id of a block that no broker had before, and how many there are."""
+        """Return the first id of a new block of producer ids, and the block's length."""
         data, stat = self.client.get_data(znodes.PRODUCER_ID_BLOCK)
         first = znodes.decode_producer_id_block_end(data) + 1 if data else 0
         block = znodes.encode_producer_id_block(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)

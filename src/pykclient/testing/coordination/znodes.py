@@ -1,4 +1,4 @@
-"""Which nodes a cluster keeps in the coordination service, and the JSON in them (Java: ZkData)."""
+"""The nodes of a cluster in the coordination service, and their JSON contents (Java: ZkData)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 CLUSTER_ID: Final = "/cluster/id"
 
-#: What there is before the first broker, parents first.
+#: The nodes that exist before the first broker starts, parents first.
 PERSISTENT_PATHS: Final = (
     "/brokers",
     BROKER_IDS,
@@ -84,7 +84,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def uuid_to_string(uuid: UUID) -> str:
-    """As Kafka writes topic ids: 22 characters of URL-safe base64."""
+    """Return a topic id as Kafka writes it: 22 characters of URL-safe base64."""
     return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
 
 
@@ -93,9 +93,9 @@ def uuid_from_string(text: str) -> UUID:
 
 
 class LeaderAndIsr(NamedTuple):
-    """Who leads a partition, and who is in sync (Java: LeaderAndIsr).
+    """The leader and the in-sync replicas of a partition (Java: LeaderAndIsr).
 
-    ``partition_epoch`` is the version of the partition's state node: it counts every change.
+    ``partition_epoch`` is the version of the partition's state node: it counts all changes.
     """
 
     leader: int
@@ -111,7 +111,7 @@ class LeaderAndIsr(NamedTuple):
         return self._replace(leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1)
 
     def new_recovering_leader_and_isr(self, leader: int, isr: tuple[int, ...]) -> LeaderAndIsr:
-        """For a leader that was not in sync: what only others had is lost (KIP-704)."""
+        """Return the state for a leader that was not in sync: records that only others had are lost (KIP-704)."""
         return self._replace(
             leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1, leader_recovery_state=RECOVERING
         )
@@ -137,7 +137,7 @@ class LeaderIsrAndControllerEpoch(NamedTuple):
 
 
 class ReplicaAssignment(NamedTuple):
-    """Which brokers hold a partition; those that are being added and removed are among them (KIP-455)."""
+    """The brokers with a replica of a partition, including those being added and removed (KIP-455)."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...] = ()
@@ -156,7 +156,7 @@ class ReplicaAssignment(NamedTuple):
         return bool(self.adding_replicas or self.removing_replicas)
 
     def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
-        """Old and new replicas together, until the new ones are in sync."""
+        """Return the assignment with old and new replicas, until the new ones are in sync."""
         origin = self.origin_replicas
         full = (*target, *(id for id in origin if id not in target))
         return ReplicaAssignment(
@@ -165,7 +165,7 @@ class ReplicaAssignment(NamedTuple):
 
 
 class TopicAssignment(NamedTuple):
-    """A topic's id, and the replicas of its partitions by their number."""
+    """A topic's id, and the replicas by partition number."""
 
     topic_id: UUID
     partitions: dict[int, ReplicaAssignment]
@@ -241,7 +241,7 @@ def encode_partition_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
 
 
 def decode_partition_state(data: bytes, version: int) -> LeaderIsrAndControllerEpoch:
-    """``version`` is the node's."""
+    """Decode a partition's state; ``version`` is the node's version."""
     state = decode(data)
     leader_and_isr = LeaderAndIsr(
         state["leader"], state["leader_epoch"], tuple(state["isr"]), state["leader_recovery_state"], version
@@ -259,7 +259,7 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """``entity_path`` is such as ``topics/orders``."""
+    """Encode a notification; ``entity_path`` is, for example, ``topics/orders``."""
     return encode({"version": 2, "entity_path": entity_path})
 
 
@@ -272,5 +272,5 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block_end(data: bytes) -> int:
-    """The last id that was ever given out."""
+    """Return the last producer id that was ever allocated."""
     return int(decode(data)["block_end"])
