@@ -1,9 +1,8 @@
-"""The APIs that brokers serve: one module for each, named after it, loaded when it is first needed.
+"""The APIs that brokers serve. Each is a module named after it, loaded on first use.
 
-Such a module has ``API_KEY``; ``VERSIONS``, the oldest and newest version that it serves; ``handle(broker, request)``,
-which sees to it that the request is answered, now or later; and ``error_response(body, code, message)``, an answer that
-says nothing but an error, or None where the protocol has no place for one. ``BROKER_ONLY`` is True in those that serve
-other brokers and are unknown to clients.
+A module has ``API_KEY``; ``VERSIONS``, the oldest and newest version it serves; ``handle(broker, request)``, which
+answers the request, now or later; and ``error_response(body, code, message)``, which returns a response with only an
+error, or None if the protocol has no place for one. ``BROKER_ONLY`` is True in modules that serve other brokers only.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ if TYPE_CHECKING:
 
 
 class Handler(Protocol):
-    """What a module of this package is. Thread: loop."""
+    """The interface of this package's modules. Thread: loop."""
 
     API_KEY: int
     VERSIONS: tuple[int, int]
 
     def handle(self, broker: Broker, request: Request) -> None:
-        """Serve the request; a BrokerError that is raised becomes its answer."""
+        """Handle a request. A BrokerError that this raises becomes the response."""
 
     def error_response(self, body: Any, code: int, message: str | None = None) -> Response | None:
-        """The answer that says this error wherever it can say one; None if this request gets no answers (acks=0)."""
+        """Return a response that contains this error wherever it can, or None if the request gets no response (acks=0)."""
 
 
 _loaded: dict[int, Handler | None] = {}
 
 
 def handler(api_key: int) -> Handler | None:
-    """The module that serves the API; None if none does."""
+    """Return the module that serves the API, or None if there is none."""
     try:
         return _loaded[api_key]
     except KeyError:
@@ -48,5 +47,5 @@ def handler(api_key: int) -> Handler | None:
 
 
 def is_broker_only(api_handler: Handler) -> bool:
-    """Whether the API is for brokers among themselves."""
+    """Return whether the API is only for brokers."""
     return getattr(api_handler, "BROKER_ONLY", False)

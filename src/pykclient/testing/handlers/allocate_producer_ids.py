@@ -1,4 +1,4 @@
-"""AllocateProducerIds: a broker asks the controller for a block of ids that nobody else has (KIP-730)."""
+"""AllocateProducerIds: a broker requests a block of unused producer ids from the controller (KIP-730)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when the block is written down as given away."""
+    """Respond once the allocation is stored."""
     body = cast(AllocateProducerIdsRequest, request.body)
 
     def respond(code: int, first: int, length: int) -> None:

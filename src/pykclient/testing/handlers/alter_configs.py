@@ -1,4 +1,4 @@
-"""AlterConfigs: all settings of a topic at once; what is not named goes. IncrementalAlterConfigs is the better way."""
+"""AlterConfigs: replace all settings of a topic. IncrementalAlterConfigs is preferable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered by the controller, once what is set is written down; brokers hear of it a moment later."""
+    """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
     body = cast(AlterConfigsRequest, request.body)
 
     def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:

@@ -17,7 +17,7 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when the new state is written down, or refused."""
+    """Respond once the new state is stored or rejected."""
     body = cast(AlterPartitionRequest, request.body)
     broker.controller.alter_partition_handler.alter_partitions(body, request.api_version, request.respond)
 

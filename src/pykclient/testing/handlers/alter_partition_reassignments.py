@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: partitions are to move to other brokers, or to stay after all (KIP-455)."""
+"""AlterPartitionReassignments: start or cancel moving partitions to other brokers (KIP-455)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered by the controller when the moves are written down; they take their time."""
+    """Respond, from the controller, once the moves are stored. They complete later."""
     body = cast(AlterPartitionReassignmentsRequest, request.body)
     wanted: dict[TopicPartition, Sequence[int] | None] = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas

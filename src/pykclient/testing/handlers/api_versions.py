@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves (KIP-35, KIP-511)."""
+"""ApiVersions: the APIs and versions that this broker serves (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def handle(broker: Broker, request: Request) -> None:
             if not _SOFTWARE_NAME.fullmatch(given):
                 raise InvalidRequestError(f"a client's software cannot be called {given!r}")
     versions = broker.apis.api_version_manager.all_versions()
-    # Some releases of librdkafka do without codecs, or worse, if they do not see version 0. It is not served.
-    # Kafka 4 does the same (KAFKA-18659).
+    # Some releases of librdkafka disable codecs, or fail, if version 0 is not listed. It is not served. Kafka 4 does
+    # the same (KAFKA-18659).
     versions[ApiKeys.PRODUCE] = (0, versions[ApiKeys.PRODUCE][1])
     request.respond(
         ApiVersionsResponse(
@@ -42,10 +42,10 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def unsupported_version_response(versions: ApiVersionManager) -> ApiVersionsResponse:
-    """The answer, always in version 0, to a request of a version that is not served."""
+    """Return the response, always in version 0, to a request in an unsupported version."""
     served = versions.versions(API_KEY)
     response = ApiVersionsResponse(error_code=UnsupportedVersionError.code)
-    # Releases before 2.4 do not say what they would understand; clients then try version 0.
+    # Releases before 2.4 do not list their versions in this response; clients then try version 0.
     if served is not None and served[1] >= _FIRST_WITH_SOFTWARE_NAME:
         response.api_keys.append(
             ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=served[0], max_version=served[1])

@@ -1,4 +1,4 @@
-"""ControlledShutdown: a broker that will stop asks the controller to take its leaders away."""
+"""ControlledShutdown: a broker that is about to stop asks the controller to move its leaders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered with what could not be taken away."""
+    """Respond with the partitions that could not be moved."""
     body = cast(ControlledShutdownRequest, request.body)
 
     def respond(code: int, remaining: Collection[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for topics, on the broker that is the controller."""
+"""CreatePartitions: add partitions to topics, on the broker that is the controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when this broker knows leaders for all partitions, or time is up."""
+    """Respond once this broker knows leaders for all partitions, or time is up."""
     body = cast(CreatePartitionsRequest, request.body)
 
     def respond(outcomes: Mapping[str, TopicOutcome]) -> None:
@@ -30,7 +30,7 @@ def handle(broker: Broker, request: Request) -> None:
             if outcome.error is None:
                 results.append(Result(name=name, error_message=None))
             else:
-                # As Kafka, which has no words for a topic that is not there.
+                # Like Kafka, which has no text for a missing topic.
                 unknown = isinstance(outcome.error, UnknownTopicOrPartitionError)
                 message = None if unknown else str(outcome.error)
                 results.append(Result(name=name, error_code=outcome.error.code, error_message=message))

@@ -1,4 +1,4 @@
-"""CreateTopics: by numbers or with the replicas of each partition, on the broker that is the controller."""
+"""CreateTopics: with partition counts or explicit assignments, on the broker that is the controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = CreateTopicsResponse.CreatableTopicResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when this broker knows leaders for all partitions, or time is up."""
+    """Respond once this broker knows leaders for all partitions, or time is up."""
     body = cast(CreateTopicsRequest, request.body)
 
     def respond(outcomes: Mapping[str, TopicOutcome]) -> None:

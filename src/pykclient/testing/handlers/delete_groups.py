@@ -1,4 +1,4 @@
-"""DeleteGroups: empty groups, with all their offsets (KIP-229)."""
+"""DeleteGroups: delete empty groups with all their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when the tombstones are on all in-sync replicas."""
+    """Respond once the tombstones are on all in-sync replicas."""
     body = cast(DeleteGroupsRequest, request.body)
-    # One name may be there twice, and is answered once.
+    # A name that occurs twice is answered once.
     error_codes: dict[str, int | None] = dict.fromkeys(body.groups_names)
 
     def deleted(group_id: str, error_code: int) -> None:

@@ -1,4 +1,4 @@
-"""DeleteRecords: let logs begin later (KIP-107)."""
+"""DeleteRecords: raise the start offsets of logs (KIP-107)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when all live replicas have deleted, or when the request's time is over."""
+    """Respond once all live replicas have deleted the records, or the request's time is up."""
     body = cast(DeleteRecordsRequest, request.body)
     cache = broker.metadata_cache
     offsets = {

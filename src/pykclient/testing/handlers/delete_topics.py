@@ -1,4 +1,4 @@
-"""DeleteTopics: by name or by id, on the broker that is the controller."""
+"""DeleteTopics: delete topics by name or id, on the broker that is the controller."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.DELETE_TOPICS
 VERSIONS = (0, 6)
 
-#: Before this version there was no error of its own for it.
+#: Earlier versions have no error code for it.
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when nothing is left of the topics, or time is up."""
+    """Respond once the topics are completely deleted, or time is up."""
     body = cast(DeleteTopicsRequest, request.body)
     states = body.topics or [DeleteTopicsRequest.DeleteTopicState(name=name) for name in body.topic_names]
     results: list[Result] = []
     ids = {}
     for index, state in enumerate(states):
         if state in states[:index]:
-            continue  # the first one was refused for both
+            continue  # the first occurrence was rejected for both
         try:
             ids[_name(broker, state, states)] = state.topic_id
         except BrokerError as error:
@@ -56,7 +56,11 @@ def handle(broker: Broker, request: Request) -> None:
 def _name(
     broker: Broker, state: DeleteTopicsRequest.DeleteTopicState, states: list[DeleteTopicsRequest.DeleteTopicState]
 ) -> str:
-    """Which topic is meant. Raises InvalidRequestError, UnknownTopicIdError."""
+    """Return the topic's name.
+
+    Raises:
+        InvalidRequestError, UnknownTopicIdError: the request is contradictory, or the id is unknown.
+    """
     if states.count(state) > 1:
         kind = "name" if state.name is not None else "id"
         raise InvalidRequestError(f"Duplicate topic {kind}.")

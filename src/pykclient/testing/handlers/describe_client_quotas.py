@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 API_KEY: Final = ApiKeys.DESCRIBE_CLIENT_QUOTAS
 VERSIONS: Final = (0, 1)
 
-#: How a component of the filter is meant: a name, the default entity, or any.
+#: The ways to match a component of the filter: a name, the default entity, or any.
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 _Response = DescribeClientQuotasResponse

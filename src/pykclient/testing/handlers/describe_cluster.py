@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers that are alive, and which one is the controller (KIP-700)."""
+"""DescribeCluster: the live brokers and the controller (KIP-700)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTROLLERS: Final = 2
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer with what this broker knows. Who asks for the controllers of a quorum asks at the wrong address."""
+    """Respond with this broker's knowledge. Requests for a quorum's controllers are rejected."""
     body = cast(DescribeClusterRequest, request.body)
     if body.endpoint_type == _CONTROLLERS:
         raise MismatchedEndpointTypeError(

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what holds for topics and brokers, and where it comes from."""
+"""DescribeConfigs: the settings of topics and brokers, with their sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = DescribeConfigsResponse.DescribeConfigsResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered once the broker is in contact with the coordination service, which has the settings."""
+    """Respond once the broker has contact with the coordination service, which stores the settings."""
     body = cast(DescribeConfigsRequest, request.body)
 
     def process() -> None:

@@ -1,4 +1,4 @@
-"""DescribeGroups: state and members of classic groups."""
+"""DescribeGroups: the state and members of classic groups."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
 
-#: Before this version, a group that is not there is described as a dead one (KIP-1043).
+#: Earlier versions describe a missing group as a dead one (KIP-1043).
 _TELLS_MISSING_GROUP = 6
 
-#: Nothing is forbidden where nobody has to say who he is: read, delete, describe, describe and alter configs.
+#: Everything is allowed without authentication: read, delete, describe, describe and alter configs.
 _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 Described = DescribeGroupsResponse.DescribedGroup
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer at once."""
+    """Respond immediately."""
     body = cast(DescribeGroupsRequest, request.body)
     groups = []
     for group_id in body.groups:
@@ -48,7 +48,7 @@ def _describe(broker: Broker, group_id: str, version: int) -> Described:
         return Described(group_id=group_id, group_state=dead)
     except BrokerError as error:
         return Described(group_id=group_id, error_code=error.code)
-    # What members said is only shown when it is settled in which protocol.
+    # Members' metadata is shown only when the protocol is settled.
     protocol = group.protocol_name if group.state is group_state.STABLE else None
     return Described(
         group_id=group_id,

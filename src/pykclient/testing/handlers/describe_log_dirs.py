@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how large the logs of this broker are (KIP-113, KIP-827)."""
+"""DescribeLogDirs: the sizes of this broker's logs (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSIONS = (0, 5)
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """There is one directory, whose room is what the whole cluster has left of its memory limit."""
+    """Respond with one directory. Its free space is what remains of the cluster's memory limit."""
     body = cast(DescribeLogDirsRequest, request.body)
     disk = broker.disk
     result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=f"/memory/broker-{broker.id}")
@@ -52,7 +52,7 @@ def _topics(broker: Broker, body: DescribeLogDirsRequest) -> list[DescribeLogDir
 
 
 def error_response(body: DescribeLogDirsRequest, code: int, message: str | None = None) -> DescribeLogDirsResponse:  # noqa: ARG001
-    # Before version 3 there is no other place for it than a directory.
+    # Before version 3, the error only fits into a directory.
     return DescribeLogDirsResponse(
         error_code=code, results=[DescribeLogDirsResponse.DescribeLogDirsResult(error_code=code)]
     )

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition (KIP-664)."""
+"""DescribeProducers: the producers that write to a partition (KIP-664)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PartitionResponse = DescribeProducersResponse.PartitionResponse
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Any replica answers for its own log."""
+    """Respond for this broker's own log; any replica may be asked."""
     body = cast(DescribeProducersRequest, request.body)
     request.respond(
         DescribeProducersResponse(

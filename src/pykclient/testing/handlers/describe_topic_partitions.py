@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics page by page, so that large ones fit into answers (KIP-966)."""
+"""DescribeTopicPartitions: topics page by page, so that large ones fit into responses (KIP-966)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer with a page in the order of the topics' names, and where the next one begins."""
+    """Respond with a page in the order of the topics' names, and the start of the next one."""
     body = cast(DescribeTopicPartitionsRequest, request.body)
     snapshot = broker.metadata_cache.snapshot
     response = DescribeTopicPartitionsResponse()
@@ -66,7 +66,11 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _names(snapshot: MetadataSnapshot, body: DescribeTopicPartitionsRequest) -> list[str]:
-    """What is asked for, from the cursor on. Raises InvalidRequestError for a cursor that is none of it."""
+    """Return the requested topics from the cursor on.
+
+    Raises:
+        InvalidRequestError: the cursor is not among the requested topics.
+    """
     cursor = body.cursor
     wanted = {topic.name for topic in body.topics} if body.topics else set(snapshot.partition_states)
     if cursor is None:

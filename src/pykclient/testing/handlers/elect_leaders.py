@@ -1,4 +1,4 @@
-"""ElectLeaders: leadership back to the preferred replicas, or to ones that are out of sync (KIP-183, KIP-460)."""
+"""ElectLeaders: make preferred replicas leaders, or replicas that are not in sync (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = ElectLeadersResponse.PartitionResult
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered by the controller, with what came of each partition."""
+    """Respond, from the controller, with the result of each partition."""
     body = cast(ElectLeadersRequest, request.body)
     if body.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequestError(f"Unknown election type {body.election_type}")
@@ -39,7 +39,7 @@ def handle(broker: Broker, request: Request) -> None:
             return
         results = _results(outcomes)
         if body.topic_partitions is None:
-            # Of all partitions only those are of interest that something was tried for.
+            # If all partitions were requested, only those with an attempted election are reported.
             for topic in results:
                 topic.partition_result = [
                     result for result in topic.partition_result if result.error_code != ElectionNotNeededError.code
@@ -64,7 +64,7 @@ def _results(outcomes: Mapping[TopicPartition, ApiError]) -> list[ElectLeadersRe
 
 
 def error_response(body: ElectLeadersRequest, code: int, message: str | None = None) -> ElectLeadersResponse:
-    """For each partition; at the top, where the first version has no place for it, if all are meant."""
+    """Return the error for each partition; at the top if all were requested and the version has a field for it."""
     return ElectLeadersResponse(
         error_code=0 if body.topic_partitions else code,
         replica_election_results=[

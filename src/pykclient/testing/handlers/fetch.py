@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.FETCH
 VERSIONS = (0, 18)
 
-#: Up to this one ``max_bytes`` holds even for the first batch, which is then cut off.
+#: Up to this version, ``max_bytes`` applies even to the first batch, which is then cut off.
 _LAST_VERSION_WITH_HARD_LIMIT: Final = 2
 _FIRST_VERSION_WITH_V1: Final = 2
 _FIRST_VERSION_WITH_V2: Final = 4
@@ -51,14 +51,14 @@ _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 _FIRST_VERSION_WITH_LEADERS: Final = 16
 
-# What most answers say of these, made once.
+# The value of these in most responses, created once.
 _NO_DIVERGING_EPOCH: Final = FetchResponse.EpochEndOffset()
 _NO_LEADER: Final = FetchResponse.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = FetchResponse.SnapshotId()
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Read what the session asks for, and answer when there is enough of it or the time is up."""
+    """Read the session's partitions, and respond when there is enough data or time is up."""
     body = cast(FetchRequest, request.body)
     version = request.api_version
     manager = broker.replica_manager
@@ -141,7 +141,7 @@ def _client_metadata(body: FetchRequest, request: Request) -> ClientMetadata:
 
 
 def _error_before_reading(broker: Broker, fetch: PartitionFetch, version: int) -> int:
-    """The code of an error that needs no look at a log; the answer still waits for the other partitions."""
+    """Return the code of an error that does not depend on the log. The response still waits for the other partitions."""
     topic_partition = fetch.topic_partition
     if not topic_partition.topic:
         return UnknownTopicIdError.code
@@ -221,12 +221,14 @@ def _partition_data(index: int, data: FetchPartitionData) -> FetchResponse.Parti
             for txn in aborted
         ],
         preferred_read_replica=-1 if data.preferred_read_replica is None else data.preferred_read_replica,
-        records=cast("BytesLike", data.records),  # the writer takes several pieces as well
+        records=cast("BytesLike", data.records),  # the writer accepts several pieces
     )
 
 
 def _down_convert(data: FetchPartitionData, fetch: PartitionFetch, version: int) -> None:
-    """Bring the records into a format that the reader knows; in no more bytes than it wants, but one batch (KIP-74)."""
+    """Convert the records to a format that the reader knows, within the bytes it wants, but at least one batch
+    (KIP-74).
+    """
     magic = MAGIC_VALUE_V1 if version >= _FIRST_VERSION_WITH_V1 else MAGIC_VALUE_V0
     try:
         data.records = down_convert(data.records, magic, fetch.fetch_offset, fetch.max_bytes).records

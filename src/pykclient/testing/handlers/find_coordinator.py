@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker leads the partition that a group is kept in (KIP-98, KIP-699)."""
+"""FindCoordinator: the broker that leads a group's partition of __consumer_offsets (KIP-98, KIP-699)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.FIND_COORDINATOR
 VERSIONS = (0, 6)
 
-#: From this version on, several keys can be asked for at once.
+#: From this version on, a request may have several keys.
 _BATCHED = 4
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 
@@ -25,7 +25,7 @@ Coordinator = FindCoordinatorResponse.Coordinator
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer at once; the topic is created when it is first asked for, and clients try again meanwhile."""
+    """Respond immediately. The first request creates the topic; meanwhile clients retry."""
     body = cast(FindCoordinatorRequest, request.body)
     if request.api_version >= _BATCHED:
         answers = [_coordinator(broker, request, body.key_type, key) for key in body.coordinator_keys]
@@ -70,7 +70,7 @@ def _find(broker: Broker, key_type: int, key: str) -> Node:
 
 
 def error_response(body: FindCoordinatorRequest, code: int, message: str | None = None) -> FindCoordinatorResponse:
-    """For each key, or at the top, whichever the request's version has."""
+    """Return the error for each key, or at the top, depending on the version."""
     if body.coordinator_keys:
         return FindCoordinatorResponse(
             coordinators=[

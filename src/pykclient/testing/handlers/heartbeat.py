@@ -1,4 +1,4 @@
-"""Heartbeat: still there; and is there a rebalance?"""
+"""Heartbeat: a member's sign of life, and its way to learn of a rebalance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSIONS = (0, 4)
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer at once."""
+    """Respond immediately."""
     broker.group_coordinator.heartbeat(cast(HeartbeatRequest, request.body))
     request.respond(HeartbeatResponse())
 

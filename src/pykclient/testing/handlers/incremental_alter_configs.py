@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: some settings of a topic, the others stay as they are (KIP-339)."""
+"""IncrementalAlterConfigs: change some settings of a topic (KIP-339)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered by the controller, once what is set is written down; brokers hear of it a moment later."""
+    """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
     body = cast(IncrementalAlterConfigsRequest, request.body)
 
     def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:

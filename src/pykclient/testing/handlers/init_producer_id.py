@@ -19,9 +19,9 @@ _NO_PRODUCER_ID, _NO_PRODUCER_EPOCH = -1, -1
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered with a new id. It is held back until the controller has given this broker a block of them.
+    """Respond with a new id, once the controller has given this broker a block of ids.
 
-    A producer without a transactional id counts up its epoch by itself: the id that it has is of no interest.
+    A producer without a transactional id increments its epoch itself, so its current id does not matter.
     """
     body = cast(InitProducerIdRequest, request.body)
     if (body.producer_id == _NO_PRODUCER_ID) != (body.producer_epoch == _NO_PRODUCER_EPOCH):

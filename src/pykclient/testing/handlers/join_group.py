@@ -1,4 +1,4 @@
-"""JoinGroup: become a member, or stay one through a rebalance."""
+"""JoinGroup: become a member, or stay one during a rebalance."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.JOIN_GROUP
 VERSIONS = (0, 9)
 
-#: From this version on, who is refused is told of no protocol, instead of one without a name.
+#: From this version on, an error response has no protocol, instead of one with an empty name.
 _NULLABLE_PROTOCOL = 7
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when all members have joined, or the time for that is over."""
+    """Respond once all members have joined, or the time for that is over."""
     body = cast(JoinGroupRequest, request.body)
 
     def respond(response: JoinGroupResponse) -> None:
@@ -28,7 +28,7 @@ def handle(broker: Broker, request: Request) -> None:
             response.protocol_name = None
         request.respond(response)
 
-    # As Java writes addresses.
+    # Java's notation of addresses.
     client_host = f"/{request.client_host}"
     attempt = JoinAttempt(body, request.api_version, request.client_id or "", client_host, respond)
     broker.group_coordinator.join_group(attempt)

@@ -1,4 +1,4 @@
-"""LEADER_AND_ISR: the controller says which replicas lead and which follow."""
+"""LEADER_AND_ISR: the controller's decision which replicas lead and which follow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.LEADER_AND_ISR
-VERSIONS = (5, 7)  # the controller is as new as this broker
+VERSIONS = (5, 7)  # the controller is of the same release as this broker
 BROKER_ONLY = True
 
 

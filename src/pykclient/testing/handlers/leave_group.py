@@ -1,4 +1,4 @@
-"""LeaveGroup: one member goes, or an administrator removes several (KIP-345)."""
+"""LeaveGroup: a member leaves, or an administrator removes several (KIP-345)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.LEAVE_GROUP
 VERSIONS = (0, 5)
 
-#: From this version on, several members can be named.
+#: From this version on, a request may have several members.
 _BATCHED = 3
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer at once."""
+    """Respond immediately."""
     body = cast(LeaveGroupRequest, request.body)
     if request.api_version >= _BATCHED:
         request.respond(LeaveGroupResponse(members=broker.group_coordinator.leave_group(body.group_id, body.members)))

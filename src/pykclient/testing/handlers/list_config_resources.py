@@ -1,4 +1,4 @@
-"""ListConfigResources: what there are settings of (KIP-1142)."""
+"""ListConfigResources: the resources that have settings (KIP-1142)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUPPORTED = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer with what this broker knows; version 0 is only about client metrics, and there are none."""
+    """Respond with this broker's knowledge. Version 0 is only for client metrics, of which there are none."""
     body = cast(ListConfigResourcesRequest, request.body)
     types = (CLIENT_METRICS,) if request.api_version == 0 else tuple(body.resource_types) or _SUPPORTED
     if not set(types) <= set(_SUPPORTED):

@@ -18,7 +18,7 @@ _GROUP_TYPE: Final = "classic"
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer at once. Filters that are empty let everything pass; case does not matter."""
+    """Respond immediately. An empty filter matches everything; filters ignore case."""
     body = cast(ListGroupsRequest, request.body)
     states = {state.lower() for state in body.states_filter}
     types = {type.lower() for type in body.types_filter}

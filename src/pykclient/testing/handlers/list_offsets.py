@@ -1,4 +1,4 @@
-"""ListOffsets: the first offset, the last one, or that of a time."""
+"""ListOffsets: the first offset, the last one, or that of a timestamp."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERSIONS = (0, 11)
 _CONSUMER: Final = -1
 _DEBUGGING_REPLICA: Final = -2
 
-#: The versions from which on these may stand in the place of a timestamp.
+#: The first versions that allow these values instead of a timestamp.
 _SINCE: Final = {
     LATEST_TIMESTAMP: 0,
     EARLIEST_TIMESTAMP: 0,
@@ -48,7 +48,7 @@ _PartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Consumers hear of nothing above the high watermark, or the last stable offset; followers of all."""
+    """Respond to consumers within the high watermark or the last stable offset, and to followers without a bound."""
     body = cast(ListOffsetsRequest, request.body)
     version = request.api_version
     asked = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
@@ -104,7 +104,7 @@ def _offset(
 def _legacy_offsets(
     broker: Broker, replica_id: int, topic_partition: TopicPartition, one: ListOffsetsRequest.ListOffsetsPartition
 ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
-    """Before version 1 an answer was a list of offsets at which segments begin, latest first."""
+    """Return base offsets of segments, latest first, as before version 1."""
     partition = broker.replica_manager.get_partition_or_raise(topic_partition)
     log = partition.local_log_with_epoch_or_raise(-1, require_leader=replica_id != _DEBUGGING_REPLICA)
     offsets = log.legacy_fetch_offsets_before(one.timestamp, one.max_num_offsets)

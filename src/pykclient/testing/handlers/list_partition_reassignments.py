@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are being moved, and where to (KIP-455)."""
+"""ListPartitionReassignments: the partitions being moved, and their targets (KIP-455)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Response = ListPartitionReassignmentsResponse
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered by the controller."""
+    """Respond, from the controller."""
     body = cast(ListPartitionReassignmentsRequest, request.body)
     if not broker.controller.is_active:
         raise NotControllerError

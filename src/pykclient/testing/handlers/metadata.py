@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics and who leads their partitions; asking for a topic can create it."""
+"""Metadata: brokers, topics and their leaders. A request for a topic can create it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Partition = MetadataResponse.MetadataResponsePartition
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 12
 
-#: Everybody may do everything here. Java's AclOperation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
-#: DESCRIBE_CONFIGS, ALTER_CONFIGS.
+#: Everything is allowed. Java's AclOperation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS,
+#: ALTER_CONFIGS.
 ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 #: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
 ALL_CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answer with what this broker knows, which may be behind what is the case."""
+    """Respond with this broker's knowledge, which may be outdated."""
     body = cast(MetadataRequest, request.body)
     version = request.api_version
     snapshot = broker.metadata_cache.snapshot
@@ -63,7 +63,7 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _topics(broker: Broker, snapshot: MetadataSnapshot, body: MetadataRequest, version: int) -> list[Topic]:
-    # In version 0 an empty list meant all topics, as it had no null.
+    # Version 0 has no null, so an empty list means all topics.
     if body.topics is None or (version == 0 and not body.topics):
         return [_topic(snapshot, topic, version) for topic in snapshot.partition_states]
     for wanted in body.topics:
@@ -111,7 +111,7 @@ def _partition(snapshot: MetadataSnapshot, state: PartitionState, version: int) 
     isr: Sequence[int] = state.isr
     code = 0
     if version == 0:
-        # Only that version hides brokers that are down, and calls it an error.
+        # Only that version hides brokers that are down, and reports an error.
         replicas = [id for id in replicas if id in alive]
         isr = [id for id in isr if id in alive]
         if len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
@@ -132,7 +132,7 @@ def _partition(snapshot: MetadataSnapshot, state: PartitionState, version: int) 
 
 
 def error_response(body: MetadataRequest, code: int, message: str | None = None) -> MetadataResponse:  # noqa: ARG001
-    """For each topic that was asked for; the newest version also has it at the top."""
+    """Return the error for each requested topic; the newest version also has it at the top."""
     return MetadataResponse(
         error_code=code,
         topics=[Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in body.topics or ()],

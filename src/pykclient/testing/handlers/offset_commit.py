@@ -1,4 +1,4 @@
-"""OffsetCommit: a group's position, from now on."""
+"""OffsetCommit: store a group's positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: a group forgets where it was in some topics (KIP-496)."""
+"""OffsetDelete: remove a group's offsets of some topics (KIP-496)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSIONS = (0, 0)
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when the tombstones are on all in-sync replicas."""
+    """Respond once the tombstones are on all in-sync replicas."""
     body = cast(OffsetDeleteRequest, request.body)
     partition_info = broker.metadata_cache.partition_info
     asked = [TopicPartition(topic.name, one.partition_index) for topic in body.topics for one in topic.partitions]

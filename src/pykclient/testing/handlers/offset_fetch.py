@@ -1,4 +1,4 @@
-"""OffsetFetch: where a group is (KIP-447, KIP-709, KIP-848)."""
+"""OffsetFetch: the committed offsets of groups (KIP-447, KIP-709, KIP-848)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RequestTopics = OffsetFetchRequest.OffsetFetchRequestTopics
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered at once, unless stable offsets are wanted and commits are on their way."""
+    """Respond immediately, unless stable offsets are requested and commits are pending."""
     body = cast(OffsetFetchRequest, request.body)
     version = request.api_version
     if version < _BATCHED:
@@ -148,7 +148,7 @@ def _all_topics(
         if topic is None:
             topic = by_name[tp.topic] = Topics(name=tp.topic, topic_id=topic_id(tp.topic))
         topic.partitions.append(_partition(tp.partition, offset, topic.topic_id))
-    # Who asks by ids cannot be told of a topic that has none, as it was deleted.
+    # A request by ids cannot get a topic without an id, because that topic was deleted.
     return [topic for topic in by_name.values() if not (use_topic_ids and topic.topic_id == ZERO_UUID)]
 
 
@@ -168,7 +168,7 @@ def _no_offset(index: int, error_code: int = 0) -> Partitions:
 
 
 def error_response(body: OffsetFetchRequest, code: int, message: str | None = None) -> OffsetFetchResponse:  # noqa: ARG001
-    """For each group, or for the one that versions before 8 have, there also for each partition."""
+    """Return the error for each group or, before version 8, for the only group and each of its partitions."""
     if body.groups:
         return OffsetFetchResponse(groups=[Group(group_id=group.group_id, error_code=code) for group in body.groups])
     return OffsetFetchResponse(

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader's epoch ended (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: the end of a leader epoch (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Only leaders answer. Without a current epoch in the question, the asker is not fenced."""
+    """Respond if this broker leads. A request without a current epoch is not fenced."""
     body = cast(OffsetForLeaderEpochRequest, request.body)
     request.respond(
         OffsetForLeaderEpochResponse(

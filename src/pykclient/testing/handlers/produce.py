@@ -33,7 +33,7 @@ _FIRST_VERSION_WITH_ZSTD: Final = 7
 _FIRST_VERSION_WITH_LEADERS: Final = 10
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
-# Where in a batch of format v2 its size and the lower half of its attributes are, and what is in those.
+# Positions in a batch of format 2: its size, the lower half of its attributes, and the bits in them.
 _SIZE: Final = slice(8, 12)
 _ATTRIBUTES: Final = 22
 _CODEC: Final = 0x07
@@ -41,9 +41,9 @@ _TRANSACTIONAL: Final = 0x10
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Append, and answer when as many replicas have the records as ``acks`` asks for; with acks=0 there is no answer.
+    """Append the records, and respond when as many replicas have them as ``acks`` requires; never with acks=0.
 
-    Where something fails with acks=0, the connection is closed: there is no other way to tell.
+    If an append with acks=0 fails, the connection is closed, which is the only way to report it.
     """
     body = cast(ProduceRequest, request.body)
     version = request.api_version
@@ -52,7 +52,7 @@ def handle(broker: Broker, request: Request) -> None:
     names = [_topic_name(broker, topic, version) for topic in body.topic_data]
     for name, topic in zip(names, body.topic_data, strict=True):
         for data in topic.partition_data:
-            # Unknown topics are told apart by their ids, which are not names.
+            # Unknown topics are distinguished by their ids.
             topic_partition = TopicPartition(name or str(topic.topic_id), data.index)
             try:
                 if name is None:
@@ -99,12 +99,12 @@ def _topic_name(broker: Broker, topic: ProduceRequest.TopicProduceData, version:
 
 
 def _validated(records: Buffer | None, version: int) -> Buffer:
-    """The records, if they are what this version may bring (Java: ProduceRequest.validateRecords).
+    """Return the records if this version may contain them (Java: ProduceRequest.validateRecords).
 
     Raises:
-        InvalidRecordError: not one batch, or one of an old format.
-        UnsupportedCompressionTypeError: zstd, which readers of that age would not know.
-        InvalidTxnStateError: part of a transaction.
+        InvalidRecordError: they are not exactly one batch, or one of an old format.
+        UnsupportedCompressionTypeError: zstd, which readers of that age do not know.
+        InvalidTxnStateError: they are part of a transaction.
     """
     if records is None:
         raise InvalidRecordError(f"a produce request of version {version} must have records for each partition")
@@ -135,7 +135,7 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
 def _name_leaders(
     broker: Broker, request: Request, responses: dict[TopicPartition, PartitionResponse], answer: ProduceResponse
 ) -> None:
-    """Tell where the leaders are of partitions that have none here, so that nobody has to ask (KIP-951)."""
+    """Add the leaders of partitions that this broker does not lead, so that clients need no metadata request (KIP-951)."""
     nodes = {}
     for topic_partition, response in responses.items():
         if response.error_code == NotLeaderOrFollowerError.code:

@@ -1,4 +1,4 @@
-"""STOP_REPLICA: the controller takes replicas away."""
+"""STOP_REPLICA: the controller stops or deletes replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.STOP_REPLICA
-VERSIONS = (3, 4)  # the controller is as new as this broker
+VERSIONS = (3, 4)  # the controller is of the same release as this broker
 BROKER_ONLY = True
 
 

@@ -1,4 +1,4 @@
-"""SyncGroup: hand in the assignment as the leader, and get one's own."""
+"""SyncGroup: get the member's assignment; the leader's request contains the assignments of all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.SYNC_GROUP
 VERSIONS = (0, 5)
 
-#: From this version on, a member says which protocol it takes part in (KIP-559).
+#: From this version on, a member names its protocol (KIP-559).
 _NAMES_PROTOCOL = 5
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Answered when the leader's assignment is stored."""
+    """Respond once the leader's assignment is stored."""
     body = cast(SyncGroupRequest, request.body)
     if request.api_version >= _NAMES_PROTOCOL and (body.protocol_type is None or body.protocol_name is None):
         raise InconsistentGroupProtocolError("protocol type and name belong into a SyncGroup request")

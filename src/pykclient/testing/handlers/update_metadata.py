@@ -1,4 +1,4 @@
-"""UpdateMetadata: what the controller tells every broker about all others, their topics and leaders."""
+"""UpdateMetadata: the controller's knowledge of brokers, topics and leaders, sent to every broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Replace the broker's picture of the cluster, unless an old controller or one of before the restart paints it."""
+    """Replace the broker's metadata, unless the request is from an old controller or meant for the broker before a
+    restart.
+    """
     body = cast(UpdateMetadataRequest, request.body)
     broker.replica_manager.check_controller(body.controller_id, body.controller_epoch, body.broker_epoch)
     broker.metadata_cache.update_metadata(body)
