@@ -361,7 +361,7 @@ class ReplicaFetcherThread:
         leader_epoch: int,
         leader_end_offset: int,
     ) -> None:
-        """Truncate the log to where it equals the leader's, as far as the leader's answer about ``leader_epoch`` shows."""
+        """Truncate the log to where it equals the leader's, as far as the leader's end of ``leader_epoch`` shows."""
         offset, completed = offset_truncation_state(log, leader_epoch, leader_end_offset)
         if offset < log.high_watermark:
             self._log.warning(

@@ -1,1 +1,1 @@
-"""The server side of connections: from sockets to handlers and back (Java: kafka.network, kafka.server)."""
+"""The server side of connections, between sockets and handlers (Java: kafka.network, kafka.server)."""

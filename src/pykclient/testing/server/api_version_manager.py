@@ -1,4 +1,4 @@
-"""Which versions of which APIs a broker serves, and to whom (Java: ApiVersionManager)."""
+"""The API versions that a broker serves (Java: ApiVersionManager)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pykclient.testing.handlers import handler, is_broker_only
 if TYPE_CHECKING:
     from pykclient.testing.release_profiles import ReleaseProfile
 
-#: What is the same for all brokers of a release, and asked for with each connection.
+#: Ranges that are equal for all brokers of a release, and needed for each connection.
 _all_versions: dict[str, dict[int, tuple[int, int]]] = {}
 
 
 class ApiVersionManager:
-    """What the handlers declare; for clients cut to what the release has that the broker poses as.
+    """The versions that the handlers declare; for clients limited to those of the imitated release.
 
-    Brokers among themselves always speak what the handlers have. Thread: loop.
+    Brokers always use the handlers' versions among themselves. Thread: loop.
     """
 
     __slots__ = ("_profile", "_versions")
@@ -28,7 +28,7 @@ class ApiVersionManager:
         self._versions: dict[tuple[int, bool], tuple[int, int] | None] = {}
 
     def versions(self, api_key: int, is_broker: bool = False) -> tuple[int, int] | None:
-        """The oldest and newest version of an API that is served; None for none."""
+        """Return the oldest and newest supported version of an API, or None."""
         try:
             return self._versions[api_key, is_broker]
         except KeyError:
@@ -44,19 +44,23 @@ class ApiVersionManager:
         return self._profile.cut(api_key, api_handler.VERSIONS)
 
     def is_api_enabled(self, api_key: int, version: int, is_broker: bool = False) -> bool:
-        """Whether this version is served."""
+        """Return whether this version is supported."""
         versions = self.versions(api_key, is_broker)
         return versions is not None and versions[0] <= version <= versions[1]
 
     def latest_version(self, api_key: int) -> int:
-        """The newest version that brokers speak; UnsupportedVersionError if they do not speak the API."""
+        """Return the newest version between brokers.
+
+        Raises:
+            UnsupportedVersionError: brokers do not use the API among themselves.
+        """
         versions = self.versions(api_key, is_broker=True)
         if versions is None:
             raise UnsupportedVersionError(f"the embedded brokers do not serve {ApiKeys.name_of(api_key)}")
         return versions[1]
 
     def all_versions(self) -> dict[int, tuple[int, int]]:
-        """All that clients can ask for."""
+        """Return the versions of all APIs that clients can use."""
         found = _all_versions.get(self._profile.release)
         if found is None:
             found = {key: versions for key in ApiKeys.all() if (versions := self.versions(key)) is not None}

@@ -1,4 +1,4 @@
-"""Why the next request of a connection has to wait, as a table (Java: KafkaChannel.ChannelMuteState)."""
+"""The reasons why a connection's next request must wait, as a table (Java: KafkaChannel.ChannelMuteState)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ MOVES: Final[dict[str, dict[str, str]]] = {
 
 
 def after(state: str, event: str) -> str:
-    """The state that ``event`` leads to; IllegalStateError where the table has no such move."""
+    """Return the state after ``event``.
+
+    Raises:
+        IllegalStateError: the table does not have the transition.
+    """
     try:
         return MOVES[state][event]
     except KeyError:

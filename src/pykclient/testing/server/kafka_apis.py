@@ -1,4 +1,4 @@
-"""From a request to its handler (Java: KafkaApis)."""
+"""The dispatch of requests to handlers (Java: KafkaApis)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class KafkaApis:
-    """Reads a request, notes it, lets fault injection have its way, and calls the handler.
+    """Decodes a request, adds it to the history, applies faults, and calls the handler.
 
-    What a handler raises becomes an answer: a BrokerError its code; anything else is a defect of the cluster, which is
-    logged, kept in the loop's ``failure`` and answered UNKNOWN_SERVER_ERROR. A request that cannot be read costs its
-    connection. Thread: loop.
+    An exception from a handler becomes a response. A BrokerError gives its code. Anything else is a bug in the cluster:
+    it is logged, kept in the loop's ``failure``, and answered with UNKNOWN_SERVER_ERROR. A request that cannot be
+    decoded closes its connection. Thread: loop.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -36,7 +36,7 @@ class KafkaApis:
         self.request_channel: RequestChannel = RequestChannel(broker)
 
     def handle(self, request: Request) -> None:
-        """Serve a request that has come in."""
+        """Handle a request that has arrived."""
         header = request.header
         api_key, version = header.api_key, header.api_version
         request_class = ApiKeys.message_class(api_key)
@@ -45,13 +45,13 @@ class KafkaApis:
             if not unsupported:
                 request.body = request_class.read(request.reader, version)
             elif api_key == ApiKeys.API_VERSIONS:
-                # The one version whose answer every client can read (KIP-511).
+                # The only version whose response every client can read (KIP-511).
                 header.api_version = 0
                 request.body = request_class()
             else:
                 raise UnsupportedVersionError(f"{ApiKeys.name_of(api_key)} v{version} is not served here")
         except (RemoteProtocolError, UnsupportedVersionError) as error:
-            # As in Java: a peer that speaks other versions could not even read an error.
+            # As in Java: a peer with other versions could not even read an error.
             self._log.info("Closing connection %s of %s: %s", request.connection_id, request.party, error)
             request.reject()
             return
@@ -64,12 +64,12 @@ class KafkaApis:
             self.dispatch(request)
 
     def serve(self, request: Request) -> None:
-        """Serve a request of the application itself, which has its body, past history and fault injection."""
+        """Handle a request of the application itself, which already has a body, without history and faults."""
         request.record = RequestRecord(0, request, request.api_version, self._loop.wall_ms)
         self.dispatch(request)
 
     def dispatch(self, request: Request) -> None:
-        """Call the handler; also for a request that fault injection held back until now."""
+        """Call the handler, possibly for a request that a fault has held back."""
         if not self._broker.alive:
             return
         api_handler = handler(request.api_key)
@@ -85,7 +85,7 @@ class KafkaApis:
             self.respond_error(request, UnknownServerError(f"the broker failed at {ApiKeys.name_of(request.api_key)}"))
 
     def respond_error(self, request: Request, error: BrokerError) -> None:
-        """Answer with an error, wherever the API has a place for it; without one the connection is closed."""
+        """Respond with an error wherever the API has a field for it; if it has none, close the connection."""
         if request.answered:
             return
         api_handler = handler(request.api_key)
@@ -94,5 +94,5 @@ class KafkaApis:
         if response is None:
             request.close_connection()
             return
-        with contextlib.suppress(UnsupportedVersionError):  # this version has no place for it, so that it is closed
+        with contextlib.suppress(UnsupportedVersionError):  # this version has no field for it
             request.respond(response)

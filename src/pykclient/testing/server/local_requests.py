@@ -1,4 +1,4 @@
-"""Requests to a broker from inside of the process: the application's hand in the cluster."""
+"""Requests to a broker from inside the process: the application's access to the cluster."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pykclient.protocol.message import Response
     from pykclient.testing.broker import Broker
 
-#: Who these requests are from.
+#: The client id of these requests.
 CLIENT_ID = "embedded-cluster"
 
 
 class LocalRequest:
-    """One request that came over no connection, in its newest version; it passes all fault injection by.
+    """A request without a connection, in its newest version, to which no fault applies.
 
     Thread: loop.
     """
@@ -29,7 +29,7 @@ class LocalRequest:
     __slots__ = ("_on_response",)
 
     def __init__(self, broker: Broker, message: RequestMessage, on_response: Callable[[Response | None], None]) -> None:
-        """``on_response`` gets the answer, or None if the broker closes the connection instead."""
+        """Prepare the request. ``on_response`` gets the response, or None if the broker closes the connection."""
         self._on_response = on_response
         version = broker.apis.api_version_manager.latest_version(message.API_KEY)
         header = RequestHeader(message.API_KEY, version, 0, CLIENT_ID)
@@ -48,7 +48,7 @@ class LocalRequest:
         broker.apis.serve(request)
 
     def send_response(self, request: Request, buffers: list[BytesLike] | None, throttle_time_ms: int) -> None:  # noqa: ARG002
-        """The answer; as the seam wants it, encoded as well."""
+        """Deliver the response. The interface also passes it encoded."""
         self._on_response(request.record.response)
 
     def close_connection(self, request: Request) -> None:  # noqa: ARG002

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MemoryServer:
-    """A processor for each broker, on the network that brokers, and simulated clients, reach each other by.
+    """A processor for each broker, on the network that brokers and simulated clients use.
 
     Thread: loop.
     """
@@ -22,7 +22,7 @@ class MemoryServer:
         self._processors: dict[int, Processor] = {}
 
     def open(self, broker: Broker) -> None:
-        """Let peers connect to a broker, at its node's address."""
+        """Let peers connect to a broker at its node's address."""
 
         def schedule_poll() -> None:
             broker.loop.call_soon(processor.poll, 0)
@@ -36,14 +36,14 @@ class MemoryServer:
         self._processors[broker.id] = processor
 
     def close(self, broker: Broker, *, reset: bool) -> None:
-        """Refuse new connections and close the others; with ``reset`` as if the process had died."""
+        """Refuse new connections and close the others; with ``reset``, as if the process had died."""
         processor = self._processors.pop(broker.id, None)
         if processor is not None:
             self._network.unlisten(broker.node.host, broker.node.port)
             processor.close_connections(broker, reset=reset)
 
     def resume(self, broker: Broker) -> None:
-        """Serve what came to a broker while it was paused."""
+        """Handle the requests that arrived while the broker was paused."""
         processor = self._processors.get(broker.id)
         if processor is not None:
             processor.serve_all(broker)

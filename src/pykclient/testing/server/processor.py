@@ -1,4 +1,4 @@
-"""Connections of brokers: frames in, one request of each at a time, answers out (Java: SocketServer's Processor)."""
+"""Brokers' connections: receiving frames, one request at a time for each, and sending responses (Java: Processor)."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from pykclient.testing.link_policy import LinkPolicy
     from pykclient.types import Node
 
-#: Frames of one connection that may wait for their turn before the connection is not read any more. More than none, as
-#: clients send several requests at a time, and to stop and start reading costs more than to serve a small request.
+#: Waiting frames of one connection before the connection is muted. More than none, because clients send several
+#: requests at a time, and muting and unmuting costs more than handling a small request.
 _MAX_BACKLOG: Final = 8
 
-#: Requests of one connection that are served before the others get their turn.
+#: Requests of one connection that are handled before the others get their turn.
 _MAX_AT_A_TIME: Final = 16
 
-#: Answers of one connection that may be on their way over a slow link.
+#: Responses of one connection that may be in flight over a slow link.
 _MAX_OUTBOX: Final = 64
 
 
 class ServerSelectable(Selectable, Protocol):
-    """What a processor needs beyond what clients do. Thread: loop."""
+    """The additional interface that a processor needs. Thread: loop."""
 
     def register(self, id: str, sock: Any) -> None:
-        """Take over a connection that was accepted."""
+        """Take over an accepted connection."""
 
     def reset_channel(self, id: str) -> None:
-        """Close a connection as the death of its process does: without a word to those who still send."""
+        """Close a connection abruptly, as the death of its process does."""
 
 
 class Connection:
-    """A client's or another broker's connection to ``broker``.
+    """A connection of a client or another broker to ``broker``.
 
-    ``party`` is known beforehand in a memory network, else from the first request. Thread: loop.
+    ``party`` is known from the start in a memory network, otherwise from the first request. Thread: loop.
     """
 
     __slots__ = (
@@ -74,27 +74,27 @@ class Connection:
         self.broker = broker
         self.host = host
         self.party = party
-        self.endpoints: Mapping[int, Node] | None = None  # where there are proxies on the way
-        self.client_id: str | None = ""  # that the party was made of, if it was
+        self.endpoints: Mapping[int, Node] | None = None  # the advertised addresses, if there are proxies
+        self.client_id: str | None = ""  # the client id from which the party was derived
         self.state = mute_state.NOT_MUTED
-        self.backlog: deque[tuple[Frame, int]] = deque()  # requests that wait, and when they have arrived over the link
+        self.backlog: deque[tuple[Frame, int]] = deque()  # waiting requests, and when they have arrived over the link
         self.last_arrival_ms = 0
-        self.outbox: deque[tuple[NetworkSend, int]] = deque()  # answers on a slow link, and when they may leave
+        self.outbox: deque[tuple[NetworkSend, int]] = deque()  # responses on a slow link, and when they may be sent
         self.last_leave_ms = 0
-        self.relaying: NetworkSend | None = None  # an answer out of the outbox that the socket did not take at once
+        self.relaying: NetworkSend | None = None  # a response from the outbox that the socket did not take at once
         self.last_used_ms = now_ms
-        self.sending: NetworkSend | None = None  # an answer that the socket did not take at once
+        self.sending: NetworkSend | None = None  # a response that the socket did not take at once
         self.serving = False
-        self.unread = False  # whether the selector does not read it
+        self.unread = False  # True if the selector does not read it
 
 
 class Processor:
-    """Serves the connections of one broker or of several.
+    """Serves the connections of one or several brokers.
 
-    As in Java a connection's next request waits until the answer to the last one is out, and a throttled client's until
-    the throttle time is over. There is no queue between processor and handlers: all run on the one loop, so an answer
-    that is there at once leaves at once. ``links`` is given where connections are real: then faulty links are played
-    here, frame by frame. Thread: loop.
+    As in Java, a connection's next request waits until the last response is sent, and a throttled client's until the
+    throttle time is over. There is no queue between processor and handlers: all run on one loop, so an immediate
+    response is sent immediately. ``links`` is set if connections are real: faulty links are then emulated here, frame
+    by frame. Thread: loop.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Processor:
         self._log = log_context.logger(__name__)
         self._links = links
         self._connections: dict[str, Connection] = {}
-        self._runnable: dict[Connection, None] = {}  # had their share of the last poll and could go on
-        self._held_up: dict[Connection, None] = {}  # by a cut link
+        self._runnable: dict[Connection, None] = {}  # have used up their share of the last poll and have more
+        self._held_up: dict[Connection, None] = {}  # blocked by a cut link
         self._next_id = 0
         if links is not None:
             links.subscribe(self._links_changed)
@@ -121,9 +121,9 @@ class Processor:
         party: str | None = None,
         endpoints: Mapping[int, Node] | None = None,
     ) -> None:
-        """Take over a connection to ``broker`` from ``host``, if the broker's limits allow it.
+        """Accept a connection to ``broker`` from ``host``, if the broker's limits allow it.
 
-        ``endpoints`` are brokers' addresses as they are to be told on this connection.
+        ``endpoints`` are the brokers' addresses to advertise on this connection.
         """
         if not self._has_room(broker, host):
             sock.close()
@@ -140,7 +140,7 @@ class Processor:
         self._connections[connection.id] = connection
 
     def _has_room(self, broker: Broker, host: str) -> bool:
-        """Whether a broker can have another connection, made by closing one if need be."""
+        """Return whether a broker can accept another connection, after closing an idle one if necessary."""
         per_ip: int = broker.config["max.connections.per.ip"]
         most: int = broker.config["max.connections"]
         if len(self._connections) < min(per_ip, most):
@@ -180,7 +180,7 @@ class Processor:
     # --- the loop's turn ---------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int) -> None:
-        """Serve what has come in, waiting at most ``timeout_ms`` for something."""
+        """Process what has arrived; wait at most ``timeout_ms`` for something."""
         selector = self._selector
         selector.poll(timeout_ms)
         connections = self._connections
@@ -207,7 +207,7 @@ class Processor:
         for id in selector.disconnected:
             gone = connections.get(id)
             if gone is not None:
-                while gone in self._runnable:  # whoever wants no answers (acks=0) may send and leave
+                while gone in self._runnable:  # a client without responses (acks=0) may send and disconnect
                     del self._runnable[gone]
                     self._serve(gone)
                 self._forget(gone)
@@ -227,14 +227,14 @@ class Processor:
         connection.backlog.append((frame, arrival_ms))
 
     def serve_all(self, broker: Broker) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         for connection in self.connections_of(broker):
             self._serve(connection)
 
     def _serve(self, connection: Connection) -> None:
-        """Handle requests of a connection as long as they are answered at once."""
+        """Handle a connection's requests as long as the responses are immediate."""
         if connection.serving:
-            return  # the answer came at once: the loop below goes on
+            return  # the response was immediate, and the loop below continues
         backlog = connection.backlog
         connection.serving = True
         left = _MAX_AT_A_TIME
@@ -278,12 +278,12 @@ class Processor:
     # --- who it is ---------------------------------------------------------------------------------------------------
 
     def _party(self, connection: Connection, frame: Frame) -> str:
-        """Who a connection belongs to, by its first request if it is not known otherwise."""
+        """Return the party of a connection, from its first request if it is not known otherwise."""
         if connection.party is None:
             try:
                 return self._name(connection, parse_request_header(Reader(frame)).client_id)
             except RemoteProtocolError:
-                return "client:"  # and soon closed
+                return "client:"  # and closed soon
         return connection.party
 
     @staticmethod
@@ -296,7 +296,7 @@ class Processor:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def send_response(self, request: Request, buffers: list[BytesLike] | None, throttle_time_ms: int) -> None:
-        """Send a whole frame, if there is one, then read the connection's next request, after the throttle time."""
+        """Send a frame, if there is one, then read the connection's next request, after the throttle time."""
         connection = self._connections.get(request.connection_id)
         if connection is None:
             return
@@ -310,7 +310,7 @@ class Processor:
         links = self._links
         if links is not None and (links.active or connection.outbox or connection.relaying):
             self._send_over_link(connection, send, links)
-        elif self._selector.is_channel_ready(connection.id):  # if not it is gone, and the next poll says so
+        elif self._selector.is_channel_ready(connection.id):  # if not, it is closed, and the next poll reports that
             self._selector.send(send)
             if send.completed:
                 self._sent(connection)
@@ -318,7 +318,7 @@ class Processor:
                 connection.sending = send
 
     def _sent(self, connection: Connection) -> None:
-        """An answer is out."""
+        """Handle a sent response."""
         connection.state = mute_state.after(connection.state, mute_state.RESPONSE_SENT)
         if connection.backlog:
             self._serve(connection)
@@ -329,7 +329,7 @@ class Processor:
             self._serve(connection)
 
     def close_connection(self, request: Request) -> None:
-        """Close the connection that a request came by."""
+        """Close the connection of a request."""
         connection = self._connections.get(request.connection_id)
         if connection is not None:
             self._close(connection)
@@ -337,7 +337,7 @@ class Processor:
     # --- faulty links ------------------------------------------------------------------------------------------------
 
     def _must_wait(self, connection: Connection, links: LinkPolicy) -> bool:
-        """Whether the next request is not to be served now; if so that is done later."""
+        """Return whether the next request must wait; if so, schedule it."""
         if len(connection.outbox) >= _MAX_OUTBOX:
             return True
         frame, arrival_ms = connection.backlog[0]
@@ -351,7 +351,7 @@ class Processor:
         return False
 
     def _send_over_link(self, connection: Connection, send: NetworkSend, links: LinkPolicy) -> None:
-        """Let an answer leave when it would have arrived over the link. For the broker it is out: it can go on."""
+        """Send a response when it would have arrived over the link. The broker considers it sent."""
         now_ms = self._loop.now_ms
         link = links.link(connection.broker.party, connection.party or "")
         connection.last_leave_ms = max(
@@ -362,7 +362,7 @@ class Processor:
         self._sent(connection)
 
     def _relay(self, connection: Connection) -> None:
-        """Send what may leave."""
+        """Send the responses that are due."""
         outbox, links, selector = connection.outbox, self._links, self._selector
         assert links is not None
         while outbox and connection.relaying is None:
@@ -384,7 +384,7 @@ class Processor:
             self._serve(connection)
 
     def _links_changed(self) -> None:
-        """Close what is reset, and go on with what was held up, if that is over."""
+        """Close connections that are reset, and continue those that are no longer blocked."""
         links = self._links
         assert links is not None
         for connection in list(self._connections.values()):

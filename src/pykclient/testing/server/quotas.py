@@ -1,4 +1,4 @@
-"""How much clients may read, write and ask for (KIP-13, KIP-219, KIP-546; Java: QuotaFactory, ClientQuotaManager)."""
+"""Client quotas for reading, writing and requests (KIP-13, KIP-219, KIP-546; Java: QuotaFactory, ClientQuotaManager)."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
 
-#: Entity types, and the user that all clients are as long as nobody authenticates.
+#: Entity types, and the user of all clients as long as there is no authentication.
 CLIENT_ID: Final = "client-id"
 USER: Final = "user"
 ANONYMOUS: Final = "ANONYMOUS"
 
-#: What a request takes of a broker's time by definition: measured times would make a simulation unrepeatable.
+#: The assumed cost of a request in broker time. Measured times would make a simulation unrepeatable.
 _REQUEST_MS: Final = 1.0
 
 _UNLIMITED: Final = (1 << 63) - 1
 
-#: Type and name of each part of an entity; a name None stands for all without a quota of their own.
+#: Type and name of each part of an entity; None as a name stands for all without a quota of their own.
 Entity = frozenset[tuple[str, str | None]]
 
 
 class _WindowedRate:
-    """What was used in the last windows of one client on one broker. Thread: loop."""
+    """The recent usage of one client on one broker, in windows. Thread: loop."""
 
     __slots__ = ("_samples", "_window_ms", "_windows")
 
     def __init__(self, window_ms: int, windows: int) -> None:
         self._window_ms = window_ms
         self._windows = windows
-        self._samples: deque[list[float]] = deque()  # start of a window, and the use in it
+        self._samples: deque[list[float]] = deque()  # start of a window, and the usage in it
 
     def record(self, value: float, now_ms: int) -> None:
         samples, window_ms = self._samples, self._window_ms
@@ -54,7 +54,7 @@ class _WindowedRate:
             samples.popleft()
 
     def throttle_time_ms(self, bound_per_s: float, now_ms: int) -> int:
-        """How long until what was used is within the bound; no longer than the windows reach back."""
+        """Return the time until the usage is within the bound, at most the length of the windows."""
         full_ms = self._window_ms * (self._windows - 1)
         elapsed_ms = max(now_ms - self._samples[0][0], full_ms)
         due_ms = sum(value for _, value in self._samples) * 1000 / bound_per_s
@@ -62,11 +62,10 @@ class _WindowedRate:
 
 
 class Quotas:
-    """Quotas by client id and user, for each broker by itself.
+    """Quotas by client id and user, enforced by each broker on its own.
 
-    None are set at first but ``quota.producer.default`` and ``quota.consumer.default``. Every request is taken to cost
-    a broker a millisecond of its time, so that ``request_percentage`` 10 is a hundred requests a second.
-    Thread: loop.
+    At first there are only ``quota.producer.default`` and ``quota.consumer.default``. Every request counts as a
+    millisecond of broker time, so ``request_percentage`` 10 allows a hundred requests per second. Thread: loop.
     """
 
     def __init__(self, config: BrokerConfig, loop: EventLoop) -> None:
@@ -83,17 +82,21 @@ class Quotas:
         ):
             if config[setting] < _UNLIMITED:
                 self._defaults[key] = config[setting]
-        self.active = bool(self._defaults)  # whether there are any
+        self.active = bool(self._defaults)  # True if there are any
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
     @property
     def entities(self) -> Mapping[Entity, Mapping[str, float]]:
-        """What is set, by entity."""
+        """Quotas by entity."""
         return self._entities
 
     def alter(self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
-        """Set quotas of an entity, such as ``{"client-id": "a"}``; None removes one. Raises InvalidRequestError."""
+        """Set quotas of an entity, such as ``{"client-id": "a"}``; None removes one.
+
+        Raises:
+            InvalidRequestError: the entity or a quota is not valid.
+        """
         self.check(entity, changes)
         parts = frozenset(entity.items())
         values = self._entities.setdefault(parts, {})
@@ -109,7 +112,11 @@ class Quotas:
 
     @staticmethod
     def check(entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
-        """Raise InvalidRequestError for what cannot be set."""
+        """Check a change.
+
+        Raises:
+            InvalidRequestError: the entity or a quota is not valid.
+        """
         if not entity or not set(entity) <= {CLIENT_ID, USER}:
             raise InvalidRequestError(
                 f"quotas here are for a {CLIENT_ID}, a {USER} or both, not for {sorted(entity) or 'nothing'}"
@@ -128,7 +135,7 @@ class Quotas:
             return bound
 
     def _find_bound(self, client_id: str | None, key: str) -> float | None:
-        """The most specific quota that is set, the user before the client id (KIP-55)."""
+        """Return the most specific quota, the user's before the client id's (KIP-55)."""
         for user in (ANONYMOUS, None):
             for parts in ({USER: user, CLIENT_ID: client_id or ""}, {USER: user, CLIENT_ID: None}, {USER: user}):
                 values = self._entities.get(frozenset(parts.items()))
@@ -143,9 +150,9 @@ class Quotas:
     # --- use ---------------------------------------------------------------------------------------------------------
 
     def throttle_time_ms(self, request: Request) -> int:
-        """Count a request; how long its client has to rest now. Brokers never have to.
+        """Count a request; return how long its client must be throttled. Brokers never are.
 
-        Fetches are counted by ``fetch_throttle_time_ms``, as their answer depends on it.
+        Fetches are counted by ``fetch_throttle_time_ms``, because their response depends on it.
         """
         if request.is_from_broker or request.api_key == ApiKeys.FETCH:
             return 0
@@ -155,9 +162,9 @@ class Quotas:
         return throttle_ms
 
     def fetch_throttle_time_ms(self, request: Request, size_bytes: int) -> int:
-        """Count a fetch that found ``size_bytes``; how long until it may have them. If not at once, it gets none now.
+        """Count a fetch of ``size_bytes``; return how long its client must wait. If it must, it gets no records now.
 
-        Brokers never have to wait.
+        Brokers never wait.
         """
         if request.is_from_broker or not self.active:
             return 0
@@ -169,7 +176,7 @@ class Quotas:
         return throttle_ms
 
     def max_fetched_bytes(self, request: Request) -> int | None:
-        """What one fetch may bring so that its client can ever have it; None without a quota."""
+        """Return the largest response that the client's quota can ever allow; None without a quota."""
         bound = None if request.is_from_broker else self._bound(request.client_id, CONSUMER_BYTE_RATE)
         return None if bound is None else int(bound * self._window_ms * (self._windows - 1) / 1000)
 

@@ -1,4 +1,4 @@
-"""Where a broker's requests come in and its answers go out (Java: RequestChannel)."""
+"""The channel between connections and a broker's request handling (Java: RequestChannel)."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _DIRECT: Final[Mapping[int, Node]] = {}
 
 
 class ResponseSink(Protocol):
-    """Who has the connection that a request came by: a processor. Thread: loop."""
+    """The owner of the connection on which a request arrived: a processor. Thread: loop."""
 
     def send_response(self, request: Request, buffers: list[BytesLike] | None, throttle_time_ms: int) -> None:
-        """Send a whole frame, if there is one, then read the connection's next request, after the throttle time."""
+        """Send a frame, if there is one, then read the connection's next request, after the throttle time."""
 
     def close_connection(self, request: Request) -> None:
-        """Close the connection that the request came by."""
+        """Close the connection of a request."""
 
 
 class Request:
-    """A request and the way back to who sent it.
+    """A request with the way back to its sender.
 
-    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``body`` is set before a handler sees the request. It is
-    answered exactly once, whenever that is: until then nothing more is read from its connection. Thread: loop.
+    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``body`` is set before a handler gets the request. The
+    request must be answered exactly once; until then nothing more is read from its connection. Thread: loop.
     """
 
     __slots__ = (
@@ -88,13 +88,13 @@ class Request:
         self.client_host = client_host
         self.received_ms = received_ms
         self.size_bytes = reader.end + 4
-        #: Brokers by id whose addresses are others for whoever asks, as there are proxies in between.
+        #: The brokers by id that the requester must reach at other addresses, through proxies.
         self.endpoints = _DIRECT
-        #: What fault injection has decided about the answer; None: nothing.
+        #: A fault's decision about the response; None if there is none.
         self.fate: str | None = None
 
     def advertised(self, node: Node) -> Node:
-        """A broker as whoever asks is to reach it (Kafka: by the listener that the request came by)."""
+        """Return a broker with the address for the requester (Kafka: of the listener on which the request arrived)."""
         return self.endpoints.get(node.id, node)
 
     @property
@@ -122,21 +122,24 @@ class Request:
         return self._answered
 
     def respond(self, response: Response | None, throttle_time_ms: int = 0) -> None:
-        """Answer it; None: as this request wants it, with nothing (acks=0).
+        """Send the response; None if the request gets none (acks=0).
 
-        ``throttle_time_ms`` and what the client's quotas demand, whichever is more, is told in the answer, and the
-        connection is not read for as long (KIP-219). Raises IllegalStateError for a second answer.
+        The larger of ``throttle_time_ms`` and the client's quota delay is reported in the response, and the connection
+        is muted that long (KIP-219).
+
+        Raises:
+            IllegalStateError: the request was already answered.
         """
         self._answer()
         self._channel.send_response(self, response, throttle_time_ms)
 
     def close_connection(self) -> None:
-        """Close the connection instead of answering."""
+        """Close the connection instead of responding."""
         self._answer()
         self._channel.close_connection(self)
 
     def reject(self) -> None:
-        """Close the connection of a request that makes no sense; it is in no history."""
+        """Close the connection of an invalid request, which is not added to the history."""
         self._answer()
         self.sink.close_connection(self)
 
@@ -150,10 +153,10 @@ class Request:
 
 
 class RequestChannel:
-    """Between the processors and a broker's ``KafkaApis``.
+    """The channel between the processors and a broker's ``KafkaApis``.
 
-    Nothing is queued, as all run on one loop; but a broker that is paused handles what came when it is resumed, and a
-    dead one answers nothing. Thread: loop.
+    Nothing is queued, because all run on one loop. But a paused broker handles requests only when it is resumed, and a
+    dead one does not respond. Thread: loop.
     """
 
     __slots__ = ("_faults", "_history", "_quotas", "broker")
@@ -173,7 +176,7 @@ class RequestChannel:
             broker.apis.handle(request)
 
     def send_response(self, request: Request, response: Response | None, throttle_time_ms: int) -> None:
-        """Give the answer to the processor, unless fault injection wants it otherwise."""
+        """Pass the response to the processor, unless a fault decides otherwise."""
         broker = self.broker
         if not broker.alive:
             return
@@ -189,7 +192,7 @@ class RequestChannel:
                 response.throttle_time_ms = throttle_time_ms
             writer = encode_response(response, header.api_version, header.correlation_id)
         except BaseException:
-            # A defect of the handler. Whoever waits for the answer should not do so for nothing.
+            # A bug in the handler. The client should not wait in vain.
             self.close_connection(request)
             raise
         record = request.record
@@ -200,6 +203,6 @@ class RequestChannel:
         request.sink.send_response(request, writer.buffers(), throttle_time_ms)
 
     def close_connection(self, request: Request) -> None:
-        """Close the connection that a request came by."""
+        """Close the connection of a request."""
         request.record.fate = history.DISCONNECTED
         request.sink.close_connection(request)

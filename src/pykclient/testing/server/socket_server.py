@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.link_policy import LinkPolicy
 
-#: Connections that the system accepts before we do. One too many is tried again after a second.
+#: Connections that the system accepts ahead of us. A client retries one too many after a second.
 _LISTEN_BACKLOG: Final = 1024
 
-#: How long to wait before the next try when the system has no more file descriptors.
+#: The wait before the next attempt when the system has run out of file descriptors.
 _REST_S: Final = 0.1
 
 
 class Acceptor:
-    """Accepts connections for all brokers of a cluster and hands them over.
+    """Accepts connections for all brokers of a cluster.
 
-    A thread of its own, so that a cluster that is busy still takes connections, and so that the sockets of clients are
-    all that the cluster's thread looks at. Thread: any.
+    It has a thread of its own, so that a busy cluster still accepts connections, and the cluster's thread watches only
+    the clients' sockets. Thread: any.
     """
 
     def __init__(self, hand_over: Callable[[int, socket.socket], None]) -> None:
-        """``hand_over`` gets the listener's port and the connection's socket."""
+        """Prepare the acceptor. ``hand_over`` gets the listener's port and the connection's socket."""
         self._hand_over = hand_over
         self._lock = threading.Lock()  # guards: _listeners, _selector's registrations
         self._listeners: dict[int, socket.socket] = {}
@@ -50,7 +50,7 @@ class Acceptor:
         self._log = LogContext("[Acceptor] ").logger(__name__)
 
     def open(self, port: int, listener: socket.socket) -> None:
-        """Accept what comes to ``listener``, a listening socket."""
+        """Accept connections on ``listener``, a listening socket."""
         if not self._thread.is_alive():
             self._thread.start()
         listener.setblocking(False)
@@ -60,12 +60,12 @@ class Acceptor:
         self._wake()
 
     def close_listener(self, port: int) -> None:
-        """Accept nothing at a port any more; connections that are made after this are refused."""
+        """Stop accepting connections on a port; later connections are refused."""
         with self._lock:
             listener = self._listeners.pop(port, None)
             if listener is not None:
                 self._selector.unregister(listener)
-                # Closing is not enough while a forked child has not let go of its copy yet.
+                # Closing is not enough while a forked child still has its copy.
                 with contextlib.suppress(OSError):  # some systems do not do this to listeners
                     listener.shutdown(socket.SHUT_RDWR)
                 listener.close()
@@ -83,7 +83,7 @@ class Acceptor:
         self._wake_writer.close()
 
     def abandon(self) -> None:
-        """Let go of all sockets, which another process has as well. Takes no locks, and undoes no registration."""
+        """Discard all sockets, which another process has as well. Take no locks, and undo no registration."""
         for listener in list(self._listeners.values()):
             listener.close()
         self._selector.close()
@@ -109,7 +109,7 @@ class Acceptor:
             try:
                 accepted, _ = listener.accept()
             except BlockingIOError:
-                return  # whoever it was has left again
+                return  # the client has disconnected already
             except OSError as error:
                 self._log.warning("Accepting a connection at port %d failed: %s", port, error)
                 accepted = None
@@ -120,7 +120,7 @@ class Acceptor:
 
 
 class _Listener:
-    """A port of a broker. ``endpoints`` are brokers' addresses as those who connect to it are told. Thread: loop."""
+    """A port of a broker, with the brokers' ``endpoints`` to advertise on it. Thread: loop."""
 
     __slots__ = ("_family", "_host", "endpoints", "port")
 
@@ -133,10 +133,10 @@ class _Listener:
         self.endpoints = endpoints
 
     def bound_socket(self) -> socket.socket:
-        """A socket that does not listen yet; it also decides which port it is, if none was named."""
+        """Return a bound socket that does not listen yet; this also chooses the port if none is configured."""
         sock = socket.socket(self._family, socket.SOCK_STREAM)
         try:
-            # Connections of a broker that has stopped may linger on its port; nobody listens there.
+            # Old connections of a stopped broker may linger on its port, where nothing listens.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((self._host, self.port))
         except OSError as error:
@@ -149,9 +149,9 @@ class _Listener:
 class SocketServer:
     """All brokers' TCP listeners and connections: one acceptor, and one processor on one selector.
 
-    A broker's port is chosen by ``bind`` and is its own until ``close``, whether the broker runs or not: while it does
-    not, connections are refused. A broker with a proxy before it has a second port for that one, where clients are told
-    the proxies' addresses as the brokers'. Thread: loop, but for ``wakeup``.
+    ``bind`` chooses a broker's port. The port belongs to the broker until ``close``; while the broker is down,
+    connections are refused. A broker behind a proxy has a second port for the proxy, which advertises the proxies'
+    addresses instead of the brokers'. Thread: loop, except for ``wakeup``.
     """
 
     def __init__(self, config: ClusterConfig, loop: EventLoop) -> None:
@@ -174,7 +174,9 @@ class SocketServer:
         self._processor: Processor | None = None
         self._proxied = {id: Node(id, host, port, config.racks.get(id)) for id, (host, port) in config.proxies.items()}
         self._listeners: dict[int, list[_Listener]] = {}  # by broker
-        self._reserved: dict[int, socket.socket] = {}  # by port; bound, not listening: nobody else gets the port
+        self._reserved: dict[
+            int, socket.socket
+        ] = {}  # by port; bound but not listening, so that nobody else gets the port
         self._open: dict[int, tuple[Broker, _Listener]] = {}  # by port
         self._accepted: deque[tuple[int, socket.socket]] = deque()  # filled by the acceptor's thread
         self._acceptor = Acceptor(self._hand_over)
@@ -183,16 +185,17 @@ class SocketServer:
     # --- listeners ---------------------------------------------------------------------------------------------------
 
     def bind(self, broker_ids: Sequence[int]) -> dict[int, int]:
-        """Take a port for each broker: the configured one and those after it, or any; ports by broker.
+        """Reserve a port for each broker, from the configured one on or any; return the ports by broker.
 
-        Raises OSError where one is in use.
+        Raises:
+            OSError: a port is in use.
         """
         host, first_port = self._config.host, self._config.port
         try:
             found = socket.getaddrinfo(host, first_port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise OSError(error.errno, f"cannot listen at {host!r}: {error.strerror}") from error
-        # IPv4 if a name stands for both, as most clients try that first.
+        # IPv4 if a name has both kinds of addresses, because most clients try that first.
         family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         for index, broker_id in enumerate(broker_ids):
             first = _Listener(family, str(address[0]), first_port + index if first_port else 0)
@@ -204,7 +207,11 @@ class SocketServer:
         return {broker_id: listeners[0].port for broker_id, listeners in self._listeners.items()}
 
     def port_behind_proxy(self, broker_id: int) -> int:
-        """The second port of a broker. Raises KeyError if it has no proxy."""
+        """Return the second port of a broker.
+
+        Raises:
+            KeyError: the broker has no proxy.
+        """
         if broker_id not in self._proxied:
             raise KeyError(broker_id)
         return self._listeners[broker_id][1].port
@@ -214,7 +221,7 @@ class SocketServer:
         self._reserved[listener.port] = sock
 
     def open(self, broker: Broker) -> None:
-        """Listen at a broker's ports."""
+        """Listen on a broker's ports."""
         if self._processor is None:
             self._processor = self._new_processor(broker.faults.links)
         for listener in self._listeners[broker.id]:
@@ -227,7 +234,7 @@ class SocketServer:
         return Processor(self._loop, self._selector, self._log_context, links)
 
     def close_broker(self, broker: Broker, *, reset: bool) -> None:
-        """Refuse new connections to a broker and close the others; with ``reset`` as if its process had died."""
+        """Refuse new connections to a broker and close the others; with ``reset``, as if its process had died."""
         listeners = [listener for listener in self._listeners[broker.id] if self._open.pop(listener.port, None)]
         if not listeners:
             return
@@ -241,12 +248,12 @@ class SocketServer:
                 self._reserve(listener)
 
     def resume(self, broker: Broker) -> None:
-        """Serve what came to a broker while it was paused."""
+        """Handle the requests that arrived while the broker was paused."""
         if self._processor is not None:
             self._processor.serve_all(broker)
 
     def close(self) -> None:
-        """Close all connections and listeners, on the loop's thread or when it has ended."""
+        """Close all connections and listeners, on the loop's thread or after it has ended."""
         if self._closed:
             return
         self._closed = True
@@ -259,7 +266,7 @@ class SocketServer:
         self._reserved.clear()
 
     def abandon(self) -> None:
-        """In a forked child: let go of all sockets, which stay the parent's. Nobody hears of it. Thread: any."""
+        """Discard all sockets in a forked child; they stay the parent's, and peers notice nothing. Thread: any."""
         self._closed = True
         self._acceptor.abandon()
         self._selector.abandon()
@@ -280,7 +287,7 @@ class SocketServer:
             try:
                 host = sock.getpeername()[0]
             except OSError:
-                found = None  # it has left already
+                found = None  # disconnected already
             if found is None or self._processor is None:
                 sock.close()
             else:
@@ -288,7 +295,7 @@ class SocketServer:
                 self._processor.accept(broker, sock, host, endpoints=listener.endpoints)
 
     def poll(self, timeout_ms: int) -> None:
-        """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
+        """Do the I/O that is possible; wait at most ``timeout_ms`` for some."""
         if self._accepted:
             self._configure_new_connections()
         if self._processor is None:
@@ -299,5 +306,5 @@ class SocketServer:
             self._configure_new_connections()
 
     def wakeup(self) -> None:
-        """End the present poll, or the next one at once. Thread: any."""
+        """End the current poll, or the next one. Thread: any."""
         self._selector.wakeup()
