@@ -121,7 +121,7 @@ class AlterPartitionHandler:
     def _judge(
         self, topic_partition: TopicPartition, state: LeaderAndIsr, epochs: dict[int, int], version: int
     ) -> LeaderAndIsr | int | None:
-        """Judge a requested state: None if it must be written, the current state if it equals that, else an error code."""
+        """Judge a requested state: None to write it, the current state if both are equal, else an error code."""
         context = self._controller.context
         info = context.leadership.get(topic_partition)
         if info is None or context.is_topic_queued_up_for_deletion(topic_partition.topic):

@@ -1,6 +1,4 @@
-"""The choice of the replica that a consumer should read from (Java: ReplicaSelector, RackAwareReplicaSelector;
-KIP-392).
-"""
+"""The replica that a consumer should read from (Java: ReplicaSelector, RackAwareReplicaSelector; KIP-392)."""
 
 from __future__ import annotations
 
