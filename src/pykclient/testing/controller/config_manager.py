@@ -1,6 +1,4 @@
-"""Configurations of topics and brokers: describing and changing them, and learning of changes (Java: ConfigHelper,
-ZkConfigManager).
-"""
+"""The configurations of topics and brokers (Java: ConfigHelper, ZkConfigManager)."""
 
 from __future__ import annotations
 

@@ -188,8 +188,9 @@ class ControllerContext:
         ]
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the leader epoch for STOP_REPLICA; -2 means that the topic is being deleted and overrides any epoch
-        (KIP-570).
+        """Return the leader epoch for STOP_REPLICA.
+
+        -2 means that the topic is being deleted; it overrides any epoch (KIP-570).
         """
         if self.is_topic_queued_up_for_deletion(topic_partition.topic):
             return EPOCH_DURING_DELETE

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 class ElectionResult(NamedTuple):
-    """The result of an election. ``leader_and_isr`` is None if no replica can be elected. ``recipients`` must be
-    informed.
+    """The result of an election.
+
+    ``leader_and_isr`` is None if no replica can be elected. ``recipients`` must be informed.
     """
 
     leader_and_isr: LeaderAndIsr | None
@@ -65,8 +66,9 @@ def controlled_shutdown_partition_leader_election(
 
 
 def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
-    """Return the rule for new and offline partitions. ``unclean`` says for which topics any live replica may be
-    elected.
+    """Return the rule for new and offline partitions.
+
+    ``unclean`` says for which topics any live replica may be elected.
     """
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:

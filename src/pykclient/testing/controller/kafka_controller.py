@@ -44,11 +44,11 @@ _NOT_CONTROLLER: Final = NotControllerError.code
 
 
 class KafkaController:
-    """Registers the broker, takes part in the election, and reacts to changes in the cluster while it is the
-    controller.
+    """The part of a broker that can become the controller.
 
-    All its actions are events in one queue. It reads its knowledge from the coordination service. Its writes there fail
-    once another controller is elected. Brokers learn of its decisions from requests that carry its epoch.
+    It registers the broker, takes part in the election and, while it is the controller, reacts to changes in the
+    cluster. All its actions are events in one queue. It reads its knowledge from the coordination service. Its writes
+    there fail once another controller is elected. Brokers learn of its decisions from requests that carry its epoch.
 
     Thread: loop.
     """
@@ -482,8 +482,9 @@ class KafkaController:
     def controlled_shutdown(
         self, id: int, broker_epoch: int, respond: Callable[[int, Collection[TopicPartition]], None]
     ) -> None:
-        """Move leaders away from a broker that will stop; call ``respond`` with an error code and the remaining
-        partitions.
+        """Move leaders away from a broker that will stop.
+
+        Call ``respond`` with an error code and the remaining partitions.
         """
         self.put(
             "ControlledShutdown",
@@ -541,7 +542,8 @@ class KafkaController:
     # --- for faults and reports --------------------------------------------------------------------------------------
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Make another in-sync replica the leader. Return False if that is impossible, or this broker is not the
-        controller.
+        """Make another in-sync replica the leader.
+
+        Return False if that is impossible, or this broker is not the controller.
         """
         return self.elector.move_leader(topic_partition, broker_id)

@@ -96,8 +96,9 @@ class ReplicaElector:
         return not self._context.is_live_broker(leader)
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Make another in-sync replica the leader. Return False if that is impossible, or this broker is not the
-        controller.
+        """Make another in-sync replica the leader.
+
+        Return False if that is impossible, or this broker is not the controller.
         """
         if not self._controller.is_active or not self._broker.coordination.connected:
             return False

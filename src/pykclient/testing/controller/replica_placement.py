@@ -21,11 +21,11 @@ def assign_replicas_to_brokers(
     start_partition: int = 0,
     start_index: int | None = None,
 ) -> dict[int, tuple[int, ...]]:
-    """Return replicas by partition: leaders rotate, and the other replicas of a broker's leaders spread over the other
-    brokers.
+    """Return the replicas of each partition.
 
-    If all brokers have racks, the replicas of a partition are on different racks as far as possible. The first
-    partition starts at ``start_index``, or at a random broker.
+    Leaders rotate over the brokers, and the other replicas of a broker's leaders spread over the other brokers. If all
+    brokers have racks, the replicas of a partition are on different racks as far as possible. The first partition
+    starts at ``start_index``, or at a random broker.
 
     Raises:
         InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError: the numbers are not possible.

@@ -38,7 +38,9 @@ class WatchedEvent(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """A node's state: the transactions that created and last changed it, its version, and its session (0 if not
+    """A node's state.
+
+    It consists of the transactions that created and last changed the node, its version, and its session (0 if it is not
     ephemeral).
     """
 

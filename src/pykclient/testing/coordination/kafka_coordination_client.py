@@ -169,7 +169,9 @@ class KafkaCoordinationClient:
     def update_leader_and_isr(
         self, states: Mapping[TopicPartition, LeaderAndIsr], controller_epoch: int, epoch_version: int
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """Return states with their new partition epochs, and the partitions whose state another writer changed or
+        """Update states.
+
+        Return the states with their new partition epochs, and the partitions whose state another writer changed or
         deleted.
         """
         updated, refused = {}, []

@@ -101,8 +101,9 @@ class GroupJoin:
             attempt.refuse(error, member_id)
 
     def _accepts(self, group: GroupMetadata, member_id: str) -> bool:
-        """Return whether the group has room. During a rebalance only members that have joined count, so the last ones
-        are rejected.
+        """Return whether the group has room.
+
+        During a rebalance only members that have joined count, so the last ones are rejected.
         """
         if group.state is PREPARING_REBALANCE:
             member = group.members.get(member_id)

@@ -158,8 +158,9 @@ class GroupMetadata:
     # --- members
 
     def add(self, member: MemberMetadata, callback: JoinCallback | None = None) -> None:
-        """Add a member; its JoinGroup waits if there is a callback. The first one becomes leader and sets the protocol
-        type.
+        """Add a member; its JoinGroup waits if there is a callback.
+
+        The first one becomes leader and sets the protocol type.
         """
         instance_id = member.group_instance_id
         if instance_id is not None:

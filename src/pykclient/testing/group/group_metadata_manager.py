@@ -244,8 +244,9 @@ class GroupMetadataManager:
     # --- loading
 
     def load(self, partition: int, epoch: int, on_loaded: GroupCallback) -> None:
-        """Load the groups of a partition that this broker leads now, in leader epoch ``epoch``; call ``on_loaded`` for
-        each.
+        """Load the groups of a partition that this broker leads now, in leader epoch ``epoch``.
+
+        ``on_loaded`` is called for each group.
         """
         if not self._update_epoch(partition, epoch) or partition in self._owned or partition in self._loading:
             return

@@ -148,8 +148,9 @@ class GroupOffsets:
     def expired(
         self, base_timestamp_ms: Callable[[CommittedOffset], int], now_ms: int, retention_ms: int
     ) -> list[TopicPartition]:
-        """Return the partitions without pending commits whose retention, from ``base_timestamp_ms`` on, is over
-        (KIP-211).
+        """Return the partitions without pending commits whose retention is over.
+
+        The retention starts at ``base_timestamp_ms`` (KIP-211).
         """
         return [
             tp

@@ -117,8 +117,9 @@ class MemberMetadata:
         raise IllegalArgumentError(f"member {self.member_id} supports none of the group's protocols")
 
     def answer_join(self, response: JoinGroupResponse) -> bool:
-        """Answer the waiting JoinGroup request; return False if there is none. Call it through the group, which counts
-        them.
+        """Answer the waiting JoinGroup request; return False if there is none.
+
+        Call it through the group, which counts them.
         """
         respond, self.awaiting_join = self.awaiting_join, None
         if respond is None:

@@ -226,8 +226,9 @@ def _partition_data(index: int, data: FetchPartitionData) -> FetchResponse.Parti
 
 
 def _down_convert(data: FetchPartitionData, fetch: PartitionFetch, version: int) -> None:
-    """Convert the records to a format that the reader knows, within the bytes it wants, but at least one batch
-    (KIP-74).
+    """Convert the records to a format that the reader knows.
+
+    The result is at most as large as the reader wants, but has at least one batch (KIP-74).
     """
     magic = MAGIC_VALUE_V1 if version >= _FIRST_VERSION_WITH_V1 else MAGIC_VALUE_V0
     try:

@@ -17,8 +17,9 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Replace the broker's metadata, unless the request is from an old controller or meant for the broker before a
-    restart.
+    """Replace the broker's metadata.
+
+    Requests of an old controller, and those meant for the broker before a restart, are rejected.
     """
     body = cast(UpdateMetadataRequest, request.body)
     broker.replica_manager.check_controller(body.controller_id, body.controller_epoch, body.broker_epoch)

@@ -229,7 +229,8 @@ class LogConfig:
     )
 
     def __init__(self, defaults: Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None) -> None:
-        """
+        """Combine the settings.
+
         Raises:
             ConfigError: a key or a value is wrong.
         """

@@ -93,8 +93,9 @@ class LogSegment:
         return self.max_timestamp if self.max_timestamp >= 0 else self.last_modified_ms
 
     def should_roll(self, max_segment_bytes: int, max_segment_ms: int, batches: RollParams) -> bool:
-        """Return whether ``batches`` must start a new segment: this one is full, too old, or its base offset is too far
-        below.
+        """Return whether ``batches`` must start a new segment.
+
+        They must if this one is full or too old, or if its base offset is too far below.
         """
         size = self._records.size
         if size > max_segment_bytes - batches.size or batches.last_offset - self.base_offset > MAX_INT32:

@@ -24,8 +24,9 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 
 class AppendOrigin:
-    """The origin of an append. Only a client's batches have their sequence numbers checked; only a follower's keep
-    their offsets.
+    """The origin of an append.
+
+    Only a client's batches have their sequence numbers checked; only a follower's keep their offsets.
     """
 
     CLIENT: Final = "client"

@@ -138,8 +138,9 @@ class LogValidator:
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def validate_messages_and_assign_offsets(self, first_offset: int) -> ValidationResult:
-        """Return the records with offsets from ``first_offset`` on. The input is not changed, as a client may send it
-        again.
+        """Return the records with offsets from ``first_offset`` on.
+
+        The input is not changed, as a client may send it again.
 
         Raises:
             RecordValidationError: single records are invalid.

@@ -163,8 +163,9 @@ class ProducerStateManager:
         self._snapshots.pop(offset, None)
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
-        """Delete snapshots at offsets where no segment begins, except the last one. Earlier starts and truncations
-        leave them.
+        """Delete snapshots at offsets where no segment begins, except the last one.
+
+        Earlier starts and truncations leave them.
         """
         wanted = {*segment_base_offsets, max(self._snapshots, default=0)}
         for offset in [offset for offset in self._snapshots if offset not in wanted]:

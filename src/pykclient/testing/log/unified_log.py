@@ -369,10 +369,10 @@ class UnifiedLog:
         isolation: str = FetchIsolation.HIGH_WATERMARK,
         min_one_message: bool = True,
     ) -> FetchDataInfo:
-        """Return whole batches from the one with ``start_offset`` on, up to ``max_length`` bytes and the isolation's
-        bound.
+        """Return whole batches from the one with ``start_offset`` on.
 
-        With ``min_one_message`` the first batch is returned even if it is larger; otherwise only its beginning.
+        They have at most ``max_length`` bytes in total, and end before the isolation's bound. With ``min_one_message``
+        the first batch is returned even if it is larger; otherwise only its beginning.
 
         Raises:
             OffsetOutOfRangeError: the log does not have the offset.
@@ -395,8 +395,7 @@ class UnifiedLog:
         return self._local.collect_aborted_txns(start_offset, bound_offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """Return the first record whose timestamp (ms since the epoch) is ``timestamp`` or later; None if there is
-        none.
+        """Return the first record whose timestamp (ms since the epoch) is ``timestamp`` or later, or None.
 
         Negative values mean the earliest (-2) or the latest offset (-1), or the record with the largest timestamp (-3).
         Without remote storage, the earliest local offset (-4) is the earliest one, and no offset is tiered (-5) or
@@ -453,8 +452,9 @@ class UnifiedLog:
         return True
 
     def delete_old_segments(self) -> int:
-        """Delete segments below the log's start and, with cleanup.policy=delete, those beyond the retention; return
-        their number.
+        """Delete old segments; return their number.
+
+        These are the segments below the log's start and, with cleanup.policy=delete, those beyond the retention.
         """
         deleted = self._delete_old_segments(self._begins_after)
         config = self.config
@@ -529,8 +529,9 @@ class UnifiedLog:
         self.update_high_watermark(offset)
 
     def clean(self) -> int:
-        """Compact the log now, except for its active segment (``roll`` starts another); return the number of freed
-        bytes.
+        """Compact the log now; return the number of freed bytes.
+
+        The active segment is not compacted (``roll`` starts another).
         """
         now_ms = self._clock.wall_ms()
         to_clean = log_to_clean(self, now_ms)

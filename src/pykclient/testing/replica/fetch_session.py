@@ -186,8 +186,9 @@ class FetchSessionCache:
 
 
 class FetchContext:
-    """The context of one fetch request without a session (Java: SessionlessFetchContext). It answers all its
-    partitions.
+    """The context of one fetch request without a session (Java: SessionlessFetchContext).
+
+    It answers all its partitions.
 
     ``error_code`` is an error of the session; with one there are no partitions. Thread: loop.
     """
@@ -203,8 +204,9 @@ class FetchContext:
         return INVALID_SESSION_ID, self.error_code, results
 
     def throttled_response(self) -> tuple[int, int]:
-        """Return the session id and error of an empty, throttled response. It does not count as an update for the
-        reader.
+        """Return the session id and error of an empty, throttled response.
+
+        It does not count as an update for the reader.
         """
         return INVALID_SESSION_ID, self.error_code
 
@@ -295,8 +297,9 @@ class FetchManager:
         *,
         is_from_follower: bool,
     ) -> FetchContext:
-        """Return the context of a request. ``topic_name`` resolves topic ids that were unknown when the session got
-        them.
+        """Return the context of a request.
+
+        ``topic_name`` resolves topic ids that were unknown when the session got them.
         """
         uses_topic_ids = version >= _TOPIC_ID_VERSION
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):

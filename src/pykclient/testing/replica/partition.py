@@ -355,10 +355,10 @@ class Partition(PartitionIsr):
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation_level: int | None, current_leader_epoch: int, *, fetch_only_from_leader: bool
     ) -> TimestampAndOffset | None:
-        """Return the first record at or after ``timestamp``, or what a negative timestamp stands for; None if there is
-        none.
+        """Return the first record at or after ``timestamp``, or None.
 
-        Without an ``isolation_level`` the reader is a follower, which sees everything.
+        A negative ``timestamp`` has a special meaning. Without an ``isolation_level`` the reader is a follower, which
+        sees everything.
 
         Raises:
             OffsetNotAvailableError: a new leader's high watermark is behind the start of its epoch.
