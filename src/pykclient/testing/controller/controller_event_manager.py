@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class ControllerEvent:
-    """An event. ``process`` handles it; ``preempt`` is called instead if the broker's session ends first. Thread: loop."""
+    """An event.
+
+    ``process`` handles it; ``preempt`` is called instead if the broker's session ends first. Thread: loop.
+    """
 
     __slots__ = ("name", "preempt", "process")
 

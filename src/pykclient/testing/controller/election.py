@@ -123,7 +123,10 @@ def leader_for_controlled_shutdown(
 
 
 def leader_is(id: int) -> ElectionStrategy:
-    """Return a rule that elects a given replica if it is live and in sync: a fault that moves leaders without a reason."""
+    """Return a rule that elects a given replica if it is live and in sync.
+
+    It serves a fault that moves leaders for no reason.
+    """
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
         assignment = context.replicas(topic_partition)

@@ -522,7 +522,7 @@ class KafkaController:
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, respond: Callable[[int, int, int], None]
     ) -> None:
-        """Allocate producer ids; call ``respond`` with an error code, the first id of a block, and the block's length."""
+        """Allocate producer ids. ``respond`` gets an error code, the first id of a block, and the block's length."""
         self.put(
             "AllocateProducerIds",
             lambda: respond(*self._process_allocate_producer_ids(broker_id, broker_epoch)),

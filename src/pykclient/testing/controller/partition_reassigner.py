@@ -48,7 +48,7 @@ class PartitionReassigner:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Move partitions to brokers, or cancel a move (None). Call ``respond`` with an error for all, or one for each."""
+        """Move partitions to brokers, or cancel a move (None). ``respond`` gets an error for all, or one for each."""
         not_controller: ApiError = (NotControllerError.code, None)
         self._controller.put(
             "ApiPartitionReassignment",

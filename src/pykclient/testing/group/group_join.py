@@ -173,7 +173,10 @@ class GroupJoin:
     def _replace_static_member(
         self, group: GroupMetadata, attempt: JoinAttempt, instance_id: str, old_id: str, new_id: str
     ) -> None:
-        """Give a static member that returned without its id a new one. It keeps its place and its assignment (KIP-345)."""
+        """Give a static member that returned without its id a new one.
+
+        It keeps its place and its assignment (KIP-345).
+        """
         body = attempt.body
         self._log.info("%r: static member %s, which was %s, is back as %s", group, instance_id, old_id, new_id)
         leader_id = group.leader_id

@@ -312,8 +312,9 @@ class GroupMetadata:
         return self.protocol_type == protocol_type and any(counts.get(name, 0) == size for name in protocols)
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support; the first voter's in case of a
-        tie.
+        """Return the protocol with the most votes among those that all members support.
+
+        In case of a tie, the first voter's choice wins.
         """
         size = len(self.members)
         candidates = {name for name, count in self._protocol_counts.items() if count == size}
@@ -337,7 +338,10 @@ class GroupMetadata:
         return topic in self.subscribed_topics
 
     def _compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics of all members, or None if they are not consumers or their subscriptions cannot be decoded."""
+        """Return the topics of all members.
+
+        None if they are not consumers, or their subscriptions cannot be decoded.
+        """
         if not self.uses_consumer_protocol:
             return None
         if not self.members:

@@ -137,7 +137,7 @@ class GroupOffsets:
         self.committed.update(offsets)
 
     def remove(self, partitions: Iterable[TopicPartition], tombstone_offset: int) -> None:
-        """Remove the offsets of these partitions, except those committed after the tombstone at ``tombstone_offset``."""
+        """Remove the offsets of these partitions. Those committed after the tombstone at ``tombstone_offset`` stay."""
         for tp in partitions:
             if self._writes:
                 self._removed[tp] = tombstone_offset

@@ -29,7 +29,7 @@ class Handler(Protocol):
         """Handle a request. A BrokerError that this raises becomes the response."""
 
     def error_response(self, body: Any, code: int, message: str | None = None) -> Response | None:
-        """Return a response that contains this error wherever it can, or None if the request gets no response (acks=0)."""
+        """Return a response that contains this error wherever it can. None if the request gets no response (acks=0)."""
 
 
 _loaded: dict[int, Handler | None] = {}

@@ -141,7 +141,10 @@ def _client_metadata(body: FetchRequest, request: Request) -> ClientMetadata:
 
 
 def _error_before_reading(broker: Broker, fetch: PartitionFetch, version: int) -> int:
-    """Return the code of an error that does not depend on the log. The response still waits for the other partitions."""
+    """Return the code of an error that does not depend on the log.
+
+    The response still waits for the other partitions.
+    """
     topic_partition = fetch.topic_partition
     if not topic_partition.topic:
         return UnknownTopicIdError.code

@@ -135,7 +135,7 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
 def _name_leaders(
     broker: Broker, request: Request, responses: dict[TopicPartition, PartitionResponse], answer: ProduceResponse
 ) -> None:
-    """Add the leaders of partitions that this broker does not lead, so that clients need no metadata request (KIP-951)."""
+    """Add the leaders of partitions that this broker does not lead. So clients need no metadata request (KIP-951)."""
     nodes = {}
     for topic_partition, response in responses.items():
         if response.error_code == NotLeaderOrFollowerError.code:

@@ -95,7 +95,10 @@ class Cleaner:
         }
 
     def clean(self, to_clean: LogToClean) -> int:
-        """Compact all segments below ``first_uncleanable_offset``; return the offset up to which the log is compacted."""
+        """Compact all segments below ``first_uncleanable_offset``.
+
+        Return the offset up to which the log is compacted.
+        """
         self._bound = to_clean.first_uncleanable_offset
         self._build_offset_map(to_clean.first_dirty_offset)
         segments = [segment for segment in self._log.segments if segment.base_offset < self._bound]
@@ -197,7 +200,10 @@ class Cleaner:
         return retained, len(retained) == len(records) and batch.magic >= MAGIC_VALUE_V2
 
     def _rebuild(self, batch: AnyRecordBatch, retained: list[Record], needs_horizon: bool) -> memoryview:
-        """Return the batch with only the retained records, at their offsets. The batch keeps its first and last offset."""
+        """Return the batch with only the retained records, at their offsets.
+
+        The batch keeps its first and last offset.
+        """
         horizon_ms = batch.delete_horizon_ms
         if horizon_ms is None:
             horizon_ms = self._now_ms + self._config.delete_retention_ms if needs_horizon else NO_TIMESTAMP

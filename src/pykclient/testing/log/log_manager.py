@@ -120,7 +120,10 @@ class LogManager:
     # --- settings ----------------------------------------------------------------------------------------------------
 
     def fetch_log_config(self, topic: str) -> LogConfig:
-        """Return a topic's settings over the broker's, or only the broker's if the coordination service is unreachable."""
+        """Return a topic's settings.
+
+        If the coordination service is unreachable, these are only the broker's defaults.
+        """
         try:
             overrides = self._configs.topic_config(topic)
         except ConnectionLossError:

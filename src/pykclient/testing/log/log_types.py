@@ -117,7 +117,7 @@ class LogAppendInfo:
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:
-        """Return the first offset, or in old formats the last offset of the first batch, which is all that they tell."""
+        """Return the first offset. In old formats it is the last offset of the first batch, as they have no other."""
         return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset_of_first_batch
 
     def roll_offset(self) -> int:

@@ -31,12 +31,12 @@ class LeaderAndIsr(NamedTuple):
 
 
 class PartitionState:
-    """The ISR that the controller has confirmed (``isr``), and the largest one that it may have confirmed
-    (``maximal_isr``).
+    """The state of a partition's ISR.
 
-    A record is committed when all replicas in ``maximal_isr`` have it: a replica that is being added counts
-    immediately, one that is being removed counts until it is removed. So whichever of them is the next leader has the
-    record. ``sent`` is the requested change. Thread: loop.
+    ``isr`` is what the controller has confirmed, ``maximal_isr`` the largest one that it may have confirmed. A record
+    is committed when all of ``maximal_isr`` have it: a replica that is being added counts immediately, one that is
+    being removed counts until it is removed. So whichever of them is the next leader has the record. ``sent`` is the
+    requested change. Thread: loop.
     """
 
     __slots__ = ("isr", "kind", "last_committed", "maximal_isr", "sent")

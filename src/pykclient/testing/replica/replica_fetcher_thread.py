@@ -516,10 +516,10 @@ class ReplicaFetcherThread:
 
 
 def offset_truncation_state(log: UnifiedLog, leader_epoch: int, leader_end_offset: int) -> tuple[int, bool]:
-    """Return where to truncate a log if the leader's ``leader_epoch`` ends at ``leader_end_offset``, and whether that
-    is final.
+    """Return where to truncate a log, and whether that is final.
 
-    If this log does not have that epoch, the follower must ask about its own last epoch before it (KIP-101, KIP-279).
+    The leader's ``leader_epoch`` ends at ``leader_end_offset``. If this log does not have that epoch, the follower must
+    ask about its own last epoch before it (KIP-101, KIP-279).
     """
     end = log.log_end_offset
     if leader_epoch < 0:

@@ -312,8 +312,9 @@ class ReplicaManager:
     def read_from_log(
         self, params: FetchParams, fetches: Sequence[PartitionFetch], *, update: bool
     ) -> list[tuple[PartitionFetch, FetchPartitionData]]:
-        """Read what is available, up to ``max_bytes`` in total; the first batch is returned even if it is larger
-        (KIP-74).
+        """Read what is available, up to ``max_bytes`` in total.
+
+        The first batch is returned even if it is larger (KIP-74).
         """
         left = params.max_bytes
         min_one_message = not params.hard_max_bytes

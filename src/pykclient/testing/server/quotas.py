@@ -1,4 +1,4 @@
-"""Client quotas for reading, writing and requests (KIP-13, KIP-219, KIP-546; Java: QuotaFactory, ClientQuotaManager)."""
+"""Client quotas (KIP-13, KIP-219, KIP-546; Java: QuotaFactory, ClientQuotaManager)."""
 
 from __future__ import annotations
 
