@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
@@ -17,6 +17,7 @@ from pykclient.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
+from pykclient.producer.batch_future import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing.simulation.checks import InvariantError
@@ -26,14 +27,19 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TOPIC = "orders"
+#: A second topic, which comes and goes.
+EXTRA = "orders-extra"
 GROUP = "billing"
 GROUP_METADATA = TopicPartition("__consumer_offsets", 0)
 
 #: How late an outcome may be: the sender sleeps for a backoff at most while it waits for a producer id.
 LATE_MS = 300
-_POLL_MS = 200
+POLL_MS = 200
 _PROBE_SIZE = 8
 _SLACK_MS = 30
+#: How many records a loop gets, and how many rows a batch has, before the application that mixes them all goes on.
+_MIXED_RECORDS = 3
+AUTO_COMMIT_INTERVAL_MS = 100
 
 
 class Inbox:
@@ -55,8 +61,19 @@ class Inbox:
                 self._clock.wait(self._condition, FOREVER_MS)
             return self._commands.popleft()
 
+    def __bool__(self) -> bool:
+        return bool(self._commands)
+
     def get_nowait(self) -> Callable[[], object] | None:
         return self._commands.popleft() if self._commands else None
+
+
+class Outcome(NamedTuple):
+    """The fate of a record, as a callback or a future tells it."""
+
+    error: Exception | None
+    tp: TopicPartition
+    offset: int
 
 
 class SentRecord:
@@ -67,16 +84,20 @@ class SentRecord:
         self.value = value
         self.accepted_ms = -1
         self.tp: TopicPartition | None = None
-        self.outcomes: list[tuple[Exception | None, RecordMetadata]] = []
+        self.outcomes: list[Outcome] = []
         self.resolved_ms = -1
         self.future: FutureRecordMetadata | None = None
 
     @property
     def acknowledged(self) -> bool:
-        return bool(self.outcomes) and self.outcomes[0][0] is None
+        return bool(self.outcomes) and self.outcomes[0].error is None
 
     def __repr__(self) -> str:
-        fate = repr(self.outcomes[0][0]) if self.outcomes and self.outcomes[0][0] else f"{len(self.outcomes)} outcomes"
+        fate = (
+            repr(self.outcomes[0].error)
+            if self.outcomes and self.outcomes[0].error
+            else f"{len(self.outcomes)} outcomes"
+        )
         return f"<{self.value[:8].decode()} to {self.tp}: {fate}>"
 
 
@@ -92,7 +113,7 @@ class ProducerApplication:
         self.crashed = False
         self.closed = False
         #: Partitions that it has yet to show that it can write to.
-        self.unprobed: set[int] = set()
+        self.unprobed: set[TopicPartition] = set()
         self.actor = world.simulation.actor(self.run, self.name)
         self.producer: KafkaProducer[bytes, bytes]
 
@@ -128,26 +149,63 @@ class ProducerApplication:
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    def send(self, partition: int, size: int, count: int) -> None:
+    def send(self, partition: int, size: int, count: int, topic: str = TOPIC) -> None:
         for _ in range(count):
-            self.send_one(partition, size)
+            self.send_one(partition, size, topic)
 
-    def send_one(self, partition: int, size: int) -> SentRecord | None:
+    def send_batch(self, partition: int, size: int, count: int) -> None:
+        """Send ``count`` records at once; every third of them is larger than the others."""
+        world = self.world
+        records = [SentRecord(self.name, world.next_value(size if row % 3 else size // 2 + 8)) for row in range(count)]
+        try:
+            future = self.producer.send_batch(
+                TOPIC, [record.value for record in records], partition=partition if partition >= 0 else None
+            )
+        except KafkaTimeoutError:  # no metadata
+            return
+        for record in records:
+            record.accepted_ms = world.clock.now_ms()
+            if partition >= 0:
+                record.tp = TopicPartition(TOPIC, partition)
+        self.records += records
+
+        def on_done(future: BatchFuture) -> None:
+            self._ensure(future.done(), "a batch's callback came before the end")
+            told: set[int] = set()
+            for part in future.slices:
+                for place, row in enumerate(part.rows):
+                    self._ensure(row not in told, f"row {row} of a batch is told of twice")
+                    told.add(row)
+                    record = records[row]
+                    tp = TopicPartition(TOPIC, part.partition)
+                    if part.partition >= 0:
+                        record.tp = tp
+                    offset = part.base_offset + place if part.base_offset >= 0 else -1
+                    self._resolved(record, Outcome(part.error, tp, offset))
+            self._ensure(len(told) == count, f"{count - len(told)} rows of a batch have no outcome")
+
+        future.add_done_callback(on_done)
+
+    def _resolved(self, record: SentRecord, outcome: Outcome) -> None:
+        world = self.world
+        record.outcomes.append(outcome)
+        if len(record.outcomes) == 1:
+            record.resolved_ms = world.clock.now_ms()
+            if outcome.error is None:
+                world.acknowledged(self, outcome.tp, outcome.offset)
+            world.note("outcome", record.value[:8], type(outcome.error).__name__, outcome.offset)
+
+    def send_one(self, partition: int, size: int, topic: str = TOPIC) -> SentRecord | None:
         world = self.world
         record = SentRecord(self.name, world.next_value(size))
 
         def on_delivery(error: Exception | None, metadata: RecordMetadata) -> None:
-            record.outcomes.append((error, metadata))
-            if len(record.outcomes) == 1:
-                record.resolved_ms = world.clock.now_ms()
-                if error is None:
-                    world.acknowledged(self, metadata)
-                world.note("outcome", record.value[:8], type(error).__name__, metadata.offset)
+            self._resolved(record, Outcome(error, metadata.topic_partition, metadata.offset))
 
         start_ms = world.clock.now_ms()
         try:
             record.future = self.producer.send(
-                TOPIC,
+                topic,
                 record.value,
                 key=None if partition >= 0 else record.value[-2:],
                 partition=partition if partition >= 0 else None,
@@ -166,38 +224,38 @@ class ProducerApplication:
             self._ensure(took_ms <= limit_ms, f"send blocked for {took_ms} ms, not {world.settings.max_block_ms}")
         record.accepted_ms = world.clock.now_ms()
         if record.outcomes:  # refused before it was in a batch, or delivered already
-            record.tp = record.outcomes[0][1].topic_partition
+            record.tp = record.outcomes[0].tp
         else:
             record.tp = record.future.locate()[0].topic_partition
         self.records.append(record)
         return record
 
-    def probe(self, partition: int) -> None:
+    def probe(self, tp: TopicPartition) -> None:
         """Send until it succeeds."""
-        record = self.send_one(partition, _PROBE_SIZE)
+        record = self.send_one(tp.partition, _PROBE_SIZE, tp.topic)
         if record is not None:
             assert record.future is not None
             try:
                 record.future.get()
             except KafkaError as error:
-                self.world.note("probe failed", self.name, partition, type(error).__name__)
+                self.world.note("probe failed", self.name, tp, type(error).__name__)
         if record is not None and record.acknowledged:
-            self.unprobed.discard(partition)
+            self.unprobed.discard(tp)
         else:
-            self.inbox.put(lambda: self.probe(partition))
+            self.inbox.put(lambda: self.probe(tp))
 
-    def probe_speed(self, partition: int) -> None:
+    def probe_speed(self, tp: TopicPartition) -> None:
         """On a healthy cluster a record takes a few round trips, and nobody sleeps meanwhile."""
         settings, clock = self.world.settings, self.world.clock
         start_ms = clock.now_ms()
-        record = self.send_one(partition, _PROBE_SIZE)
+        record = self.send_one(tp.partition, _PROBE_SIZE)
         if record is not None and record.future is not None:
             with contextlib.suppress(KafkaError):
                 record.future.get()
             took_ms = clock.now_ms() - start_ms
             limit_ms = settings.linger_ms + 8 * (settings.link_delay_ms + settings.link_jitter_ms) + _SLACK_MS
             self._ensure(took_ms <= limit_ms, f"a record took {took_ms} ms on a healthy cluster, not {limit_ms}")
-        self.unprobed.discard(partition)
+        self.unprobed.discard(tp)
 
     def flush(self, timeout_ms: int) -> None:
         earlier = list(self.records)
@@ -278,6 +336,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.errors = 0
         #: Whether it knew its member id and its coordinator when it was closed: else it cannot leave.
         self.was_member = False
+        self._rng = world.simulation.new_rng()
         self.actor = world.simulation.actor(self.run, self.name)
         self.consumer: KafkaConsumer[bytes, bytes]
 
@@ -301,6 +360,9 @@ class ConsumerApplication(ConsumerRebalanceListener):
             "socket.connection.setup.timeout.max.ms": 600,
             "metadata.max.age.ms": settings.metadata_age_ms,
             "enable.auto.commit": settings.groups and settings.auto_commit,
+            "consumer.timeout.ms": POLL_MS,
+            # Subscribing to a topic that was deleted must not create it.
+            "allow.auto.create.topics": not settings.extra,
         }
         if settings.groups:
             config |= {
@@ -308,7 +370,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
                 "session.timeout.ms": settings.member_session_ms,
                 "heartbeat.interval.ms": settings.member_session_ms // 4,
                 "max.poll.interval.ms": settings.max_poll_interval_ms,
-                "auto.commit.interval.ms": 100,
+                "auto.commit.interval.ms": AUTO_COMMIT_INTERVAL_MS,
                 "partition.assignment.strategy": settings.assignor,
             }
             if settings.static_members:
@@ -319,42 +381,103 @@ class ConsumerApplication(ConsumerRebalanceListener):
         while not self.closing:
             self._begin()
             self._fenced = False
-            while not (self.closing or self._fenced):
-                command = self.inbox.get_nowait()
-                if command is not None:
-                    command()
-                else:
-                    self._poll()
+            while not self._stopping:
+                if not self._obey():
+                    self._read()
             self._close()
         self.closed = True
 
-    def _begin(self) -> None:
-        world = self.world
-        consumer = self.consumer = KafkaConsumer.in_environment(self.environment, self.config())
-        if world.settings.groups:
-            consumer.subscribe([TOPIC], listener=self)
-        else:
-            self.expected = dict.fromkeys(world.partitions, 0)
-            consumer.assign(world.partitions)
+    @property
+    def _stopping(self) -> bool:
+        return self.closing or self._fenced
 
-    def _poll(self) -> None:
+    def _obey(self) -> bool:
+        """Do what was asked for next; return whether anything was."""
+        command = self.inbox.get_nowait()
+        if command is None:
+            return False
+        command()
+        return True
+
+    def _begin(self) -> None:
+        settings, partitions = self.world.settings, self.world.partitions
+        consumer = self.consumer = KafkaConsumer.in_environment(self.environment, self.config())
+        listener = self if settings.groups else None
+        if settings.pattern:
+            consumer.subscribe(pattern=f"{TOPIC}.*", listener=listener)
+        elif settings.groups:
+            consumer.subscribe([TOPIC, EXTRA] if settings.extra else [TOPIC], listener=listener)
+        else:
+            consumer.assign([*partitions, *self.world.extra.partitions] if settings.extra else partitions)
+        if not settings.groups:
+            self.expected = dict.fromkeys(partitions, 0)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
         start_ms = self.world.clock.now_ms()
+        reading = self.world.settings.reading
+        if reading == "mixed":
+            reading = self._rng.choice(tuple(READERS))
         try:
-            polled = self.consumer.poll(timeout_ms=_POLL_MS)
+            READERS[reading](self)
         except KafkaError as error:
             self.errors += 1
             self.world.note("poll failed", self.name, type(error).__name__)
             self._fenced = isinstance(error, FencedInstanceIdError)
             self.world.clock.sleep_ms(10)
             return
-        for tp, records in polled.items():
+        if "loop" not in reading:
+            self._in_time("a poll", start_ms)
+
+    def _in_time(self, what: str, start_ms: int) -> int:
+        """Check how long it took to get something, or nothing; return the time."""
+        now_ms = self.world.clock.now_ms()
+        self._ensure(now_ms - start_ms <= POLL_MS + 2_000 + LATE_MS, f"{what} took {now_ms - start_ms} ms")
+        return now_ms
+
+    def _poll(self) -> None:
+        for tp, records in self.consumer.poll(timeout_ms=POLL_MS).items():
             for record in records:
                 self._deliver(tp, record.offset, record.value)
-        took_ms = self.world.clock.now_ms() - start_ms
-        self._ensure(took_ms <= _POLL_MS + 2_000 + LATE_MS, f"poll took {took_ms} ms")
+
+    def _poll_arrow(self) -> None:
+        few = self.world.settings.reading == "mixed"
+        self._deliver_columns(self.consumer.poll_arrow(POLL_MS, max_records=_MIXED_RECORDS if few else None))
+
+    def _loop(self) -> None:
+        """A loop over records, which does what it is asked to in the middle, and is left after a few when mixed."""
+        start_ms = self.world.clock.now_ms()
+        for got, record in enumerate(self.consumer, 1):
+            self._in_time("the next record of a loop", start_ms)
+            self._deliver(TopicPartition(record.topic, record.partition), record.offset, record.value)
+            self._obey()
+            if self._stopping or (self.world.settings.reading == "mixed" and got == _MIXED_RECORDS):
+                return
+            start_ms = self.world.clock.now_ms()
+        self._in_time("the end of a loop", start_ms)
+
+    def _loop_arrow(self) -> None:
+        start_ms = self.world.clock.now_ms()
+        for got, batch in enumerate(self.consumer.iter_arrow(max_records=_MIXED_RECORDS), 1):
+            self._in_time("the next batch of a loop", start_ms)
+            self._deliver_columns(batch)
+            self._obey()
+            if self._stopping or (self.world.settings.reading == "mixed" and got == _MIXED_RECORDS):
+                return
+            start_ms = self.world.clock.now_ms()
+        self._in_time("the end of a loop", start_ms)
+
+    def _deliver_columns(self, batch: Any) -> None:
+        columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "value"))
+        for topic, partition, offset, value in zip(*columns, strict=True):
+            self._deliver(TopicPartition(topic, partition), offset, value)
 
     def _deliver(self, tp: TopicPartition, offset: int, value: bytes | None) -> None:
         assert value is not None
+        if tp.topic == EXTRA:
+            self.world.extra.delivered(self.name, tp, offset, value)
+            return
         expected = self.expected.get(tp, offset)
         self._ensure(offset == expected, f"got offset {offset} of {tp} instead of {expected}")
         self.expected[tp] = offset + 1
@@ -389,7 +512,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         """Back to what was committed, as after a failed transaction of a database."""
         for tp in sorted(self.consumer.assignment()):
             offset: Any = 0
-            if self.world.settings.groups:
+            if self.world.settings.groups and tp.topic == TOPIC:
                 try:
                     offset = self.consumer.committed(tp) or 0
                 except KafkaError:
@@ -454,3 +577,12 @@ class ConsumerApplication(ConsumerRebalanceListener):
     def _ensure(self, condition: bool, problem: str) -> None:
         if not condition and not self.crashed:
             raise self.world.violated(InvariantError(f"{self.name}: {problem}"))
+
+
+#: Ways to read: each gets what is there, and gives the turn away while there is nothing.
+READERS: dict[str, Callable[[ConsumerApplication], None]] = {
+    "poll": ConsumerApplication._poll,
+    "arrow": ConsumerApplication._poll_arrow,
+    "loop": ConsumerApplication._loop,
+    "arrow loop": ConsumerApplication._loop_arrow,
+}

@@ -10,6 +10,8 @@ from tests.support.shrinking import fewer
 
 # What applications do.
 SEND: Final = "send"  # producer, partition or -1, size, count
+SEND_BATCH: Final = "send batch"  # the same, with one send_batch
+SEND_EXTRA: Final = "send extra"  # producer, partition, size, count; to the second topic
 FLUSH: Final = "flush"  # producer, timeout in ms
 CLOSE_PRODUCER: Final = "close producer"  # producer, timeout in ms; another one takes its place
 CRASH_PRODUCER: Final = "crash producer"  # producer
@@ -37,6 +39,8 @@ HOLD: Final = "hold"  # api, times, duration
 STALE_METADATA: Final = "stale metadata"  # broker, duration
 SLOW_DISK: Final = "slow disk"  # broker, duration, delay
 EXPIRE_SESSION: Final = "expire session"  # broker
+CREATE_EXTRA: Final = "create extra"  # (the second topic)
+DELETE_EXTRA: Final = "delete extra"
 
 
 class Settings(NamedTuple):
@@ -82,6 +86,14 @@ class Settings(NamedTuple):
     fetch_bytes: int = 1 << 20
     member_session_ms: int = 600
     max_poll_interval_ms: int = 2000
+    #: How the application reads: see applications.READERS.
+    reading: str = "poll"
+    #: Whether consumers subscribe to a pattern, with or without a group.
+    pattern: bool = False
+    #: Whether there is a second topic, created in the middle and deleted by steps.
+    extra: bool = False
+    #: Whether all consumers are killed at the end, to see how much of what they had read is read again.
+    crash_drill: bool = False
 
 
 class Step(NamedTuple):
@@ -185,6 +197,10 @@ def _settings(rng: random.Random) -> Settings:
         fetch_bytes=rng.choice((1 << 20, 1 << 20, 300)),
         member_session_ms=rng.choice((300, 600)),
         max_poll_interval_ms=rng.choice((500, 2000)),
+        reading=rng.choice(("poll", "poll", "arrow", "loop", "arrow loop", "mixed")),
+        pattern=rng.random() < 0.25,
+        extra=rng.random() < 0.25,
+        crash_drill=rng.random() < 0.5,
     )
 
 
@@ -193,12 +209,20 @@ def _step(rng: random.Random, at_ms: int, trouble: float, settings: Settings) ->
         return _trouble(rng, at_ms, settings)
     if settings.consumers and rng.random() < 0.35:
         return _consumer_step(rng, at_ms, settings)
+    if settings.extra and rng.random() < 0.1:
+        return Step(at_ms, CREATE_EXTRA)
     producer = rng.randrange(settings.producers)
     roll = rng.random()
     if roll < 0.88:
         partition = -1 if rng.random() < 0.2 else rng.randrange(settings.partitions)
         size = rng.choice((8, 20, 20, 60, settings.batch_size // 3, settings.batch_size * 2))
-        return Step(at_ms, SEND, (producer, partition, size, rng.choice((1, 2, 5, 12))))
+        count = rng.choice((1, 2, 5, 12))
+        what = SEND
+        if settings.extra and partition >= 0 and rng.random() < 0.4:
+            what = SEND_EXTRA
+        elif rng.random() < 0.2:
+            what, count = SEND_BATCH, count * 3
+        return Step(at_ms, what, (producer, partition, size, count))
     if roll < 0.96:
         return Step(at_ms, FLUSH, (producer, rng.choice((0, 10, 200, 100_000))))
     if roll < 0.98:
@@ -351,7 +375,7 @@ def _plainer_steps(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Sch
         step = schedule.steps[index]
         earliest_ms = schedule.steps[index - 1].at_ms if index else 0
         plainer = [step._replace(at_ms=earliest_ms)]
-        if step.what == SEND:
+        if step.what in (SEND, SEND_BATCH, SEND_EXTRA):
             producer, partition, size, count = step.arguments
             plainer += [step._replace(arguments=(producer, partition, 8, 1))]
             plainer += [step._replace(arguments=(producer, partition, size, 1))]

@@ -15,18 +15,29 @@ from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import (
     InvariantError,
+    Log,
     Ownership,
     check_everything_read,
     check_nothing_lost,
     check_nothing_twice,
     check_order,
     check_origin,
+    check_read_again,
     check_reading,
     check_replicas,
 )
-from pykclient.types import RecordMetadata, TopicPartition
+from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
-from tests.simulation.applications import GROUP, TOPIC, ConsumerApplication, ProducerApplication
+from tests.simulation.applications import (
+    AUTO_COMMIT_INTERVAL_MS,
+    EXTRA,
+    GROUP,
+    POLL_MS,
+    TOPIC,
+    ConsumerApplication,
+    ProducerApplication,
+)
+from tests.simulation.extra_topic import ExtraTopic
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import Schedule, Step
 
@@ -37,6 +48,8 @@ _WATCH_MS = 20
 _DEFAULT_MAX_BATCH_BYTES = 1 << 20
 _DEFAULT_SEGMENT_BYTES = 1 << 30
 _NO_LIMIT_MS = 100_000
+#: How long a member may be kept from committing by a rebalance, or by looking for the coordinator.
+_REBALANCE_MS = 1_000
 
 
 class _Errors(logging.Handler):
@@ -102,6 +115,7 @@ class World:
         self.start_ms = self.clock.now_ms()
         self.partitions = [TopicPartition(TOPIC, number) for number in range(settings.partitions)]
         self.faults = FaultMaker(self.simulation, settings, self.partitions, self.note_high_watermarks)
+        self.extra = ExtraTopic(self)
         self.producers: list[ProducerApplication] = []
         self.consumers: list[ConsumerApplication] = []
         #: Those that are gone.
@@ -219,6 +233,7 @@ class World:
             settings.max_batch_bytes < _DEFAULT_MAX_BATCH_BYTES
             or settings.segment_bytes < _DEFAULT_SEGMENT_BYTES
             or settings.static_members
+            or settings.extra  # consumers that read a second topic create none
         ):
             sizes = {
                 "max.message.bytes": str(settings.max_batch_bytes),
@@ -286,12 +301,11 @@ class World:
             if not unknown.isdisjoint(in_flight):
                 self.forgotten |= in_flight
 
-    def acknowledged(self, producer: ProducerApplication, metadata: RecordMetadata) -> None:
+    def acknowledged(self, producer: ProducerApplication, tp: TopicPartition, offset: int) -> None:
         """With acks=all a record is committed before the producer hears of it."""
-        tp = metadata.topic_partition
-        if self.settings.acks == -1 and not self._is_committed(tp, metadata.offset):
+        if self.settings.acks == -1 and tp.topic == TOPIC and not self._is_committed(tp, offset):
             self.violated(
-                InvariantError(f"offset {metadata.offset} of {tp} is acknowledged to {producer.name} and not committed")
+                InvariantError(f"offset {offset} of {tp} is acknowledged to {producer.name} and not committed")
             )
 
     def _is_committed(self, tp: TopicPartition, offset: int) -> bool:
@@ -338,7 +352,14 @@ class World:
         """Have it happen now."""
         self.note(step.what, step.arguments)
         what, a = step.what, step.arguments
-        if what in (steps.SEND, steps.FLUSH, steps.CLOSE_PRODUCER, steps.CRASH_PRODUCER):
+        if what in (
+            steps.SEND,
+            steps.SEND_BATCH,
+            steps.SEND_EXTRA,
+            steps.FLUSH,
+            steps.CLOSE_PRODUCER,
+            steps.CRASH_PRODUCER,
+        ):
             self._do_producer(what, a[0] % len(self.producers), a)
         elif what in (
             steps.COMMIT,
@@ -351,14 +372,22 @@ class World:
         ):
             if self.consumers:
                 self._do_consumer(what, a[0] % len(self.consumers), a)
+        elif what == steps.CREATE_EXTRA:
+            self.extra.create()
+        elif what == steps.DELETE_EXTRA:
+            self.extra.delete()
         else:
             self.faults.do(step)
 
     def _do_producer(self, what: str, number: int, a: tuple[int, ...]) -> None:
         application = self.producers[number]
-        if what == steps.SEND:
+        if what in (steps.SEND, steps.SEND_BATCH, steps.SEND_EXTRA):
             partition = a[1] % self.settings.partitions if a[1] >= 0 else -1
-            application.inbox.put(lambda: application.send(partition, a[2], a[3]))
+            if what == steps.SEND_BATCH:
+                application.inbox.put(lambda: application.send_batch(partition, a[2], a[3]))
+            else:
+                topic = TOPIC if what == steps.SEND else EXTRA
+                application.inbox.put(lambda: application.send(partition, a[2], a[3], topic))
         elif what == steps.FLUSH:
             application.inbox.put(lambda: application.flush(a[1]))
         else:
@@ -387,8 +416,11 @@ class World:
                 put(application.leave)
             else:
                 application.crash()
-            self.former_consumers.append(application)
-            self.consumers[number] = ConsumerApplication(self, number, len(self.former_consumers))
+            self._replace_consumer(number)
+
+    def _replace_consumer(self, number: int) -> None:
+        self.former_consumers.append(self.consumers[number])
+        self.consumers[number] = ConsumerApplication(self, number, len(self.former_consumers))
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -399,15 +431,19 @@ class World:
         self._await("all futures are resolved", lambda: all(producer.settled for producer in self.producers))
         self._await("former producers are closed", lambda: all(producer.closed for producer in self.former_producers))
         self._probe(self.partitions)
+        if self.settings.extra:
+            self._settle_extra()
         self._await("all replicas are in sync", self._in_sync)
         if self.settings.acks:
             # Without answers a producer cannot know that one of its connections has been silent since a fault.
             for producer in self.producers:
-                producer.unprobed = {0}
-                producer.inbox.put(partial(producer.probe_speed, 0))
+                producer.unprobed = {self.partitions[0]}
+                producer.inbox.put(partial(producer.probe_speed, self.partitions[0]))
             self._await("a record takes no time", lambda: not any(producer.unprobed for producer in self.producers))
             if self.settings.drill:
                 self._drill()
+        if self.settings.crash_drill and self.settings.groups and self.settings.auto_commit and self.consumers:
+            self._crash_drill()
         for producer in self.producers:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
@@ -431,9 +467,9 @@ class World:
     def _probe(self, partitions: Sequence[TopicPartition]) -> None:
         """Every producer can write to these again, at the latest when it has noticed what has changed."""
         for producer in self.producers:
-            producer.unprobed = {tp.partition for tp in partitions}
+            producer.unprobed = set(partitions)
             for tp in partitions:
-                producer.inbox.put(partial(producer.probe, tp.partition))
+                producer.inbox.put(partial(producer.probe, tp))
         self._await("producers write again", lambda: not any(producer.unprobed for producer in self.producers))
 
     def _drill(self) -> None:
@@ -457,6 +493,43 @@ class World:
         self._probe([tp])
         self.faults.heal()
         self._await("all replicas are in sync again", self._in_sync)
+
+    def _settle_extra(self) -> None:
+        """The second topic is there in the end, and can be written to."""
+
+        def is_there() -> bool:
+            if self.extra.has_leaders():
+                return True
+            self.extra.create()  # again, as an earlier topic may be on its way out
+            return False
+
+        self._await("the second topic is there", is_there)
+        self._probe(self.extra.partitions)
+
+    def _crash_drill(self) -> None:
+        """Automatic commits keep up with reading: after a crash, nothing is read again that was read a while before."""
+        self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
+        self._await("what was sent has arrived", self._arrived)
+        self._await("all that was sent is read", self._everything_read)
+        self._await("consumers have done what they were told to", lambda: not any(c.inbox for c in self.consumers))
+        ends = {tp: self._log_end(tp) for tp in self.partitions}
+        self.clock.sleep_ms(self._commit_limit_ms())
+        self.note("crash drill", sorted(ends.items()))
+        for number, consumer in enumerate(self.consumers):
+            consumer.crash()
+            self._replace_consumer(number)
+        writer = self.producers[0]
+        for tp in self.partitions:
+            writer.inbox.put(partial(writer.send_one, tp.partition, 8))
+        self._await("what was sent after a crash has arrived", lambda: not writer.inbox and writer.settled)
+        self._await("what was sent after a crash is read", self._everything_read)
+        check_read_again({tp: [offset for c in self.consumers for offset in c.read.get(tp, ())] for tp in ends}, ends)
+
+    def _commit_limit_ms(self) -> int:
+        """How long it takes on a healthy cluster until what was read is committed."""
+        settings = self.settings
+        round_trip_ms = 2 * (settings.link_delay_ms + settings.link_jitter_ms)
+        return AUTO_COMMIT_INTERVAL_MS + POLL_MS + 10 * round_trip_ms + _REBALANCE_MS
 
     def _in_sync(self) -> bool:
         return all(len(self.cluster.isr(tp)) == self.settings.replication_factor for tp in self.partitions)
@@ -482,9 +555,14 @@ class World:
         if not self.consumers:
             return True
         ends = {tp: self._log_end(tp) for tp in self.partitions}
+        if self.settings.extra and not self.extra.everything_read(self._log_of):
+            return False
         if self.settings.groups:
             return all(self._group_progress[tp][-1][1] >= end for tp, end in ends.items())
         return all(consumer.expected.get(tp, 0) >= end for consumer in self.consumers for tp, end in ends.items())
+
+    def _log_of(self, tp: TopicPartition) -> Log:
+        return {record.offset: bytes(record.value or b"") for record in self.cluster.log_records(tp)}
 
     def _log_end(self, tp: TopicPartition) -> int:
         leader = self.cluster.leader(tp)
@@ -503,6 +581,8 @@ class World:
         for record in self.cluster.history.matching(api="OFFSET_COMMIT"):
             body: Any = record.body
             for topic in body.topics:
+                if not self._is_main(topic):
+                    continue
                 for partition in topic.partitions:
                     tp = TopicPartition(TOPIC, partition.partition_index)
                     read = max(end for at_ms, end in self._group_progress[tp] if at_ms <= record.time_ms)
@@ -510,6 +590,15 @@ class World:
                         raise InvariantError(
                             f"{record.client_id} commits {partition.committed_offset} of {tp} when only {read} was read"
                         )
+
+    def _is_main(self, topic: Any) -> bool:
+        """Return whether a commit is of the first topic; newer requests name topics by their ids."""
+        if topic.name:
+            return bool(topic.name == TOPIC)
+        ids = {
+            log.topic_id for broker in self.cluster.alive_brokers() if (log := self._log(broker, self.partitions[0]))
+        }
+        return topic.topic_id in ids
 
     def _check_group(self) -> None:
         """Who closes its consumer leaves, unless it is a static member."""
@@ -522,10 +611,7 @@ class World:
                 raise InvariantError(f"{sorted(left)} are in the group, although they were closed when all was well")
 
     def _check_logs(self) -> None:
-        logs = {
-            tp: {record.offset: bytes(record.value or b"") for record in self.cluster.log_records(tp)}
-            for tp in self.partitions
-        }
+        logs = {tp: self._log_of(tp) for tp in self.partitions}
         for tp in self.partitions:
             replicas = {
                 broker.id: b"".join(bytes(batch.buffer) for batch in log.batches(0, log.log_end_offset))
@@ -543,17 +629,17 @@ class World:
             if settings.idempotent or (settings.max_in_flight == 1 and settings.acks == -1):
                 sent: dict[TopicPartition, list[bytes]] = {tp: [] for tp in self.partitions}
                 for record in producer.records:
-                    assert record.tp is not None
-                    if record.tp in sent:
+                    if record.tp in sent:  # rows without one were refused, or their process was killed
                         sent[record.tp].append(record.value)
                 check_order(sent, logs)
             if settings.acks == -1:
                 check_nothing_lost(
                     [
-                        (metadata.topic_partition, metadata.offset, record.value)
+                        (outcome.tp, outcome.offset, record.value)
                         for record in producer.records
                         if record.acknowledged
-                        for _, metadata in record.outcomes
+                        for outcome in record.outcomes
+                        if outcome.tp in logs
                     ],
                     logs,
                 )
@@ -561,6 +647,8 @@ class World:
             check_reading(consumer.read, logs)
         if settings.groups and self.consumers:
             check_everything_read(self.group_read, logs)
+        if settings.extra:
+            self.extra.check(self._log_of)
 
 
 def run(schedule: Schedule) -> World:

@@ -96,6 +96,35 @@ def check_everything_read(read: Mapping[TopicPartition, Log], logs: Mapping[Topi
             raise InvariantError(f"offset {missing[0]} of {tp} was never read, and {len(missing) - 1} others")
 
 
+def check_one_topic_after_the_other(
+    consumer: str, tp: TopicPartition, read: Sequence[tuple[int, bytes]], log: Log
+) -> None:
+    """Once a consumer has read from the topic that is there now, it reads nothing of a topic deleted before.
+
+    ``read`` has the (offset, value) pairs of one partition in the order in which ``consumer`` got them, ``log`` is the
+    partition's log at the end. Each value must have been sent once.
+    """
+    values = set(log.values())
+    has_begun = False
+    for offset, value in read:
+        is_there = log.get(offset) == value
+        if value in values and not is_there:
+            raise InvariantError(f"{consumer} read {_short(value)} at offset {offset} of {tp}, which is elsewhere")
+        if has_begun and not is_there:
+            raise InvariantError(
+                f"{consumer} read {_short(value)} at offset {offset} of {tp}, which was in a topic deleted before"
+            )
+        has_begun = has_begun or is_there
+
+
+def check_read_again(read: Mapping[TopicPartition, Iterable[int]], committed: Mapping[TopicPartition, int]) -> None:
+    """No offset that was committed is read again by those who come after a crash."""
+    for tp, offsets in read.items():
+        again = min(offsets, default=committed[tp])
+        if again < committed[tp]:
+            raise InvariantError(f"{tp} is read again from {again} on, although all up to {committed[tp]} was read")
+
+
 def check_replicas(replicas: Mapping[int, bytes], tp: TopicPartition) -> None:
     """All replicas' logs, by broker, are the same to the byte. Holds once they are all in sync and nothing is sent."""
     (first, log), *others = replicas.items()

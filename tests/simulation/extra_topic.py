@@ -1,0 +1,82 @@
+"""The second topic of a world: created in the middle, deleted, and created again under its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest
+from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.simulation.checks import Log, check_one_topic_after_the_other
+from pykclient.types import TopicPartition
+from tests.simulation.applications import EXTRA
+
+if TYPE_CHECKING:
+    from pykclient.protocol.message import Request
+    from tests.simulation.world import World
+
+_TIMEOUT_MS = 5_000
+
+
+class ExtraTopic:
+    """Creates and deletes the topic, and keeps what consumers read out of it. Thread: owner."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.partitions = [TopicPartition(EXTRA, number) for number in range(world.settings.partitions)]
+        #: What each life of a consumer read, in that order.
+        self._read: dict[str, dict[TopicPartition, list[tuple[int, bytes]]]] = {}
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Ask for the topic; nothing happens without a controller, or when the topic is there already."""
+        settings = self._world.settings
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=EXTRA, num_partitions=settings.partitions, replication_factor=settings.replication_factor
+        )
+        self._request(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
+
+    def delete(self) -> None:
+        """Ask for the topic's end, which comes once no replica is left."""
+        state = DeleteTopicsRequest.DeleteTopicState(name=EXTRA)
+        self._request(DeleteTopicsRequest(topics=[state], timeout_ms=_TIMEOUT_MS))
+
+    def _request(self, request: Request) -> None:
+        controller = self._world.cluster.active_controller()
+        if controller is not None:
+            LocalRequest(controller, request, self._answered)
+
+    def _answered(self, response: object) -> None:
+        self._world.note("extra topic", type(response).__name__)
+
+    def has_leaders(self) -> bool:
+        """Return whether all partitions can be written to."""
+        return all(self._world.cluster.leader(tp) is not None for tp in self.partitions)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def delivered(self, consumer: str, tp: TopicPartition, offset: int, value: bytes) -> None:
+        """Note what a consumer was handed."""
+        self._world.note("read extra", consumer, tp.partition, offset)
+        self._read.setdefault(consumer, {}).setdefault(tp, []).append((offset, value))
+
+    def everything_read(self, logs: Callable[[TopicPartition], Log]) -> bool:
+        """Return whether all that is in the logs was read: by the group, or by each consumer that runs."""
+        world = self._world
+        readers = [consumer.name for consumer in world.consumers]
+        for tp in self.partitions:
+            log = set(logs(tp).items())
+            if world.settings.groups:
+                if not log <= {entry for reads in self._read.values() for entry in reads.get(tp, ())}:
+                    return False
+            elif not all(log <= set(self._read.get(name, {}).get(tp, ())) for name in readers):
+                return False
+        return True
+
+    def check(self, logs: Callable[[TopicPartition], Log]) -> None:
+        """Nothing of an earlier topic was read after something of the one that is there now."""
+        for consumer, reads in self._read.items():
+            for tp, entries in reads.items():
+                check_one_topic_after_the_other(consumer, tp, entries, logs(tp))
