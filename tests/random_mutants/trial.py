@@ -61,10 +61,15 @@ def run(mutation: Mutation, schedules: int) -> Outcome:
 
 
 def _failed_test(sources: Path, tests: list[str]) -> str | None:
-    """Return the first test that fails, and that fails alone as well; a busy machine is no mutation."""
+    """Return the first test that fails, and that fails alone as well: a busy machine is no mutation.
+
+    Raises SystemExit if it fails without the mutation, too.
+    """
     failed = _pytest(sources, tests)
     if failed is None or "::" not in failed:
         return failed
+    if _pytest(SOURCES.parent, [failed]) is not None:
+        raise SystemExit(f"{failed} fails without a mutation: mend it, or build the compiled modules anew")
     return _pytest(sources, [failed]) and failed
 
 

@@ -282,7 +282,67 @@ _BROKERS = (
     ),
 )
 
-MUTANTS = (*_PRODUCER, *_CONSUMER, *_BROKERS)
+_COLUMNS = (
+    Mutant(
+        "rows of a split batch are looked for where they were",
+        "producer/batch_future",
+        "            result, at = self.result.locate(place)\n",
+        "            result, at = self.result.locate(place)[0], place\n",
+    ),
+    Mutant(
+        "rows that waited in vain for memory are forgotten",
+        "producer/batch_send",
+        "            self._refuse((row for row in range(start, stop) if base + row not in handled), error)\n",
+        "",
+    ),
+    Mutant(
+        "send_batch wakes nobody",
+        "producer/batch_send",
+        "                self._wake_sender()\n                start = stop\n",
+        "                start = stop\n",
+    ),
+    Mutant(
+        "a loop counts as seen what waits behind it",
+        "consumer/consumer_components",
+        "        for tp, offset in self.handout.next_offsets().items():\n",
+        "        for tp, offset in {}.items():\n",
+    ),
+    Mutant(
+        "poll_arrow skips what a loop has not seen",
+        "consumer/classic_consumer",
+        "        if not self._handout.is_empty:\n            self.rewind(",
+        "        if False:\n            self.rewind(",
+    ),
+    Mutant(
+        "a seek keeps what waits for a loop",
+        "consumer/classic_consumer",
+        "        self._subscriptions.seek_unvalidated(tp, position)\n        self._handout.drop((tp,))\n",
+        "        self._subscriptions.seek_unvalidated(tp, position)\n",
+    ),
+)
+
+_PROGRESS = (
+    Mutant(
+        "automatic commits are never due",
+        "consumer/coordinator/offset_committer",
+        "            if self._next_auto_commit.expired:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "after a failure nothing is committed automatically any more",
+        "consumer/coordinator/offset_committer",
+        "            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)\n",
+        "            self._parts.auto_commit_enabled = False\n",
+    ),
+    Mutant(
+        "a new topic is not matched with the pattern",
+        "consumer/coordinator/consumer_coordinator",
+        "            self.update_pattern_subscription(cluster)\n",
+        "            pass\n",
+    ),
+)
+
+MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_PROGRESS, *_BROKERS)
 
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:
