@@ -329,7 +329,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.environment = world.simulation.environment(self.name)
         self.inbox = Inbox(world)
         self.closing = self.closed = self.crashed = False
-        self._fenced = False
+        self._fenced = self._obeying = False
         self.expected: dict[TopicPartition, int] = {}
         #: What this life has read; of group members also in World.delivered.
         self.read: dict[TopicPartition, dict[int, bytes]] = {}
@@ -396,8 +396,15 @@ class ConsumerApplication(ConsumerRebalanceListener):
         command = self.inbox.get_nowait()
         if command is None:
             return False
+        self._obeying = True
         command()
+        self._obeying = False
         return True
+
+    @property
+    def is_idle(self) -> bool:
+        """True when it has done all that it was asked to, and only reads."""
+        return not (self._obeying or self.inbox)
 
     def _begin(self) -> None:
         settings, partitions = self.world.settings, self.world.partitions

@@ -511,7 +511,7 @@ class World:
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
         self._await("what was sent has arrived", self._arrived)
         self._await("all that was sent is read", self._everything_read)
-        self._await("consumers have done what they were told to", lambda: not any(c.inbox for c in self.consumers))
+        self._await("consumers have done what they were told to", lambda: all(c.is_idle for c in self.consumers))
         ends = {tp: self._log_end(tp) for tp in self.partitions}
         self.clock.sleep_ms(self._commit_limit_ms())
         self.note("crash drill", sorted(ends.items()))
