@@ -87,7 +87,9 @@ class Harness:
                 self.seek(tp, offset)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        self.subscriptions.seek_validated(tp, FetchPosition(offset, None, self.metadata.current_leader(tp)))
+        topic_id = self.metadata.topic_ids.get(tp.topic)
+        position = FetchPosition(offset, None, self.metadata.current_leader(tp), topic_id)
+        self.subscriptions.seek_validated(tp, position)
 
     def position(self, tp: TopicPartition) -> int | None:
         position = self.subscriptions.position(tp)

@@ -411,6 +411,7 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     harness.fetch({TP0: partition_data(TP0)}, session_id=9)
     other = uuid.uuid4()
     harness.update_metadata(ids={TOPIC: other})
+    harness.seek(TP0, 0)
     assert harness.fetcher.send_fetches() == 1
     harness.poll()
     request: FetchRequest = harness.sent()
@@ -418,6 +419,64 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     assert [topic.topic_id for topic in request.forgotten_topics_data] == [topic_id(TOPIC)]
     # Under names alone the two cannot be told apart, so the old one must not be forgotten.
     assert not harness.client.requests[0].request_builder.build(12).forgotten_topics_data  # type: ignore[attr-defined]
+
+
+def test_a_position_keeps_its_topic_id() -> None:
+    """Until the position is reset, fetches name the topic that the offset is of, whatever the metadata has by then."""
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0)}, session_id=9)
+    harness.update_metadata(ids={TOPIC: uuid.uuid4()})
+    harness.subscriptions.pause(TP0)
+    harness.subscriptions.resume(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    request: FetchRequest = harness.sent()
+    assert request.topics == []
+    assert request.forgotten_topics_data == []
+
+
+@pytest.mark.parametrize("position", ["reset", "at the same offset"])
+def test_records_of_a_deleted_topic_are_not_returned(position: str) -> None:
+    """They were in flight, or buffered, when the topic was created again."""
+    harness = Harness({"auto.offset.reset": "earliest"})
+    harness.assign(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    harness.update_metadata(ids={TOPIC: uuid.uuid4()})
+    harness.offsets.validate_positions_on_metadata_change()
+    assert harness.offsets.take_recreated() == {TP0}
+    if position != "reset":
+        harness.seek(TP0, 0)
+    harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"old"]))}))
+    harness.poll()
+    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.position(TP0) == (None if position == "reset" else 0)
+
+
+def test_buffered_records_of_a_deleted_topic_are_not_returned() -> None:
+    """Some were returned before it was created again, and the new position is where the others begin."""
+    harness = Harness({"max.poll.records": 1})
+    harness.assign(TP0)
+    assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
+    harness.update_metadata(ids={TOPIC: uuid.uuid4()})
+    harness.offsets.validate_positions_on_metadata_change()
+    harness.seek(TP0, 1)
+    assert harness.fetcher.collect_fetch().is_empty
+
+
+def test_a_leader_hint_of_a_deleted_topic_is_ignored() -> None:
+    harness = Harness(brokers=2)
+    harness.assign(TP0)
+    assert harness.fetcher.send_fetches() == 1
+    harness.poll()
+    harness.update_metadata(ids={TOPIC: uuid.uuid4()}, epoch=0)
+    code = errors.NotLeaderOrFollowerError.code
+    harness.client.respond(
+        fetch_response({TP0: partition_data(TP0, error_code=code, leader=(1, 9))}, endpoints=[(0, "localhost", 9092)])
+    )
+    harness.poll()
+    assert harness.metadata.current_leader(TP0) == (harness.node(0), 0)
 
 
 def test_topic_id_error_of_a_session_refreshes_metadata() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from pykclient.consumer.completed_fetch import CompletedFetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
@@ -88,8 +86,6 @@ class AbstractFetch:
         self._nodes_with_pending_fetch_requests: set[int] = set()
         # Nodes that answered with errors and nothing else: until when they are left in peace, and the metadata then.
         self._resting_nodes: dict[int, tuple[int, int]] = {}
-        # As they were when a node was last told everything: those of its session are the same since.
-        self._topic_ids_of_node: dict[int, Mapping[str, UUID]] = {}
         self._last_buffered: dict[int, CompletedFetch] = {}  # by node id; see _has_buffered
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
@@ -192,27 +188,21 @@ class AbstractFetch:
         return node
 
     def _build(self, node_id: int) -> FetchRequestData:
-        """What to ask ``node_id`` for: everything in a new session, what has changed in one that goes on."""
+        """Return the next request to ``node_id``: everything in a new session, the changes in one that exists."""
         handler = self._session_handlers.get(node_id)
         if handler is None:
             handler = self._session_handlers[node_id] = FetchSessionHandler(self._log_context, node_id)
-        topic_ids = self._metadata.topic_ids
-        known_ids = self._topic_ids_of_node.get(node_id)
-        if known_ids is not topic_ids:
-            self._topic_ids_of_node[node_id] = topic_ids
-        if handler.next_is_incremental and (known_ids is topic_ids or known_ids == topic_ids):
+        if handler.next_is_incremental:
             changes = self._subscriptions.take_changes_of(node_id)
             return handler.build_changes(
-                {tp: None if at is None else self._partition_data(tp, at, topic_ids) for tp, at in changes.items()}
+                {tp: None if at is None else self._partition_data(at) for tp, at in changes.items()}
             )
         wanted = self._subscriptions.fetchable_partitions_of(node_id)
-        return handler.build({tp: self._partition_data(tp, at, topic_ids) for tp, at in wanted.items()})
+        return handler.build({tp: self._partition_data(at) for tp, at in wanted.items()})
 
-    def _partition_data(
-        self, tp: TopicPartition, position: FetchPosition, topic_ids: Mapping[str, UUID]
-    ) -> PartitionData:
+    def _partition_data(self, position: FetchPosition) -> PartitionData:
         return PartitionData(
-            topic_ids.get(tp.topic, ZERO_UUID),
+            position.topic_id or ZERO_UUID,
             position.offset,
             INVALID_LOG_START_OFFSET,
             self._config.fetch_size,
@@ -270,7 +260,7 @@ class AbstractFetch:
                 requested = data.session_partitions.get(tp)
                 if requested is None:
                     raise IllegalStateError(f"node {node.id} answered for {tp}, which was not asked for: {data}")
-                if partition_data.error_code in _LEADER_MOVED:
+                if partition_data.error_code in _LEADER_MOVED and self._is_of_present_topic(tp, requested):
                     hint = partition_data.current_leader
                     if hint.leader_id != -1 and hint.leader_epoch != -1:
                         moved[tp] = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
@@ -282,6 +272,7 @@ class AbstractFetch:
                         partition_data,
                         aggregator,
                         requested.fetch_offset,
+                        requested.topic_id if requested.topic_id.int else None,
                     )
                 )
             if moved:
@@ -292,6 +283,11 @@ class AbstractFetch:
             self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
         finally:
             self._nodes_with_pending_fetch_requests.discard(node.id)
+
+    def _is_of_present_topic(self, tp: TopicPartition, requested: PartitionData) -> bool:
+        """Return False if the topic was created again since the request: its leader epochs began anew."""
+        topic_id = self._metadata.topic_ids.get(tp.topic, ZERO_UUID)
+        return not topic_id.int or not requested.topic_id.int or topic_id == requested.topic_id
 
     def _update_leaders(self, moved: dict[TopicPartition, LeaderIdAndEpoch], body: FetchResponse) -> None:
         """Take in the leaders that the answer hints at, which saves asking for metadata (KIP-951)."""

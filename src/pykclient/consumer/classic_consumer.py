@@ -209,7 +209,14 @@ class ClassicConsumer:
 
     def _send_fetches(self) -> int:
         self._offset_fetcher.validate_positions_on_metadata_change()
+        self._drop_deleted_records()
         return self._fetcher.send_fetches()
+
+    def _drop_deleted_records(self) -> None:
+        """Drop what waits for a loop of topics that were created again: its offsets are not of the new topic."""
+        recreated = self._offset_fetcher.take_recreated()
+        if recreated:
+            self._handout.drop(recreated)
 
     def _report_unreachable(self) -> None:
         """An empty poll looks like an empty topic: say why it may not be, once for each reason."""
@@ -232,6 +239,7 @@ class ClassicConsumer:
             self._has_all_fetch_positions = True
             return True
         self._offset_fetcher.validate_positions_if_needed()
+        self._drop_deleted_records()
         self._has_all_fetch_positions = self._subscriptions.has_all_fetch_positions()
         if self._has_all_fetch_positions:
             return True
@@ -264,7 +272,8 @@ class ClassicConsumer:
         if leader_epoch is not None:
             self._metadata.update_last_seen_epoch_if_newer(tp, leader_epoch)
         # Without an epoch the position is not validated.
-        position = FetchPosition(offset, leader_epoch, self._metadata.current_leader(tp))
+        topic_id = self._metadata.topic_ids.get(tp.topic)
+        position = FetchPosition(offset, leader_epoch, self._metadata.current_leader(tp), topic_id)
         self._subscriptions.seek_unvalidated(tp, position)
         self._handout.drop((tp,))
 
@@ -290,11 +299,13 @@ class ClassicConsumer:
             epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
             position = self._subscriptions.valid_position(tp)
             if position is not None:
-                self._subscriptions.set_position(tp, FetchPosition(offset.offset, epoch, position.current_leader))
+                self._subscriptions.set_position(tp, position._replace(offset=offset.offset, offset_epoch=epoch))
             else:
                 # The leader has changed, or the position is being reset: find out anew from where we really are.
+                position = self._subscriptions.position(tp)
+                topic_id = self._metadata.topic_ids.get(tp.topic) if position is None else position.topic_id
                 leader = self._metadata.current_leader(tp)
-                self._subscriptions.seek_unvalidated(tp, FetchPosition(offset.offset, epoch, leader))
+                self._subscriptions.seek_unvalidated(tp, FetchPosition(offset.offset, epoch, leader, topic_id))
         self._handout.drop(offsets.keys())
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:

@@ -16,6 +16,8 @@ from pykclient.record.record_batch import MAX_INT64, CursorOwner
 from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pykclient.consumer.deserializers import Deserializers
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsAggregator
@@ -61,6 +63,7 @@ class CompletedFetch:
         "partition",
         "partition_data",
         "size_in_bytes",
+        "topic_id",
     )
 
     def __init__(
@@ -71,11 +74,13 @@ class CompletedFetch:
         partition_data: FetchResponse.PartitionData,
         metric_aggregator: FetchMetricsAggregator,
         fetch_offset: int,
+        topic_id: UUID | None = None,
     ) -> None:
         self._log = log
         self._subscriptions = subscriptions
         self._metric_aggregator = metric_aggregator
         self.partition = partition
+        self.topic_id = topic_id  # as it was asked for; None without ids
         self.partition_data = partition_data
         self.next_fetch_offset = fetch_offset
         self.last_epoch: int | None = None

@@ -152,9 +152,15 @@ class FetchCollector:
             )
             completed.drain()
             return
+        if position.is_of_another_topic(completed.topic_id):
+            self._log.debug("Not returning %s from %d of a topic that was deleted", tp, completed.next_fetch_offset)
+            completed.drain()
+            return
         take(completed, wanted)
         if completed.next_fetch_offset > position.offset:
-            position = FetchPosition(completed.next_fetch_offset, completed.last_epoch, position.current_leader)
+            position = FetchPosition(
+                completed.next_fetch_offset, completed.last_epoch, position.current_leader, position.topic_id
+            )
             subscriptions.set_position(tp, position)
             fetch.position_advanced = True
         if fetch.has_reached_end(tp, position.offset):
@@ -172,6 +178,8 @@ class FetchCollector:
         try:
             if not self._subscriptions.has_valid_position(tp):
                 self._log.debug("Dropping what was fetched of %s, which has no valid position any more", tp)
+            elif self._is_of_another_topic(completed):
+                self._log.debug("Dropping what was fetched of %s before the topic was deleted", tp)
             elif code:
                 self._handle_error(completed, code)
             else:
@@ -183,6 +191,10 @@ class FetchCollector:
                 self._subscriptions.move_partition_to_end(tp)
         completed.is_initialized = usable
         return completed if usable else None
+
+    def _is_of_another_topic(self, completed: CompletedFetch) -> bool:
+        position = self._subscriptions.position_or_none(completed.partition)
+        return position is not None and position.is_of_another_topic(completed.topic_id)
 
     def _handle_success(self, completed: CompletedFetch) -> bool:
         tp = completed.partition

@@ -5,12 +5,15 @@ Source: KIP-320 for validation; Java: SubscriptionState.FetchStates and TopicPar
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.errors import IllegalStateError
 from pykclient.network.metadata import NO_LEADER_OR_EPOCH, LeaderAndEpoch
 from pykclient.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 #: The group of partitions that could be fetched if their leader were known.
 NO_NODE = -1
@@ -51,11 +54,20 @@ IGNORED = frozenset(((AWAIT_RESET, AWAIT_VALIDATION),))
 
 
 class FetchPosition(NamedTuple):
-    """The next offset to read, the epoch of the record before it, and who led the partition when that was known."""
+    """The next offset to read, the epoch of the record before it, the partition's leader, and the topic's id.
+
+    An offset means nothing in a topic that was deleted and created again, so the id stays with it until the position is
+    reset: fetches and commits name the topic that the offset is of. None: brokers before 2.8, or not known yet.
+    """
 
     offset: int
     offset_epoch: int | None = None
     current_leader: LeaderAndEpoch = NO_LEADER_OR_EPOCH
+    topic_id: UUID | None = None
+
+    def is_of_another_topic(self, topic_id: UUID | None) -> bool:
+        """Return whether the offset is known to be of a topic with another id than ``topic_id``."""
+        return self.topic_id is not None and topic_id is not None and self.topic_id != topic_id
 
     def __str__(self) -> str:
         leader, leader_epoch = self.current_leader
@@ -185,13 +197,24 @@ class TopicPartitionState:
             return False
         position = self.position
         if position is not None and position.current_leader != leader:
-            self._validate(FetchPosition(position.offset, position.offset_epoch, leader))
+            self._validate(position._replace(current_leader=leader))
             self.clear_preferred_read_replica()
         return self.fetch_state is AWAIT_VALIDATION
 
     def update_position_leader_no_validation(self, leader: LeaderAndEpoch) -> None:
         if self.position is not None:
-            self._move(FETCHING, FetchPosition(self.position.offset, self.position.offset_epoch, leader))
+            self._move(FETCHING, self.position._replace(current_leader=leader))
+
+    def set_topic_id(self, topic_id: UUID | None) -> None:
+        """Note the topic's id, which was unknown when the position was set, or is unknown to the brokers now."""
+        if self.position is not None:
+            self.position = self.position._replace(topic_id=topic_id)
+
+    def reset_for_new_topic(self, strategy: AutoOffsetResetStrategy) -> None:
+        """Reset the position, and forget what the log of the deleted topic had."""
+        self.reset(strategy)
+        self.high_watermark = self.log_start_offset = self.last_stable_offset = None
+        self.clear_preferred_read_replica()
 
     def complete_validation(self) -> None:
         if self.position is not None:

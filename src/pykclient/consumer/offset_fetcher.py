@@ -37,6 +37,8 @@ from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
 from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
     from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import LogTruncation
@@ -107,10 +109,12 @@ class OffsetFetcher:
         ends: Mapping[TopicPartition, ListOffsetData],
     ) -> None:
         """Ask for the offsets at ``timestamps``. Where there is none, ``ends`` counts if it has the partition."""
+        topic_ids = self._metadata.topic_ids
         for node, partitions in self._group_by_leader(timestamps, set()).items():
             asked = {tp: timestamps[tp] for tp in partitions}
             self._send_reset(node, partitions).add_listener(
-                partial(self._on_reset_response, asked, strategies, ends), partial(self._on_reset_failure, partitions)
+                partial(self._on_reset_response, asked, topic_ids, strategies, ends),
+                partial(self._on_reset_failure, partitions),
             )
 
     def _send_reset(
@@ -122,14 +126,16 @@ class OffsetFetcher:
     def _on_reset_response(
         self,
         asked: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, UUID],
         strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
         ends: Mapping[TopicPartition, ListOffsetData],
         result: ListOffsetResult,
     ) -> None:
-        self._retry_later(result.partitions_to_retry)
+        retry = result.partitions_to_retry | self._of_other_topics(asked, topic_ids)
+        self._retry_later(retry)
         too_young: dict[TopicPartition, int] = {}
         for tp, timestamp in asked.items():
-            if tp in result.partitions_to_retry:
+            if tp in retry:
                 continue
             data = result.fetched_offsets.get(tp) or ends.get(tp)
             if data is not None:
@@ -138,6 +144,15 @@ class OffsetFetcher:
                 too_young[tp] = timestamp
         if too_young:
             self._reset_to_end(too_young, strategies)
+
+    def _of_other_topics(
+        self, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]
+    ) -> set[TopicPartition]:
+        """Return the partitions whose topic had another id in ``topic_ids``: it was deleted and created again."""
+        now = self._metadata.topic_ids
+        if now is topic_ids:
+            return set()
+        return {tp for tp in partitions if topic_ids.get(tp.topic) != now.get(tp.topic)}
 
     def _reset_to_end(
         self, timestamps: Mapping[TopicPartition, int], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
@@ -148,10 +163,14 @@ class OffsetFetcher:
         the question is asked again: if there is still no such record, none lies before that end.
         """
 
+        topic_ids = self._metadata.topic_ids
+
         def ask_again(result: ListOffsetResult) -> None:
-            self._retry_later(result.partitions_to_retry)
-            again = {tp: timestamps[tp] for tp in result.fetched_offsets if self._subscriptions.is_assigned(tp)}
-            self._reset_positions_async(again, strategies, result.fetched_offsets)
+            retry = result.partitions_to_retry | self._of_other_topics(result.fetched_offsets, topic_ids)
+            self._retry_later(retry)
+            ends = {tp: end for tp, end in result.fetched_offsets.items() if tp not in retry}
+            again = {tp: timestamps[tp] for tp in ends if self._subscriptions.is_assigned(tp)}
+            self._reset_positions_async(again, strategies, ends)
 
         for node, partitions in self._group_by_leader(dict.fromkeys(timestamps, LATEST_TIMESTAMP), set()).items():
             self._send_reset(node, partitions).add_listener(ask_again, partial(self._on_reset_failure, partitions))
@@ -170,7 +189,8 @@ class OffsetFetcher:
         if data.leader_epoch is not None:
             self._metadata.update_last_seen_epoch_if_newer(tp, data.leader_epoch)
         # Without an epoch there is nothing to validate: the leader has just said it.
-        position = FetchPosition(data.offset, None, self._metadata.current_leader(tp))
+        topic_id = self._metadata.topic_ids.get(tp.topic)
+        position = FetchPosition(data.offset, None, self._metadata.current_leader(tp), topic_id)
         self._subscriptions.maybe_seek_unvalidated(tp, position, strategy)
 
     def _retry_later(self, partitions: Collection[TopicPartition]) -> None:
@@ -181,11 +201,15 @@ class OffsetFetcher:
     # --- validation (KIP-320) ----------------------------------------------------------------------------------------
 
     def validate_positions_on_metadata_change(self) -> None:
-        """Notice new leaders without asking them yet."""
+        """Notice new leaders without asking them yet, and reset positions in topics that were created again."""
         self._validator.validate_positions_on_metadata_change()
 
+    def take_recreated(self) -> set[TopicPartition]:
+        """Return the partitions that were reset because their topic was created again, once."""
+        return self._validator.take_recreated()
+
     def can_skip_update_fetch_positions(self) -> bool:
-        """Whether every assigned partition has a position that is good as far as the metadata tells."""
+        """Return whether every assigned partition has a valid position, as far as the metadata tells."""
         return self._reset_error is None and self._validator.can_skip_update_fetch_positions()
 
     def validate_positions_if_needed(self) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
@@ -23,6 +25,7 @@ class PositionsValidator:
         self._api_versions = parts.api_versions
         self._metadata_version = -1
         self._error: Exception | None = None
+        self._recreated: set[TopicPartition] = set()
 
     def refresh_and_get_partitions_to_validate(self) -> dict[TopicPartition, FetchPosition]:
         """Positions whose leader has changed, but for backoffs. Raises the error of an earlier validation."""
@@ -33,19 +36,49 @@ class PositionsValidator:
         return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
 
     def validate_positions_on_metadata_change(self) -> None:
-        """Tell all positions who leads them, once per update of the metadata."""
+        """Compare all positions with the topic ids and leaders in the metadata, once per update."""
         version = self._metadata.update_version
         if version == self._metadata_version:
             return
         self._metadata_version = version
+        snapshot = self._metadata.fetch_metadata_snapshot()
+        recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
         for tp in self._subscriptions.assigned_partitions_list():
+            topic_id = snapshot.topic_ids.get(tp.topic)
+            # A topic that is missing is not one without an id: it may be back with the next update.
+            if topic_id is not None or snapshot.partition_metadata(tp) is not None:
+                position = self._subscriptions.update_topic_id(tp, topic_id)
+                if position is not None:
+                    recreated.setdefault(tp.topic, {})[tp] = position
             leader = self._metadata.current_leader(tp)
             self._subscriptions.maybe_validate_position_for_current_leader(
                 tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
             )
 
+        for topic, positions in recreated.items():
+            self._warn_of_new_topic(topic, positions)
+            self._recreated.update(positions)
+
+    def _warn_of_new_topic(self, topic: str, positions: Mapping[TopicPartition, FetchPosition]) -> None:
+        known = ", ".join(f"{tp}: {position.offset}" for tp, position in sorted(positions.items()))
+        if self._subscriptions.has_default_offset_reset_policy():
+            then = f"reading continues at auto.offset.reset={self._subscriptions.default_reset_strategy}"
+        else:
+            then = "poll() raises until seek() is called, as auto.offset.reset is 'none'"
+        self._log.warning(
+            "Topic %s was deleted and created again; the positions in the deleted topic (%s) are dropped, and %s",
+            topic,
+            known,
+            then,
+        )
+
+    def take_recreated(self) -> set[TopicPartition]:
+        """Return the partitions that were reset because their topic was created again, once."""
+        recreated, self._recreated = self._recreated, set()
+        return recreated
+
     def can_skip_update_fetch_positions(self) -> bool:
-        """Whether there is nothing to reset, validate or initialize. Raises the error of an earlier validation."""
+        """Return whether there is nothing to reset, validate or initialize. Raises the error of a validation."""
         self.maybe_throw_error()
         return self._metadata_version == self._metadata.update_version and self._subscriptions.has_all_fetch_positions()
 

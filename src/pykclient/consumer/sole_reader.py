@@ -17,7 +17,8 @@ class SoleReader:
     """Assigns all partitions of the subscribed topics, including partitions added later.
 
     A topic that is missing from metadata keeps its partitions: it may be missing only while its leader changes, and its
-    positions, which are not committed anywhere, would be lost. Rebalance listeners are not called, as there is no
+    positions, which are not committed anywhere, would be lost. A topic that was deleted and created again with fewer
+    partitions loses the others. Rebalance listeners are not called, as there is no
     rebalance. Thread: application.
     """
 
@@ -39,7 +40,7 @@ class SoleReader:
         if subscriptions.has_pattern_subscription():
             self._match_pattern(cluster)
         topics = subscriptions.subscription()
-        held = {tp for tp in subscriptions.assigned_partitions() if tp.topic in topics}
+        held = {tp for tp in subscriptions.assigned_partitions() if tp.topic in topics and not self._is_deleted(tp)}
         found = {TopicPartition(t, info.partition) for t in topics for info in cluster.partitions_for_topic(t)}
         if held | found != subscriptions.assigned_partitions():
             subscriptions.assign_from_subscribed(sorted(held | found))
@@ -54,6 +55,10 @@ class SoleReader:
             subscriptions.subscription(),
             subscriptions.assignment_id,
         )
+
+    def _is_deleted(self, tp: TopicPartition) -> bool:
+        position = self._subscriptions.position_or_none(tp)
+        return position is not None and position.is_of_another_topic(self._metadata.topic_ids.get(tp.topic))
 
     def _match_pattern(self, cluster: Cluster) -> None:
         subscriptions = self._subscriptions

@@ -24,6 +24,8 @@ from pykclient.log_context import LogContext
 from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pykclient.network.metadata import LeaderAndEpoch
 
 NONE = "none"
@@ -367,6 +369,11 @@ class SubscriptionState:
 
     # --- reset ---------------------------------------------------------------------------------------------------
 
+    @property
+    def default_reset_strategy(self) -> AutoOffsetResetStrategy:
+        """The strategy of ``auto.offset.reset``."""
+        return self._default_reset_strategy
+
     def has_default_offset_reset_policy(self) -> bool:
         return self._default_reset_strategy != AutoOffsetResetStrategy.NONE
 
@@ -445,6 +452,24 @@ class SubscriptionState:
         self._file(tp, state)
         return needed
 
+    def update_topic_id(self, tp: TopicPartition, topic_id: UUID | None) -> FetchPosition | None:
+        """Compare a partition's position with the id that its topic has in metadata; None: brokers without ids.
+
+        If the position is of an earlier topic of this name, which was deleted, reset it as ``auto.offset.reset`` says
+        and return it.
+        """
+        state = self._index.assignment.get(tp)
+        position = None if state is None else state.position
+        if state is None or position is None or position.topic_id == topic_id:
+            return None
+        recreated = position.is_of_another_topic(topic_id)
+        if recreated:
+            state.reset_for_new_topic(self._default_reset_strategy)
+        else:
+            state.set_topic_id(topic_id)
+        self._file(tp, state)
+        return position if recreated else None
+
     def partitions_needing_validation(self, now_ms: int) -> dict[TopicPartition, FetchPosition]:
         return {
             tp: state.position
@@ -480,7 +505,7 @@ class SubscriptionState:
         if self.has_default_offset_reset_policy():
             if known:
                 leader = request_position.current_leader
-                state.seek_validated(FetchPosition(end_offset, leader_epoch, leader))
+                state.seek_validated(FetchPosition(end_offset, leader_epoch, leader, request_position.topic_id))
             else:
                 state.reset(self._default_reset_strategy)
             self._file(tp, state)

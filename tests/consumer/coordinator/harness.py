@@ -182,7 +182,9 @@ class GroupHarness:
         assert self.coordinator.poll(self.timer())
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        self.subscriptions.seek_validated(tp, FetchPosition(offset, None, self.metadata.current_leader(tp)))
+        topic_id = self.metadata.topic_ids.get(tp.topic)
+        position = FetchPosition(offset, None, self.metadata.current_leader(tp), topic_id)
+        self.subscriptions.seek_validated(tp, position)
 
     def beat(self, error: int = NONE) -> int:
         """Let the heartbeat thread send a heartbeat and take the answer."""

@@ -21,6 +21,7 @@ GENERATION = Generation(3, "m", "range")
 TP = TopicPartition("t", 1)
 OFFSETS = {TP: OffsetAndMetadata(7, "note", 2), TopicPartition("t", 2): OffsetAndMetadata(8)}
 IDS = {"t": uuid.UUID(int=5)}
+IDS_OF = dict.fromkeys(OFFSETS, IDS["t"])
 
 BUILDERS: dict[str, RequestBuilder] = {
     "find": group_requests.FindCoordinatorBuilder("g"),
@@ -28,7 +29,7 @@ BUILDERS: dict[str, RequestBuilder] = {
     "sync": group_requests.sync_group(CONFIG, GENERATION, "consumer", {"m": b"assignment"}),
     "heartbeat": group_requests.heartbeat(CONFIG, GENERATION),
     "leave": group_requests.LeaveGroupBuilder("g", "m", "because"),
-    "commit by id": group_requests.offset_commit(CONFIG, GENERATION, None, OFFSETS, IDS),
+    "commit by id": group_requests.offset_commit(CONFIG, GENERATION, None, OFFSETS, IDS_OF),
     "commit by name": group_requests.offset_commit(CONFIG, GENERATION, None, OFFSETS, {}),
     "fetch by id": group_requests.OffsetFetchBuilder("g", OFFSETS, IDS),
     "fetch by name": group_requests.OffsetFetchBuilder("g", OFFSETS, {}),
@@ -64,9 +65,9 @@ def test_topics_go_by_id_only_if_all_ids_are_known() -> None:
     assert BUILDERS["commit by id"].latest_allowed_version == 10
     assert BUILDERS["fetch by id"].latest_allowed_version == 10
     other = {**OFFSETS, TopicPartition("other", 0): OffsetAndMetadata(1)}
-    assert group_requests.offset_commit(CONFIG, GENERATION, None, other, IDS).latest_allowed_version == 9
+    assert group_requests.offset_commit(CONFIG, GENERATION, None, other, IDS_OF).latest_allowed_version == 9
     assert group_requests.OffsetFetchBuilder("g", other, IDS).latest_allowed_version == 9
-    by_id = written(BUILDERS["commit by id"], 10).topics[0]
+    [by_id] = written(BUILDERS["commit by id"], 10).topics
     assert (by_id.name, by_id.topic_id) == ("", IDS["t"])
     by_name = written(BUILDERS["commit by id"], 9).topics[0]
     assert (by_name.name, by_name.topic_id) == ("t", uuid.UUID(int=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from pykclient.errors import (
     RebalanceInProgressError,
     RetriableCommitFailedError,
     TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
     WakeupError,
 )
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -42,7 +44,7 @@ from tests.consumer.coordinator.harness import (
     noting,
     sync,
 )
-from tests.consumer.responses import topic_id
+from tests.consumer.responses import metadata_response, topic_id
 
 OFFSETS = {TP0: OffsetAndMetadata(5, "note", 3)}
 
@@ -161,6 +163,143 @@ class TestSync:
         group.prepare(commit({TP0: 0}))
         assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
         assert heard == [OFFSETS]
+
+
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
+
+
+@pytest.mark.parametrize("error", [UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID])
+class TestDeletedTopic:
+    """A partition that the coordinator does not know and that newer metadata does not have is gone for good."""
+
+    OTHER = TopicPartition("other", 0)
+
+    def member(self, **settings: Any) -> GroupHarness:
+        """Owns a partition of two topics, with positions."""
+        group = GroupHarness(partitions={"test": 2, "other": 1}, **settings)
+        group.subscribe("test", "other")
+        group.join(TP0, self.OTHER)
+        group.seek(TP0, 100)
+        group.seek(self.OTHER, 7)
+        return group
+
+    @staticmethod
+    def delete_topic(group: GroupHarness) -> None:
+        """The next metadata does not have the topic."""
+        group.client.prepare_metadata_update(metadata_response({"other": 1}, errors={"test": 3}))
+
+    def test_commit_says_so_at_once(self, error: int) -> None:
+        group = self.member()
+        self.delete_topic(group)
+        group.prepare(commit({TP0: error, self.OTHER: 0}))
+        start_ms = group.clock.now_ms()
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"test-0.*deleted"):
+            group.coordinator.commit_offsets_sync(group.subscriptions.all_consumed(), group.timer(60_000))
+        assert group.clock.now_ms() - start_ms < 1_000
+
+    def test_it_is_repeated_while_metadata_has_the_topic(self, error: int) -> None:
+        group = self.member()
+        for _ in range(3):
+            group.prepare(commit({TP0: error}))
+        group.prepare(commit({TP0: 0}))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        assert group.client.prepared_response_count() == 0
+
+    def test_the_others_are_committed_and_the_group_goes_on(self, error: int) -> None:
+        group = self.member(auto_commit_interval_ms=1_000)
+        self.delete_topic(group)
+        group.coordinator.request_rejoin("test")
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: error, self.OTHER: 0}), noting(sent))
+        group.client.prepare_response(commit({self.OTHER: 0}), noting(sent))
+        group.prepare(join(2), sync(self.OTHER))
+        start_ms = group.clock.now_ms()
+        while not group.coordinator.poll(group.timer(60_000)):
+            assert group.clock.now_ms() - start_ms < 1_000
+        ids = [{topic.topic_id for topic in request.topics} for request in sent]
+        assert ids == [{topic_id("test"), topic_id("other")}, {topic_id("other")}]
+        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.subscriptions.assigned_partitions() == {self.OTHER}
+
+    def test_closing_does_not_wait_for_it(self, error: int, caplog: pytest.LogCaptureFixture) -> None:
+        group = self.member(auto_commit_interval_ms=60_000)
+        self.delete_topic(group)
+        group.prepare(commit({TP0: error, self.OTHER: 0}), leave())
+        start_ms = group.clock.now_ms()
+        group.coordinator.close(group.timer(30_000))
+        assert group.clock.now_ms() - start_ms < 1_000
+        assert group.client.prepared_response_count() == 0
+        assert "test-0" in caplog.text
+
+    def test_automatic_commits_leave_it_out_until_it_is_back(
+        self, error: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        group = self.member(auto_commit_interval_ms=1_000)
+        sent: list[Any] = []
+
+        def auto_commit(answer: dict[TopicPartition, int]) -> set[TopicPartition]:
+            group.clock.advance(1_000)
+            group.client.prepare_response(commit(answer), noting(sent))
+            group.coordinator.poll(group.timer(0))
+            group.coordinator.poll(group.timer(0))
+            names = {topic_id(name): name for name in ("test", "other")}
+            return {
+                TopicPartition(names[topic.topic_id], one.partition_index)
+                for topic in sent[-1].topics
+                for one in topic.partitions
+            }
+
+        self.delete_topic(group)
+        assert auto_commit({TP0: error, self.OTHER: 0}) == {TP0, self.OTHER}
+        group.coordinator.membership.take_join_prepare()
+        group.client.update_metadata(metadata_response({"other": 1}, errors={"test": 3}))
+        group.coordinator._assignment_snapshot = None  # no rebalance in between
+        assert auto_commit({self.OTHER: 0}) == {self.OTHER}
+        assert auto_commit({self.OTHER: 0}) == {self.OTHER}
+        assert caplog.text.count("No longer committing test-0: 100") == 1
+        group.client.update_metadata(metadata_response({"test": 2, "other": 1}))
+        assert auto_commit({TP0: 0, self.OTHER: 0}) == {TP0, self.OTHER}
+
+
+class TestTopicCreatedAgain:
+    """Offsets are committed in the topic that they are of, or not at all."""
+
+    def committed_ids(self, group: GroupHarness) -> list[Any]:
+        sent: list[Any] = []
+        group.client.prepare_response(commit({TP0: 0}), noting(sent))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        return [topic.topic_id for topic in sent[0].topics]
+
+    def test_the_id_is_that_of_the_position(self, group: GroupHarness) -> None:
+        group.seek(TP0, 5)
+        assert self.committed_ids(group) == [topic_id("test")]
+        new_id = uuid.uuid4()
+        group.client.update_metadata(metadata_response({"test": 2}, ids={"test": new_id}))
+        with pytest.raises(UnknownTopicOrPartitionError, match="test-0"):
+            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.seek(TP0, 5)
+        answer = commit({TP0: 0})
+        answer.topics[0].topic_id = new_id
+        sent: list[Any] = []
+        group.client.prepare_response(answer, noting(sent))
+        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        assert sent[0].topics[0].topic_id == new_id
+
+    def test_a_commit_that_waits_for_the_coordinator(self, group: GroupHarness) -> None:
+        """What it waits with stays of the deleted topic, although the position is of the new one by then."""
+        called = Called()
+        group.seek(TP0, 5)
+        start_background_lookup(group)
+        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.client.update_metadata(metadata_response({"test": 2}, ids={"test": uuid.uuid4()}))
+        group.seek(TP0, 0)
+        group.client.respond(find_coordinator(group.node))
+        in_another_thread(group.network.poll_background)
+        group.network.poll_no_wakeup()
+        group.coordinator.poll(group.timer(0))
+        assert isinstance(called[0][1], RetriableCommitFailedError)
+        assert not [request for request in group.client.requests if request.request_builder.api_key == 8]
 
 
 class TestMembershipEnded:

@@ -41,6 +41,7 @@ class CommittedOffsetsFetcher:
         self._parts = parts
         self._pending_question: tuple[frozenset[TopicPartition], Generation | None] | None = None
         self._pending: RequestFuture[CommittedOffsets] | None = None
+        self._topic_ids: Mapping[str, uuid.UUID] = {}  # as the last request named them
         self._attempts = 0
         self._not_before_ms = coordinator.clock.now_ms()
         #: Why the last attempt failed, for the error when time runs out.
@@ -101,7 +102,14 @@ class CommittedOffsetsFetcher:
         offsets = self.fetch_committed_offsets(subscriptions.initializing_partitions(), timer)
         if offsets is None:
             return False
+        present_ids = metadata.topic_ids
+        complete = True
         for tp, committed in offsets.items():
+            topic_id = self._topic_ids.get(tp.topic)
+            if topic_id != present_ids.get(tp.topic):
+                # Deleted and created again since it was asked for, so ask for the offset in the new topic.
+                complete = False
+                continue
             if committed is None:
                 continue
             epoch = committed.leader_epoch if committed.leader_epoch >= 0 else None
@@ -110,17 +118,17 @@ class CommittedOffsetsFetcher:
             if not subscriptions.is_assigned(tp):
                 self._log.info("Passing over the committed offset of %s, which is not assigned any more", tp)
                 continue
-            position = FetchPosition(committed.offset, epoch, metadata.current_leader(tp))
+            position = FetchPosition(committed.offset, epoch, metadata.current_leader(tp), topic_id)
             subscriptions.seek_unvalidated(tp, position)
             self._log.info("Starting %s at the committed offset %s", tp, position)
-        return True
+        return complete
 
     def _send_offset_fetch_request(self, partitions: Collection[TopicPartition]) -> RequestFuture[CommittedOffsets]:
         node = self._coordinator.check_and_get_coordinator()
         if node is None:
             return RequestFuture.failure(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
         self._log.debug("Asking for the committed offsets of %d partitions", len(partitions))
-        topic_ids = self._parts.metadata.topic_ids
+        topic_ids = self._topic_ids = self._parts.metadata.topic_ids
         builder = group_requests.OffsetFetchBuilder(self._config.group_id, partitions, topic_ids)
         topic_names = {topic_ids[tp.topic]: tp.topic for tp in partitions if tp.topic in topic_ids}
         return handled(

@@ -154,16 +154,19 @@ def offset_commit(
     generation: Generation,
     group_instance_id: str | None,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    topic_ids: Mapping[str, uuid.UUID],
+    topic_ids: Mapping[TopicPartition, uuid.UUID],
 ) -> RequestBuilder:
-    """By topic id from v10 on, if all ids are known; by name otherwise (KIP-848)."""
-    topics: dict[str, OffsetCommitRequest.OffsetCommitRequestTopic] = {}
+    """Return a commit of ``offsets``, each in the topic with the id in ``topic_ids``.
+
+    Topics go by id from v10 on (KIP-848), but only if all ids are known.
+    """
+    topics: dict[tuple[str, uuid.UUID], OffsetCommitRequest.OffsetCommitRequestTopic] = {}
     for tp, offset in offsets.items():
-        topic = topics.get(tp.topic)
+        topic_id = topic_ids.get(tp, _ZERO_UUID)
+        topic = topics.get((tp.topic, topic_id))
         if topic is None:
-            topic_id = topic_ids.get(tp.topic, _ZERO_UUID)
             topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=tp.topic, topic_id=topic_id, partitions=[])
-            topics[tp.topic] = topic
+            topics[tp.topic, topic_id] = topic
         topic.partitions.append(
             OffsetCommitRequest.OffsetCommitRequestPartition(
                 partition_index=tp.partition,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Timer
@@ -33,11 +33,10 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
 
-_AS_THEY_ARE = (
-    errors.OffsetMetadataTooLargeError,
-    errors.InvalidCommitOffsetSizeError,
-    errors.CoordinatorLoadInProgressError,
-)
+#: What the coordinator answers for partitions that it does not know, by name or by topic id.
+_UNKNOWN_TOPIC = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
+
+TopicIds = Mapping[TopicPartition, uuid.UUID]
 
 #: Called with the offsets and None, or with the offsets and the error.
 OffsetCommitCallback = Callable[[Offsets, Exception | None], object]
@@ -63,7 +62,11 @@ class OffsetCommitter:
         self._fenced = False
         self.in_flight_async_commits = 0
         # Asynchronous commits that wait for the coordinator to be found, each with the look-up it waits for.
-        self._waiting: deque[tuple[RequestFuture[None], Offsets, OffsetCommitCallback, RequestFuture[None]]] = deque()
+        self._waiting: deque[_WaitingCommit] = deque()
+        # Partitions that the coordinator did not know, and the metadata's version then: only newer metadata can tell
+        # whether they were deleted, or whether the coordinator has yet to hear of them.
+        self._refused: dict[TopicPartition, int] = {}
+        self._deleted: set[TopicPartition] = set()  # what the last automatic commit left out
         #: Why the last attempt of a synchronous commit failed, for the error when time runs out.
         self.last_error: Exception | None = None
 
@@ -94,22 +97,23 @@ class OffsetCommitter:
         """Commit without waiting and without retries, which could overtake a later commit."""
         self.invoke_completed_offset_commit_callbacks()
         chosen = self._default_callback if callback is None else callback
+        topic_ids = self._topic_ids(offsets)
         coordinator = self._coordinator
         if not offsets or not coordinator.coordinator_unknown or coordinator.ensure_coordinator_ready_async():
             self._commit_waiting()
-            future = self._do_commit_offsets_async(offsets, chosen)
+            future = self._do_commit_offsets_async(offsets, topic_ids, chosen)
         else:
-            future = self._commit_when_coordinator_is_found(offsets, chosen)
+            future = self._commit_when_coordinator_is_found(offsets, topic_ids, chosen)
         # Give it a chance to go out: the application may not poll for a while.
         self._client.poll_no_wakeup()
         return future
 
     def _commit_when_coordinator_is_found(
-        self, offsets: Offsets, callback: OffsetCommitCallback
+        self, offsets: Offsets, topic_ids: TopicIds, callback: OffsetCommitCallback
     ) -> RequestFuture[None]:
         future: RequestFuture[None] = RequestFuture()
         lookup = self._coordinator.finder.lookup()
-        self._waiting.append((lookup, offsets, callback, future))
+        self._waiting.append(_WaitingCommit(lookup, offsets, topic_ids, callback, future))
 
         # The look-up may be the heartbeat thread's, which then is the one to learn of its end.
         def on_done(_: object) -> None:
@@ -125,7 +129,7 @@ class OffsetCommitter:
         """
         sent = False
         while self._waiting:
-            lookup, offsets, callback, future = self._waiting[0]
+            lookup, offsets, topic_ids, callback, future = self._waiting[0]
             unknown = self._coordinator.coordinator_unknown
             if unknown and not lookup.is_done:
                 break
@@ -135,13 +139,15 @@ class OffsetCommitter:
                 self._completed.append((callback, offsets, failure))
                 future.raise_error(failure)
             else:
-                self._do_commit_offsets_async(offsets, callback).chain(future)
+                self._do_commit_offsets_async(offsets, topic_ids, callback).chain(future)
                 sent = True
         if sent:
             self._client.transmit_sends()
 
-    def _do_commit_offsets_async(self, offsets: Offsets, callback: OffsetCommitCallback) -> RequestFuture[None]:
-        future = self.send_offset_commit_request(offsets)
+    def _do_commit_offsets_async(
+        self, offsets: Offsets, topic_ids: TopicIds, callback: OffsetCommitCallback
+    ) -> RequestFuture[None]:
+        future = self.send_offset_commit_request(offsets, topic_ids)
         self.in_flight_async_commits += 1
 
         def on_success(_: None) -> None:
@@ -166,13 +172,15 @@ class OffsetCommitter:
     # --- synchronous -----------------------------------------------------------------------------------------------
 
     def commit_offsets_sync(self, offsets: Offsets, timer: Timer) -> bool:
-        """Commit, trying again while that may help; False when time ran out. Raises other errors.
+        """Commit, and retry retriable errors; return False if the timer expires first. Raises other errors.
 
-        Callbacks of earlier asynchronous commits have run when this returns.
+        Raises UnknownTopicOrPartitionError as soon as the metadata confirms that partitions do not exist; all other
+        offsets are committed then. Callbacks of earlier asynchronous commits have run when this returns.
         """
         self.invoke_completed_offset_commit_callbacks()
         if not offsets:
             return self._invoke_pending_async_commits(timer)
+        topic_ids = self._topic_ids(offsets)
         attempts = 0
         self.last_error = None
         while True:
@@ -180,7 +188,7 @@ class OffsetCommitter:
                 self.last_error = self._coordinator.finder.last_error or self.last_error
                 return False
             self._commit_waiting()
-            future = self.send_offset_commit_request(offsets)
+            future = self.send_offset_commit_request(offsets, topic_ids)
             self._client.poll_future(future, timer)
             # What was committed before is told before.
             self.invoke_completed_offset_commit_callbacks()
@@ -191,10 +199,58 @@ class OffsetCommitter:
                 self.last_error = future.exception
                 if not future.is_retriable:
                     raise future.exception
+                if isinstance(future.exception, _UNKNOWN_TOPIC):
+                    self._raise_if_deleted(offsets, topic_ids, future.exception, timer)
             timer.sleep_ms(self._coordinator.retry_backoff.backoff(attempts))
             attempts += 1
             if timer.expired:
                 return False
+
+    # --- partitions that do not exist ------------------------------------------------------------------------------
+
+    def _topic_ids(self, offsets: Iterable[TopicPartition]) -> dict[TopicPartition, uuid.UUID]:
+        """Return the id of the topic that each offset is of, where that is known.
+
+        It is the id that came with the position. The one in the metadata may be of a topic that was created since, and
+        the offset must not be committed there.
+        """
+        known = self._parts.metadata.topic_ids
+        topic_ids = {}
+        for tp in offsets:
+            position = self._parts.subscriptions.position_or_none(tp)
+            topic_id = None if position is None else position.topic_id
+            topic_id = topic_id or known.get(tp.topic)
+            if topic_id is not None:
+                topic_ids[tp] = topic_id
+        return topic_ids
+
+    def _is_deleted(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        """Return whether the partition is known not to exist, or only in a topic with another id."""
+        metadata = self._parts.metadata
+        if self._is_recreated(tp, topic_id):
+            return True
+        refused_at = self._refused.get(tp)
+        if refused_at is None or metadata.update_version <= refused_at:
+            return False
+        if metadata.fetch_metadata_snapshot().partition_metadata(tp) is None:
+            return True
+        del self._refused[tp]  # the coordinator has not heard of it yet
+        return False
+
+    def _is_recreated(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        known = self._parts.metadata.topic_ids.get(tp.topic)
+        return topic_id is not None and known is not None and known != topic_id
+
+    def _raise_if_deleted(
+        self, partitions: Iterable[TopicPartition], topic_ids: TopicIds, refused: Exception, timer: Timer
+    ) -> None:
+        """Wait for metadata that is newer than the coordinator's answer; raise if it lacks partitions as well."""
+        refused_at = max(self._refused.values(), default=-1)
+        if self._parts.metadata.update_version <= refused_at and not self._client.await_metadata_update(timer):
+            return
+        deleted = [tp for tp in partitions if self._is_deleted(tp, topic_ids.get(tp))]
+        if deleted:
+            raise _unknown_partitions(deleted) from refused
 
     def _invoke_pending_async_commits(self, timer: Timer) -> bool:
         attempts = 0
@@ -242,8 +298,21 @@ class OffsetCommitter:
                 self.auto_commit_offsets_async()
 
     def auto_commit_offsets_async(self) -> RequestFuture[None]:
-        """Commit what was consumed, now."""
-        return self.commit_offsets_async(self._parts.consumed(), self._auto_committed)
+        """Commit the consumed offsets now."""
+        return self.commit_offsets_async(self._consumed(), self._auto_committed)
+
+    def _consumed(self) -> Offsets:
+        """Return the offsets to commit automatically, without those of deleted topics."""
+        offsets = self._parts.consumed()
+        topic_ids = self._topic_ids(offsets)
+        deleted = {tp for tp in offsets if self._is_deleted(tp, topic_ids.get(tp))}
+        if not deleted <= self._deleted:
+            self._log.info(
+                "No longer committing %s: the cluster does not have these partitions",
+                shown({tp: offset for tp, offset in offsets.items() if tp in deleted}),
+            )
+        self._deleted = deleted
+        return {tp: offset for tp, offset in offsets.items() if tp not in deleted}
 
     def _auto_committed(self, offsets: Offsets, error: Exception | None) -> None:
         if error is None:
@@ -256,10 +325,10 @@ class OffsetCommitter:
             self._log.warning("Automatic commit of %s failed: %s", shown(offsets), error)
 
     def maybe_auto_commit_offsets_sync(self, timer: Timer) -> None:
-        """Commit what was consumed and wait for it; for closing. Only wakeups are raised."""
+        """Commit the consumed offsets and wait, before closing. Raises nothing but WakeupError."""
         if not self.auto_commit_enabled:
             return
-        offsets = self._parts.consumed()
+        offsets = self._consumed()
         try:
             if not self.commit_offsets_sync(offsets, timer):
                 self._log.warning(
@@ -272,8 +341,18 @@ class OffsetCommitter:
 
     # --- the request -----------------------------------------------------------------------------------------------
 
-    def send_offset_commit_request(self, offsets: Offsets) -> RequestFuture[None]:
-        """One attempt. The future fails with CommitFailedError when the group has gone on without this member."""
+    def send_offset_commit_request(self, offsets: Offsets, topic_ids: TopicIds) -> RequestFuture[None]:
+        """Send one request, with the topic ids that the offsets are of.
+
+        The future fails with CommitFailedError if the group has gone on without this member. It fails with an error of
+        _UNKNOWN_TOPIC if partitions do not exist; the others are committed then.
+        """
+        recreated = [tp for tp in offsets if self._is_recreated(tp, topic_ids.get(tp))]
+        if recreated:
+            # Coordinators that know no topic ids would commit these in the new topic.
+            offsets = {tp: offset for tp, offset in offsets.items() if tp not in recreated}
+            if not offsets:
+                return RequestFuture.failure(self._refuse(recreated))
         if not offsets:
             return RequestFuture.success(None)
         node = self._coordinator.check_and_get_coordinator()
@@ -292,13 +371,12 @@ class OffsetCommitter:
                 return RequestFuture.failure(self._not_a_member())
             sent = generation
             instance_id = self._config.group_instance_id
-        topic_ids = self._parts.metadata.topic_ids
         builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids)
-        topic_names = {topic_ids[tp.topic]: tp.topic for tp in offsets if tp.topic in topic_ids}
+        topic_names = {topic_id: tp.topic for tp, topic_id in topic_ids.items()}
         return handled(
             self._coordinator.finder,
             self._client.send(node, builder),
-            lambda response, future: self._handle(response, future, sent, topic_names),
+            lambda response, future: self._handle(response, future, sent, topic_names, recreated),
             self._commit_sensor.record,
         )
 
@@ -330,17 +408,23 @@ class OffsetCommitter:
         future: RequestFuture[None],
         sent: Generation,
         topic_names: Mapping[uuid.UUID, str],
+        recreated: Iterable[TopicPartition],
     ) -> None:
         unauthorized: set[str] = set()
+        unknown = list(recreated)
         for topic in response.topics:
             name = topic.name or topic_names.get(topic.topic_id) or str(topic.topic_id)
             for partition in topic.partitions:
                 error = errors.for_code(partition.error_code)
-                if error is None:
-                    continue
                 tp = TopicPartition(name, partition.partition_index)
+                if error is None:
+                    self._refused.pop(tp, None)
+                    continue
                 if isinstance(error, errors.TopicAuthorizationError):
                     unauthorized.add(name)
+                    continue
+                if isinstance(error, _UNKNOWN_TOPIC):
+                    unknown.append(tp)
                     continue
                 self._log.info("Commit of %s failed: %s", tp, error)
                 future.raise_error(self._translate(error, tp, sent))
@@ -348,8 +432,20 @@ class OffsetCommitter:
         if unauthorized:
             names = ", ".join(sorted(unauthorized))
             future.raise_error(errors.TopicAuthorizationError(f"not authorized to commit offsets of topics: {names}"))
+        elif unknown:
+            future.raise_error(self._refuse(unknown))
         else:
             future.complete(None)
+
+    def _refuse(self, partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
+        """Note that the coordinator does not know these, and ask for metadata; return the error to raise."""
+        version = self._parts.metadata.request_update(False)
+        is_assigned = self._parts.subscriptions.is_assigned
+        self._refused = {tp: at for tp, at in self._refused.items() if is_assigned(tp)}
+        self._refused.update(dict.fromkeys(partitions, version))
+        error = _unknown_partitions(partitions)
+        self._log.debug("%s", error)
+        return error
 
     def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> KafkaError:
         """The error for the application, after what the broker's means for the membership was done."""
@@ -364,9 +460,6 @@ class OffsetCommitter:
                 errors.CoordinatorLoadInProgressError,
             ),
         ):
-            return error
-        if isinstance(error, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
-            self._parts.metadata.request_update(False)
             return error
         if isinstance(
             error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError, errors.RequestTimedOutError)
@@ -405,6 +498,23 @@ class OffsetCommitter:
             f"offsets were not committed: they were sent in {sent}, and a rebalance has begun since; call poll() to "
             f"complete it, then commit again what is still assigned"
         )
+
+
+class _WaitingCommit(NamedTuple):
+    """An asynchronous commit that is sent once ``lookup`` has found the coordinator."""
+
+    lookup: RequestFuture[None]
+    offsets: Offsets
+    topic_ids: TopicIds
+    callback: OffsetCommitCallback
+    future: RequestFuture[None]
+
+
+def _unknown_partitions(partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
+    return errors.UnknownTopicOrPartitionError(
+        f"offsets of {', '.join(map(str, sorted(partitions)))} were not committed: the cluster does not have these "
+        f"partitions. Their topic was deleted, or deleted and created again. Other partitions are not affected"
+    )
 
 
 def _retriable(error: Exception) -> RetriableCommitFailedError:
