@@ -1,4 +1,4 @@
-"""Topics that are made because somebody asked about them (Java: DefaultAutoTopicCreationManager)."""
+"""The automatic creation of topics that clients request (Java: DefaultAutoTopicCreationManager)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MetadataResponseTopic = MetadataResponse.MetadataResponseTopic
 
 
 class AutoTopicCreationManager:
-    """Asks the controller for topics, each once at a time; who asked comes again until there is one. Thread: loop."""
+    """Requests topics from the controller, each only once at a time.
+
+    Clients retry until the topic exists. Thread: loop.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -26,7 +29,7 @@ class AutoTopicCreationManager:
         self._in_flight: set[str] = set()
 
     def create_topics(self, topics: Collection[str]) -> list[MetadataResponseTopic]:
-        """What to answer for each topic: that it is not there yet, or never will be."""
+        """Return the response for each topic: it does not exist yet, or its name is invalid."""
         answers = []
         creatable = []
         for topic in topics:

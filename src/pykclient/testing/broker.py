@@ -1,4 +1,4 @@
-"""One broker: its parts, and the order in which they start and stop (Java: KafkaServer)."""
+"""A broker: its components, and the order in which they start and stop (Java: KafkaServer)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from pykclient.testing.config import BrokerConfig
     from pykclient.testing.log.broker_disk import BrokerDisk
 
-#: How a broker tries again to reach another one.
+#: The backoff of connections to other brokers.
 _BACKOFF = BackoffConfig(50, 1_000, 10_000, 30_000)
 
 
 class Broker:
-    """A broker from one start to the next stop. What is on its ``disk`` outlives it, the rest does not.
+    """A broker from one start to the next stop. Only its ``disk`` outlives it.
 
-    All its parts schedule what they do through ``call_soon`` and ``call_later``: a broker that is paused, as by
-    SIGSTOP, does nothing until it is resumed, and nothing is left to do for one that was killed. Thread: loop.
+    All components schedule their work through ``call_soon`` and ``call_later``: a paused broker does nothing until it
+    is resumed, as after SIGSTOP, and a killed one leaves no work behind. Thread: loop.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Broker:
         self.producer_id_manager = ProducerIdManager(self)
         self.group_coordinator = GroupCoordinator(self)
         self.apis = KafkaApis(self)
-        # In the order of starting; they stop in the opposite one.
+        # In the order of starting; they stop in reverse order.
         self._parts = (
             self.log_manager,
             self.node_to_controller,
@@ -87,7 +87,7 @@ class Broker:
 
     @property
     def party(self) -> str:
-        """The broker's name in the links between parties."""
+        """The broker's name as a party of links."""
         return f"broker-{self.id}"
 
     @property
@@ -97,11 +97,11 @@ class Broker:
     # --- its share of the loop -------------------------------------------------------------------------------------
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """As the loop's, while the broker lives; later, if it is paused."""
+        """Schedule a callback on the loop while the broker lives. If it is paused, the callback runs later."""
         self.loop.call_soon(self._call, callback, arguments)
 
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
-        """As the loop's, while the broker lives; later, if it is paused."""
+        """Schedule a delayed callback on the loop while the broker lives. If it is paused, the callback runs later."""
         return self.loop.call_later(delay_ms, self._call, callback, arguments)
 
     def _call(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
@@ -111,12 +111,12 @@ class Broker:
             callback(*arguments)
 
     def pause(self) -> None:
-        """Stand still. Its connections stay open, nothing is read from them."""
+        """Stop working. Connections stay open, but nothing is read from them."""
         self.paused = True
         self.coordination.contact_lost("paused")
 
     def resume(self) -> None:
-        """Go on, with all that has become due first."""
+        """Continue after a pause, first with everything that has become due."""
         self.paused = False
         self.coordination.contact_regained("paused")
         while self._held:
@@ -126,7 +126,7 @@ class Broker:
     # --- start and stop ----------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Read the logs, then be there for others, then register, then take part in electing a controller."""
+        """Read the logs, open the listeners, register, and take part in the controller election, in this order."""
         self.state = broker_state.move(self.state, broker_state.STARTING)
         self.log_manager.startup()
         self.node_to_controller.startup()
@@ -153,7 +153,9 @@ class Broker:
             self.coordination.close()
 
     def kill(self) -> None:
-        """End at once, as by SIGKILL: connections are reset, and the session with the coordination service expires."""
+        """Die at once, as from SIGKILL: connections are reset, and the session with the coordination service
+        expires.
+        """
         if self.alive:
             self._stop(reset=True)
             self.coordination.contact_lost("dead")
@@ -173,7 +175,7 @@ class Broker:
     def new_network_client(
         self, purpose: str, metadata_updater: MetadataUpdater | None = None
     ) -> tuple[NetworkClient, MemorySelector]:
-        """A client for requests to other brokers, closed with the broker; it is driven by whoever asked for it."""
+        """Return a client for requests to other brokers. The caller drives it; it is closed with the broker."""
         selector = MemorySelector(self.cluster.network, self.party)
         client = NetworkClient(
             NetworkClientConfig(
@@ -195,6 +197,6 @@ class Broker:
         return client, selector
 
     def close_network_client(self, client: NetworkClient) -> None:
-        """Close a client that is not needed any more, before the broker stops."""
+        """Close a client before the broker stops."""
         self._clients.remove(client)
         client.close()

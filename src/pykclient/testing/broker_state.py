@@ -1,4 +1,4 @@
-"""What becomes of a broker, from start to end (Java: BrokerState)."""
+"""The states of a broker (Java: BrokerState)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ _MOVES: Final = {
 
 
 def move(state: str, to: str) -> str:
-    """``to``, if a broker in ``state`` can get there; else raises IllegalStateError."""
+    """Return ``to``.
+
+    Raises:
+        IllegalStateError: the table does not have this transition.
+    """
     if to not in _MOVES[state]:
         raise IllegalStateError(f"a broker that is {state} cannot become {to}")
     return to

@@ -1,4 +1,4 @@
-"""All brokers of a cluster, and what they share: the loop, the coordination service, the network between them."""
+"""The brokers of a cluster, and what they share: the loop, the coordination service, and the network between them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from pykclient.testing.server.memory_server import MemoryServer
 from pykclient.testing.server.quotas import Quotas
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
-#: Port of the first broker where there are no sockets.
+#: The first broker's port in clusters without sockets.
 _FIRST_PORT = 9092
 
 
 class Gateway(Protocol):
-    """How clients reach brokers from outside of the memory network. Thread: loop."""
+    """The way for clients outside the memory network to reach brokers. Thread: loop."""
 
     def open(self, broker: Broker) -> None:
         """Let clients connect."""
 
     def close_broker(self, broker: Broker, *, reset: bool) -> None:
-        """Close its connections, and refuse new ones."""
+        """Close a broker's connections, and refuse new ones."""
 
     def resume(self, broker: Broker) -> None:
-        """Serve what came to a broker while it was paused, and was not served."""
+        """Handle the requests that arrived while a broker was paused."""
 
 
 class Cluster:
-    """Brokers by id, started and stopped one by one; what belongs to them all.
+    """Brokers by id, started and stopped one by one, and everything they share.
 
-    Knows no socket and no thread: a ``gateway`` brings clients in from outside, whoever owns the loop runs it.
-    Thread: loop.
+    The cluster uses no sockets and no threads. A ``gateway`` brings clients in from outside, and the loop's owner runs
+    it. Thread: loop.
     """
 
     def __init__(
@@ -83,12 +83,16 @@ class Cluster:
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all brokers; ``is_ready`` tells when they know of each other."""
+        """Start all brokers. ``is_ready`` tells when they know each other."""
         for id in self.nodes:
             self.start_broker(id)
 
     def start_broker(self, id: int) -> Broker:
-        """Start a broker on what its disk holds. Raises IllegalStateError if it runs."""
+        """Start a broker with the contents of its disk.
+
+        Raises:
+            IllegalStateError: it is running.
+        """
         node = self._node(id)
         if id in self.brokers and self.brokers[id].alive:
             raise IllegalStateError(f"broker {id} runs already")
@@ -98,18 +102,18 @@ class Cluster:
         return broker
 
     def stop_broker(self, id: int) -> None:
-        """Stop a broker as an operator would: it hands its leaders over first, and then is not ``alive``."""
+        """Stop a broker cleanly. It hands over its leadership first, and is no longer ``alive`` afterwards."""
         self.broker(id).shutdown()
 
     def kill_broker(self, id: int) -> None:
-        """End a broker in the middle of whatever it does."""
+        """Kill a broker in the middle of its work."""
         broker = self.broker(id)
         broker.kill()
         if broker.paused:
-            self._let_through(broker)  # the next one of this name must not find its connections held up
+            self._let_through(broker)  # the next broker of this name must not find its connections blocked
 
     def pause_broker(self, id: int) -> None:
-        """Let a broker stand still, as a long garbage collection or SIGSTOP does."""
+        """Pause a broker, as a long garbage collection or SIGSTOP does."""
         broker = self.broker(id)
         if not broker.paused:
             broker.pause()
@@ -128,7 +132,11 @@ class Cluster:
             self._gateway.resume(broker)
 
     def broker(self, id: int) -> Broker:
-        """A broker that runs, or is paused; IllegalStateError for one that does not run."""
+        """Return a running or paused broker.
+
+        Raises:
+            IllegalStateError: the broker is not running.
+        """
         self._node(id)
         broker = self.brokers.get(id)
         if broker is None or not broker.alive:
@@ -147,13 +155,13 @@ class Cluster:
     # --- for brokers -------------------------------------------------------------------------------------------------
 
     def open_listeners(self, broker: Broker) -> None:
-        """Let peers and clients connect to a broker."""
+        """Let other brokers and clients connect to a broker."""
         self._server.open(broker)
         if self._gateway is not None:
             self._gateway.open(broker)
 
     def close_listeners(self, broker: Broker, *, reset: bool) -> None:
-        """Cut a broker's connections; with ``reset`` as if its process had been killed."""
+        """Close a broker's connections; with ``reset``, as if its process had been killed."""
         self._server.close(broker, reset=reset)
         if self._gateway is not None:
             self._gateway.close_broker(broker, reset=reset)
@@ -161,14 +169,14 @@ class Cluster:
     # --- what is the case --------------------------------------------------------------------------------------------
 
     def active_controller(self) -> Broker | None:
-        """The broker that is the controller and knows it, if there is one."""
+        """Return the broker that is the controller and knows it, if there is one."""
         for broker in self.brokers.values():
             if broker.alive and not broker.paused and broker.controller.is_active:
                 return broker
         return None
 
     def is_ready(self) -> bool:
-        """Whether a controller is elected, and all running brokers know it and each other."""
+        """True if a controller is elected, and all running brokers know it and each other."""
         controller = self.active_controller()
         if controller is None:
             return False
@@ -180,7 +188,7 @@ class Cluster:
         return True
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """The broker that leads a partition as far as itself knows; None if there is none, or an election is due."""
+        """Return the leader of a partition as the leader itself knows; None if there is none, or an election is due."""
         best: tuple[int, int] | None = None
         for broker in self.alive_brokers():
             partition = broker.replica_manager.partition(topic_partition)
@@ -189,15 +197,16 @@ class Cluster:
         return None if best is None else best[1]
 
     def isr(self, topic_partition: TopicPartition) -> list[int]:
-        """The in-sync replicas as the leader knows them; empty without a leader."""
+        """Return the in-sync replicas as the leader knows them; empty without a leader."""
         leader = self.leader(topic_partition)
         partition = None if leader is None else self.brokers[leader].replica_manager.partition(topic_partition)
         return [] if partition is None else sorted(partition.isr)
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Have the controller make an in-sync replica the leader; False if the broker is none.
+        """Make an in-sync replica the leader; return False if the broker is not in sync.
 
-        Raises IllegalStateError without a controller.
+        Raises:
+            IllegalStateError: there is no controller.
         """
         self.broker(broker_id)
         controller = self.active_controller()
@@ -208,7 +217,7 @@ class Cluster:
     def log_records(
         self, topic_partition: TopicPartition, broker_id: int | None = None, from_offset: int = 0
     ) -> list[ConsumerRecord[bytes, bytes]]:
-        """The records in the log of the leader, or of the given broker, running or not, up to its end."""
+        """Return all records in the log of the leader, or of the given broker, even if it is not running."""
         if broker_id is None:
             broker_id = self.leader(topic_partition)
             if broker_id is None:
@@ -248,7 +257,7 @@ class Cluster:
         return self.disks[broker_id]
 
     def describe(self) -> str:
-        """The brokers and what they are, in one line."""
+        """Describe the brokers and their states in one line."""
         controller = self.active_controller()
         parts = []
         for id in self.nodes:
@@ -260,6 +269,6 @@ class Cluster:
         return ", ".join(parts)
 
     def close(self) -> None:
-        """End all brokers at once."""
+        """Kill all brokers."""
         for broker in self.alive_brokers():
             broker.kill()

@@ -1,4 +1,4 @@
-"""What a cluster looks like at one moment, for reports and for whoever watches it."""
+"""A snapshot of a cluster's state, for reports and observers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PartitionState(NamedTuple):
-    """One partition, as the controller knows it; the offsets are its leader's, 0 where there is none."""
+    """The state of a partition on the controller. The offsets are its leader's, 0 without one."""
 
     leader: int | None
     replicas: tuple[int, ...]
@@ -22,7 +22,7 @@ class PartitionState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """One consumer group, as its coordinator knows it."""
+    """The state of a consumer group on its coordinator."""
 
     state: str
     generation: int
@@ -30,7 +30,7 @@ class GroupState(NamedTuple):
 
 
 class ClusterState(NamedTuple):
-    """Brokers by id, each ``running``, ``paused`` or ``down``; topics without Kafka's own; groups."""
+    """Brokers by id (each ``running``, ``paused`` or ``down``), topics except internal ones, and groups."""
 
     brokers: dict[int, str]
     controller: int | None
@@ -39,7 +39,7 @@ class ClusterState(NamedTuple):
 
     @classmethod
     def of(cls, cluster: Cluster) -> ClusterState:
-        """The state of a cluster now. Thread: loop."""
+        """Return the current state of a cluster. Thread: loop."""
         controller = cluster.active_controller()
         brokers = dict.fromkeys(cluster.nodes, "down")
         brokers |= {broker.id: "paused" if broker.paused else "running" for broker in cluster.alive_brokers()}

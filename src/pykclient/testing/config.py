@@ -1,4 +1,4 @@
-"""What the brokers of an embedded cluster are set up with: Kafka's keys, with defaults that suit tests."""
+"""The settings of embedded brokers: Kafka's keys, with defaults that suit tests."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ _KEYS = (
 
 
 class BrokerConfig(AbstractConfig):
-    """The settings of one broker, by Kafka's keys in dots or with underscores; an unknown key raises ConfigError.
+    """The settings of one broker, by Kafka's keys with dots or underscores.
 
-    Only what an embedded broker heeds is here. Thread: any.
+    It has only the settings that an embedded broker supports; an unknown key raises ConfigError. Thread: any.
     """
 
     __slots__ = ()
@@ -163,15 +163,16 @@ _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is
 
 
 class ClusterConfig:
-    """What a cluster is made with.
+    """The settings of a cluster.
 
-    ``brokers`` is a number (ids 1 to that) or the ids themselves. ``port`` is the first broker's, the others take the
-    next ones; with 0 the system chooses. ``racks`` gives a broker's rack by its id. ``release`` makes the brokers pose
-    as an older Kafka, such as "2.1". ``proxies`` says by broker id where a proxy of the application's listens: the
-    broker gets a second port for it, and tells who comes by that port the proxies' addresses instead of the brokers'.
-    ``memory_limit_bytes`` bounds what all logs hold together. ``config`` are broker settings, see ``BrokerConfig``.
-    Brokers listen at ``host`` and tell clients ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or
-    "::" they listen at all addresses and tell the loopback one. "{id}" in ``advertised_host`` is the broker's id.
+    ``brokers`` is a number (ids start from 1) or a list of ids. ``port`` is the first broker's port, and the others use
+    the following ones; 0 means any free ports. ``racks`` maps broker ids to racks. With ``release``, such as "2.1", the
+    brokers imitate an older Kafka. ``proxies`` maps broker ids to the addresses of the application's own proxies: the
+    broker gets a second port for its proxy, and advertises the proxies' addresses to clients on that port.
+    ``memory_limit_bytes`` bounds the total size of all logs. ``config`` has broker settings, see ``BrokerConfig``.
+    Brokers listen on ``host`` and advertise ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::"
+    they listen on all addresses and advertise the loopback address. "{id}" in ``advertised_host`` stands for the
+    broker's id.
     """
 
     __slots__ = (
@@ -203,7 +204,11 @@ class ClusterConfig:
         cluster_id: str = "pykclient-embedded-0001",
         config: dict[str, Any] | None = None,
     ) -> None:
-        """Raises ConfigError for settings that are wrong."""
+        """Check the settings.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
         ids = list(range(1, brokers + 1)) if isinstance(brokers, int) else list(brokers)
         if not ids or len(set(ids)) < len(ids) or min(ids) < 0:
             raise ConfigError(
@@ -220,10 +225,10 @@ class ClusterConfig:
         self.proxies = dict(proxies or {})
         self.release = release
         if release is not None:
-            ReleaseProfile.of(release)  # raises if there is none
+            ReleaseProfile.of(release)  # raises if the release is unknown
         self.memory_limit_bytes = memory_limit_bytes
         self.history_size = history_size
-        # All addresses are none that a client could connect to.
+        # A client cannot connect to "all addresses".
         self.advertised_host = advertised_host or _LOOPBACK.get(host, host)
         self.cluster_id = cluster_id
         self.broker_config = BrokerConfig(config or {})

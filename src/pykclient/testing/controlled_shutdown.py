@@ -1,4 +1,4 @@
-"""A broker that will stop asks the controller to move its leaders first (Java: KafkaServer.controlledShutdown)."""
+"""A stopping broker's request to the controller to move its leaders (Java: KafkaServer.controlledShutdown)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ControlledShutdown:
-    """Asks until nothing is led any more, some times at most; then the broker stops anyway. Thread: loop."""
+    """Repeats the request until the broker leads nothing, up to a limit; then the broker stops anyway. Thread: loop."""
 
     __slots__ = ("_broker", "_done", "_log", "_on_done", "_retries_left")
 
@@ -25,7 +25,10 @@ class ControlledShutdown:
         self._log = broker.log_context.logger(__name__)
 
     def start(self) -> None:
-        """Ask. With nobody to ask, as when this is the last broker, it ends by ``controller.socket.timeout.ms``."""
+        """Send the request.
+
+        Without any controller, as for the last broker, ``controller.socket.timeout.ms`` ends it.
+        """
         broker = self._broker
         request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.epoch)
         broker.node_to_controller.send_request(RequestBuilder(request), self._on_response, self._finish)

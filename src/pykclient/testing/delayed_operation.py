@@ -1,4 +1,4 @@
-"""Requests that wait for something to happen, or for their time to run out (Java: DelayedOperationPurgatory)."""
+"""Requests that wait for an event or a timeout (Java: DelayedOperationPurgatory)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class DelayedOperation:
-    """Something that is completed exactly once: when ``try_complete`` finds that it can be, or after ``delay_ms``.
+    """An operation that is completed exactly once: when ``try_complete`` succeeds, or after ``delay_ms``.
 
-    Subclasses say when that is and what is done then. Thread: loop.
+    Subclasses define the condition and the completion. Thread: loop.
     """
 
     __slots__ = ("completed", "deadline_ms", "delay_ms", "keys")
@@ -26,7 +26,7 @@ class DelayedOperation:
         self.keys: tuple[Hashable, ...] = ()
 
     def force_complete(self) -> bool:
-        """Complete it, whatever it waits for; False if it was completed before."""
+        """Complete the operation unconditionally; return False if it was completed before."""
         if self.completed:
             return False
         self.completed = True
@@ -34,23 +34,23 @@ class DelayedOperation:
         return True
 
     def try_complete(self, key: Hashable | None) -> bool:
-        """Complete it if what it waits for is the case. ``key`` is what has changed; None: look at everything."""
+        """Complete the operation if its condition holds. ``key`` is what has changed; None means anything."""
         raise NotImplementedError
 
     def on_complete(self) -> None:
-        """What is done in the end. Called once."""
+        """Carry out the completion. Called once."""
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """What is done, before ``on_complete``, when its time has run out."""
+        """Handle the timeout, before ``on_complete``."""
 
 
 class DelayedOperationPurgatory:
-    """Operations that wait, found by the keys of what they wait for.
+    """Waiting operations, indexed by the keys they watch.
 
-    Those with the same delay expire in the order in which they came, so that a queue for each delay and one timer for
-    all of them do. An operation that was completed leaves nothing behind, neither under its keys nor in a queue; one
-    that somebody else has completed does so when its keys are next looked at, or its time is over. Thread: loop.
+    Operations with the same delay expire in the order of their arrival, so one queue per delay and a single timer
+    suffice. The purgatory removes operations that it completes from all keys and queues. It removes operations
+    completed elsewhere when it next checks one of their keys, or when they expire. Thread: loop.
     """
 
     __slots__ = ("_broker", "_by_delay", "_timer", "_timer_ms", "_watchers")
@@ -63,7 +63,7 @@ class DelayedOperationPurgatory:
         self._timer_ms = 0
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
-        """Complete the operation now if that can be, else when one of ``keys`` has changed or its time is over."""
+        """Complete the operation now if possible, otherwise when one of ``keys`` changes or its time is over."""
         if operation.try_complete(None):
             return True
         operation.keys = keys = tuple(keys)
@@ -78,7 +78,7 @@ class DelayedOperationPurgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Look again at what waits for ``key``; how many operations that completed."""
+        """Check the operations that watch ``key``; return the number of those completed."""
         watched = self._watchers.get(key)
         if not watched:
             return 0
@@ -92,16 +92,16 @@ class DelayedOperationPurgatory:
         return completed
 
     def is_watched(self, key: Hashable) -> bool:
-        """Whether anything waits for ``key``."""
+        """Return whether any operation watches ``key``."""
         return key in self._watchers
 
     @property
     def waiting(self) -> int:
-        """How many operations wait."""
+        """The number of waiting operations."""
         return sum(map(len, self._by_delay.values()))
 
     def shutdown(self) -> None:
-        """Forget everything; nothing is completed any more."""
+        """Discard all operations without completing them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

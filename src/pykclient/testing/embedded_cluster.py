@@ -34,7 +34,7 @@ from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
 from pykclient.types import ConsumerRecord, TopicPartition
 
-#: How long starting, stopping and moving may take: much longer than they do.
+#: The limit for starting, stopping and moving, which normally take much less.
 _TIMEOUT_MS = 30_000
 
 
@@ -45,16 +45,17 @@ class EmbeddedCluster:
             cluster.create_topic("orders", partitions=6)
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    ``brokers`` is how many (ids from 1), or their ids. ``port`` is the first broker's port and the others take the next
-    ones; with 0 the system chooses. Clients are told ``advertised_host`` where that is not the ``host`` that brokers
-    listen at, as for clients on other machines. ``racks`` gives racks by broker id. ``proxies`` says by broker id where
-    proxies of yours listen: clients that come through one are told of the others, see ``address_behind_proxy``.
-    ``release`` makes the brokers pose as an older Kafka, such as "2.1". All logs together hold ``memory_limit_bytes``:
-    what does not fit is refused with PolicyViolationError. ``config`` and further keywords are Kafka's broker settings,
-    as ``num_partitions=6``.
+    ``brokers`` is their number (ids start from 1) or a list of ids. ``port`` is the first broker's port, and the others
+    use the following ones; 0 means any free ports. The brokers listen on ``host`` and advertise ``advertised_host``, by
+    default the same; set it if clients run on other machines. ``racks`` maps broker ids to racks. ``proxies`` maps
+    broker ids to the addresses of your own proxies: clients that connect through one are sent to the others, see
+    ``address_behind_proxy``. With ``release``, such as "2.1", the brokers imitate an older Kafka. All logs together
+    hold at most ``memory_limit_bytes``; writes beyond that fail with PolicyViolationError. ``config`` and additional
+    keywords are Kafka's broker settings, for example ``num_partitions=6``.
 
-    Nothing is written to disk, but what a broker's log holds survives its ``kill`` and ``restart``. Methods that change
-    something return when it is done, and raise KafkaTimeoutError when that does not happen within half a minute.
+    Nothing is written to disk, but the contents of a broker's log survive its ``kill`` and ``restart``. Methods that
+    change something return when the change is complete, and raise KafkaTimeoutError if that takes more than half a
+    minute.
 
     Thread: any; hooks run on the cluster's thread.
     """
@@ -75,7 +76,11 @@ class EmbeddedCluster:
         config: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        """Raises ConfigError for settings that are wrong; nothing runs before ``start``."""
+        """Check the settings. Nothing runs before ``start``.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
         self.config = ClusterConfig(
             brokers,
             host=host,
@@ -94,7 +99,11 @@ class EmbeddedCluster:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> EmbeddedCluster:
-        """Start all brokers and wait until they know of each other. Raises OSError where a port is in use."""
+        """Start all brokers and wait until they know each other.
+
+        Raises:
+            OSError: a port is in use.
+        """
         if self._running is not None:
             raise IllegalStateError("the cluster runs already")
         running = _Running(self.config, self._rng)
@@ -109,9 +118,9 @@ class EmbeddedCluster:
         return self
 
     def close(self) -> None:
-        """Stop everything, at once. A hook or a broker that failed is told of here, if nobody has been told before.
+        """Stop everything at once. If a hook or a broker has failed and no call has raised the error yet, raise it.
 
-        In a forked child it does nothing: the cluster is the parent's.
+        In a forked child this does nothing, because the cluster belongs to the parent.
         """
         if self._running is not None and self._running.thread.is_current:
             raise IllegalStateError("a hook cannot close the cluster that it runs in")
@@ -132,7 +141,7 @@ class EmbeddedCluster:
             return
         running, self._running = self._running, None
         if running is not None:
-            running.close()  # the error that is on its way tells more than what it may have caused here
+            running.close()  # the current exception tells more than one it may have caused here
 
     def _started(self) -> _Running:
         if self._running is None:
@@ -149,12 +158,12 @@ class EmbeddedCluster:
         return running
 
     def _must_be_able_to_wait(self) -> None:
-        """Raise IllegalStateError in a hook, before anything is begun that has to be waited for."""
+        """Raise IllegalStateError if called from a hook, before starting anything that must be waited for."""
         if self._now_running().thread.is_current:
             raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
 
     def _call(self, function: Callable[[Cluster], T]) -> T:
-        """``function`` of the cluster, called on its thread; raises what failed there before."""
+        """Call ``function`` with the cluster, on its thread. Raise any earlier failure there."""
         running = self._now_running()
         result = running.thread.call(lambda: function(running.cluster))
         if not running.thread.is_current:
@@ -162,9 +171,10 @@ class EmbeddedCluster:
         return result
 
     def wait_for(self, predicate: Callable[[], object], timeout_ms: int = 10_000, what: str = "the condition") -> None:
-        """Wait until ``predicate`` is true; it is asked on the cluster's thread whenever something has happened there.
+        """Wait until ``predicate`` returns true. The cluster's thread calls it after every event.
 
-        Raises KafkaTimeoutError, naming ``what``, after ``timeout_ms``.
+        Raises:
+            KafkaTimeoutError: it was false for ``timeout_ms``; the text names ``what`` and describes the cluster.
         """
         running = self._now_running()
         if not running.thread.wait_for(lambda: bool(predicate()), timeout_ms):
@@ -176,14 +186,18 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, as clients want them; they stay the same when brokers are restarted."""
+        """The addresses of all brokers, for clients. They stay the same when brokers are restarted."""
         nodes = self._started().cluster.nodes.values()
         return ",".join(
             f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}" for node in nodes
         )
 
     def address_behind_proxy(self, broker: int) -> tuple[str, int]:
-        """Where a broker listens for the proxy that was named for it. Raises IllegalArgumentError if none was."""
+        """Return the address at which a broker listens for its proxy.
+
+        Raises:
+            IllegalArgumentError: the broker has no proxy.
+        """
         try:
             return self.config.advertised_host, self._now_running().port_behind_proxy(broker)
         except KeyError:
@@ -196,12 +210,12 @@ class EmbeddedCluster:
 
     @property
     def alive_broker_ids(self) -> list[int]:
-        """The brokers that run, paused ones included."""
+        """The running brokers, including paused ones."""
         return self._call(lambda cluster: [broker.id for broker in cluster.alive_brokers()])
 
     @property
     def controller_id(self) -> int | None:
-        """The broker that is the controller; None while one is being elected."""
+        """The broker that is the controller; None during an election."""
 
         def find(cluster: Cluster) -> int | None:
             controller = cluster.active_controller()
@@ -210,16 +224,16 @@ class EmbeddedCluster:
         return self._call(find)
 
     def describe(self) -> str:
-        """The state of all brokers in one line, for error messages."""
+        """Describe the state of all brokers in one line, for error messages."""
         return self._call(Cluster.describe)
 
     def state(self) -> ClusterState:
-        """Brokers, partitions and groups at this moment."""
+        """Return the current state of brokers, partitions and groups."""
         return self._call(ClusterState.of)
 
     @property
     def faults(self) -> EmbeddedFaults:
-        """What can be made to go wrong: links, requests, answers."""
+        """The faults of links, requests and responses."""
         return self._now_running().faults
 
     def __repr__(self) -> str:
@@ -235,11 +249,13 @@ class EmbeddedCluster:
         configs: Mapping[str, object] | None = None,
         assignment: Mapping[int, list[int]] | None = None,
     ) -> None:
-        """Create a topic and wait until all brokers know it and its partitions have leaders.
+        """Create a topic, and wait until all brokers know it and its partitions have leaders.
 
-        ``assignment`` says by partition which brokers have it, the preferred leader first, instead of ``partitions``
-        and ``replication_factor``, which is by default three or, if there are fewer, the number of brokers. Raises the
-        broker's error, such as TopicAlreadyExistsError.
+        ``assignment`` maps partitions to lists of brokers, the preferred leader first; it replaces ``partitions`` and
+        ``replication_factor``. By default, the replication factor is three, or the number of brokers if that is less.
+
+        Raises:
+            BrokerError: the broker's error, such as TopicAlreadyExistsError.
         """
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
@@ -264,14 +280,21 @@ class EmbeddedCluster:
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. Raises the broker's error, such as UnknownTopicOrPartitionError."""
+        """Delete a topic.
+
+        Raises:
+            BrokerError: the broker's error, such as UnknownTopicOrPartitionError.
+        """
         request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=_TIMEOUT_MS)
         response = self.request_controller(request)
         assert isinstance(response, DeleteTopicsResponse)
         _raise_error(response.responses[0].error_code, response.responses[0].error_message)
 
     def request_controller(self, message: Request) -> Response:
-        """What the controller answers to ``message``; the way to any admin API, past all faults."""
+        """Send ``message`` to the controller and return its response.
+
+        This reaches any admin API, and ignores faults.
+        """
         if not self.alive_broker_ids:
             raise IllegalStateError("no broker runs that could be asked; restart() starts one")
         self.wait_for(lambda: self.controller_id is not None, _TIMEOUT_MS, "a controller to be elected")
@@ -280,9 +303,11 @@ class EmbeddedCluster:
         return self.request(message, controller_id)
 
     def request(self, message: Request, broker: int) -> Response:
-        """What a broker answers to ``message``, sent in the newest version, past all faults.
+        """Send ``message`` to a broker in the newest version and return its response. Faults are ignored.
 
-        Raises IllegalStateError if the broker does not run, and DisconnectError if it closes the connection instead.
+        Raises:
+            IllegalStateError: the broker is not running.
+            DisconnectError: the broker closed the connection.
         """
         self._must_be_able_to_wait()
         answers: list[Response | None] = []
@@ -294,15 +319,19 @@ class EmbeddedCluster:
         return answers[0]
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """The broker that leads a partition; None while there is none."""
+        """Return the broker that leads a partition, or None if there is none."""
         return self._call(lambda cluster: cluster.leader(topic_partition))
 
     def isr(self, topic_partition: TopicPartition) -> list[int]:
-        """The in-sync replicas as the leader knows them; empty while there is no leader."""
+        """Return the in-sync replicas as the leader knows them; empty without a leader."""
         return self._call(lambda cluster: cluster.isr(topic_partition))
 
     def move_leader(self, topic_partition: TopicPartition, broker: int) -> None:
-        """Make an in-sync replica the leader, and wait until it is. Raises IllegalArgumentError for another broker."""
+        """Make an in-sync replica the leader, and wait until it is.
+
+        Raises:
+            IllegalArgumentError: the broker is not an in-sync replica.
+        """
         self._must_be_able_to_wait()
         if not self._call(lambda cluster: cluster.move_leader(topic_partition, broker)):
             in_sync = ", ".join(map(str, self.isr(topic_partition))) or "nobody"
@@ -314,23 +343,23 @@ class EmbeddedCluster:
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:
-        """End a broker as SIGKILL does. Others take over when its session has expired (half a second)."""
+        """Kill a broker, as SIGKILL does. Others take over when its session has expired (half a second)."""
         self._call(lambda cluster: cluster.kill_broker(broker))
 
     def stop(self, broker: int) -> None:
-        """Stop a broker as an operator does: its leaders move first."""
+        """Stop a broker cleanly: its leaders move first."""
         self._must_be_able_to_wait()
         self._call(lambda cluster: cluster.stop_broker(broker))
         self.wait_for(lambda: broker not in self.alive_broker_ids, _TIMEOUT_MS, f"broker {broker} to stop")
 
     def restart(self, broker: int) -> None:
-        """Start a broker that was stopped or killed, on its old port and with its logs; wait until all know of it."""
+        """Start a stopped or killed broker on its old port and with its logs; wait until all brokers know it."""
         self._must_be_able_to_wait()
         self._call(lambda cluster: cluster.start_broker(broker))
         self.wait_for(self._now_running().cluster.is_ready, _TIMEOUT_MS, f"broker {broker} to be back")
 
     def pause(self, broker: int) -> None:
-        """Let a broker stand still as SIGSTOP does: connections stay open and nothing is answered."""
+        """Pause a broker, as SIGSTOP does: connections stay open, but nothing is answered."""
         self._call(lambda cluster: cluster.pause_broker(broker))
 
     def resume(self, broker: int) -> None:
@@ -340,7 +369,7 @@ class EmbeddedCluster:
 
     @property
     def requests(self) -> list[RequestRecord]:
-        """The latest requests of clients, oldest first, with their answers; ``requests_of`` chooses among them."""
+        """The latest requests of clients with their responses, oldest first. ``requests_of`` filters them."""
         return self._call(lambda cluster: cluster.history.matching())
 
     def requests_of(
@@ -352,10 +381,10 @@ class EmbeddedCluster:
         party: str | None = None,
         after: int = 0,
     ) -> list[RequestRecord]:
-        """The latest requests for an API (key or name), of a client, to a broker.
+        """Return the latest requests for an API (key or name), from a client, to a broker.
 
-        ``party="broker-1"`` gives a broker's own instead of those of clients. ``after`` is the ``number`` of a record:
-        only later ones are given.
+        ``party="broker-1"`` selects a broker's own requests instead of clients'. ``after`` is the ``number`` of a
+        record; only later ones are returned.
         """
         return self._call(
             lambda cluster: cluster.history.matching(
@@ -366,21 +395,24 @@ class EmbeddedCluster:
     def log(
         self, topic_partition: TopicPartition, broker: int | None = None, *, from_offset: int = 0
     ) -> list[ConsumerRecord[bytes, bytes]]:
-        """The records in a partition's log, on its leader or on ``broker``, committed or not, without control records.
+        """Return the records in a partition's log, on its leader or on ``broker``.
 
-        Raises IllegalStateError when there is no leader, or no such replica.
+        Uncommitted records are included, control records are not.
+
+        Raises:
+            IllegalStateError: there is no leader, or no such replica.
         """
         return self._call(lambda cluster: cluster.log_records(topic_partition, broker, from_offset))
 
     def disk(self, broker: int) -> BrokerDisk:
-        """A broker's disk; set ``write_delay_ms`` or ``full`` on it."""
+        """Return a broker's disk. Set ``write_delay_ms`` or ``full`` on it."""
         return self._call(lambda cluster: cluster.disk(broker))
 
 
 class _Running:
-    """What there is while a cluster runs."""
+    """The components that exist while a cluster runs."""
 
-    #: Set once the thread has been started.
+    #: Set when the thread has started.
     cluster: Cluster
     faults: EmbeddedFaults
 
@@ -390,16 +422,20 @@ class _Running:
         self.loop = EventLoop(SYSTEM_CLOCK)
         self.server: SocketServer | None = None
         self.thread = LoopThread(self.loop, self._bind, "pykclient-cluster")
-        self.abandoned = False  # whether this is a forked child's copy
+        self.abandoned = False  # True in a forked child's copy
         _open.add(self)
 
     def start(self) -> None:
-        """Raises OSError where a port is in use."""
+        """Start the thread and the brokers.
+
+        Raises:
+            OSError: a port is in use.
+        """
         self.thread.start()
         self.thread.call(self.cluster.start)
 
     def _bind(self) -> SocketServer:
-        """Thread: loop."""
+        """Reserve the ports. Thread: loop."""
         server = SocketServer(self._config, self.loop)
         try:
             ports = server.bind(self._config.broker_ids)
@@ -412,28 +448,34 @@ class _Running:
         return server
 
     def port_behind_proxy(self, broker: int) -> int:
-        """Raises KeyError if it has no proxy."""
+        """Return the port for a broker's proxy.
+
+        Raises:
+            KeyError: the broker has no proxy.
+        """
         assert self.server is not None
         return self.server.port_behind_proxy(broker)
 
     def raise_failure(self) -> None:
-        """Raise what has failed on the cluster's thread since this was last called."""
+        """Raise the first failure on the cluster's thread since the last call."""
         failure, self.loop.failure = self.loop.failure, None
         if failure is not None:
             raise failure
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets. Else brokers that end would still listen, by the child's copies."""
+        """Close the sockets in a forked child. Otherwise its copies would keep the ports of stopped brokers open."""
         self.abandoned = True
         if self.server is not None:
             self.server.abandon()
 
     def close(self) -> BaseException | None:
-        """End the thread and close the sockets; what has failed and was not told yet."""
+        """End the thread and close the sockets; return a failure that no call has raised yet."""
         if self.abandoned:
             return None
         _open.discard(self)
-        if self.server is not None and self.thread.running:  # else nothing was started, and the thread ends by itself
+        if (
+            self.server is not None and self.thread.running
+        ):  # otherwise nothing was started, and the thread ends by itself
             self.thread.call(self.cluster.close)
         self.thread.stop(_TIMEOUT_MS / 1000)
         return self.loop.failure

@@ -1,4 +1,4 @@
-"""The faults of a cluster that runs on a thread of its own."""
+"""The faults of a cluster that runs on its own thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class EmbeddedControl:
-    """A hook on requests that was set by ``EmbeddedFaults``. Thread: any."""
+    """A hook on requests, created by ``EmbeddedFaults``. Thread: any."""
 
     __slots__ = ("_control", "_thread")
 
@@ -27,25 +27,25 @@ class EmbeddedControl:
 
     @property
     def hits(self) -> int:
-        """How many requests it has decided about."""
+        """The number of requests that the hook has decided about."""
         return self._control.hits
 
     @property
     def held(self) -> int:
-        """How many requests it holds."""
+        """The number of requests that are held."""
         return len(self._control.held)
 
     def remove(self) -> None:
-        """Let the hook see no further requests; those that it holds stay where they are."""
+        """Remove the hook. Requests that it holds stay held."""
         self._thread.call(self._control.remove)
 
     def release(self, count: int | None = None) -> int:
-        """Let requests that were put aside go on, the oldest first; all, or ``count``. How many there were."""
+        """Release held requests, the oldest first: all, or ``count``. Return their number."""
         return self._thread.call(lambda: self._control.release(count))
 
 
 def _on_loop(method: Callable[Concatenate[Faults, P], R]) -> Callable[Concatenate[EmbeddedFaults, P], R]:
-    """A method of Faults, called on the cluster's thread."""
+    """Turn a method of Faults into one that is called on the cluster's thread."""
 
     def call(self: EmbeddedFaults, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._thread.call(lambda: method(self._cluster.faults, *args, **kwargs))
@@ -56,7 +56,7 @@ def _on_loop(method: Callable[Concatenate[Faults, P], R]) -> Callable[Concatenat
 def _control_on_loop(
     method: Callable[Concatenate[Faults, P], Control],
 ) -> Callable[Concatenate[EmbeddedFaults, P], EmbeddedControl]:
-    """As ``_on_loop``, for a method that makes a control."""
+    """Like ``_on_loop``, for a method that returns a control."""
 
     def call(self: EmbeddedFaults, /, *args: P.args, **kwargs: P.kwargs) -> EmbeddedControl:
         control = self._thread.call(lambda: method(self._cluster.faults, *args, **kwargs))
@@ -66,9 +66,9 @@ def _control_on_loop(
 
 
 class EmbeddedFaults:
-    """What can be made to go wrong in a cluster; see ``Faults`` for the methods that are the same.
+    """The faults of a cluster. ``Faults`` documents the methods that are the same.
 
-    Hooks run on the cluster's thread, which stands still meanwhile. Thread: any.
+    Hooks run on the cluster's thread and block it. Thread: any.
     """
 
     __slots__ = ("_cluster", "_thread")
@@ -94,12 +94,12 @@ class EmbeddedFaults:
         self._thread.call(lambda: action(self._cluster.broker(broker)))
 
     def freeze_metadata(self, broker: int) -> None:
-        """Let a broker's picture of the cluster stand still: it hears of changes after ``thaw_metadata`` only."""
+        """Freeze a broker's metadata: it learns of changes only after ``thaw_metadata``."""
         self._tell(broker, lambda it: it.metadata_cache.freeze())
 
     def thaw_metadata(self, broker: int) -> None:
         self._tell(broker, lambda it: it.metadata_cache.thaw())
 
     def expire_session(self, broker: int) -> None:
-        """Have the coordination service give a broker up though it is in contact; it registers anew."""
+        """Make the coordination service expire a broker's session despite its contact. The broker registers again."""
         self._tell(broker, lambda it: it.coordination.expire())

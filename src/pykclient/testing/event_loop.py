@@ -1,4 +1,4 @@
-"""What happens next in a cluster, and when: callbacks and timers, without a thread and without a clock of their own."""
+"""The schedule of a cluster: callbacks and timers, without a thread or clock of its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.log_context import LogContext
 
-#: Callbacks that one call of ``run_due`` runs at most, so that whoever drives the loop also looks at its sockets.
+#: The maximum number of callbacks per call of ``run_due``, so that the loop's driver also checks its sockets.
 _MAX_PER_ROUND = 1000
 
-#: Timers to have before it pays to look for cancelled ones among them.
+#: The number of timers from which it pays to look for cancelled ones.
 _SWEEP_FROM = 256
 
 
 class TimerHandle:
-    """A callback that is due at ``when_ms``. Thread: loop."""
+    """A callback due at ``when_ms``. Thread: loop."""
 
     __slots__ = ("_arguments", "_callback", "when_ms")
 
@@ -29,16 +29,16 @@ class TimerHandle:
 
     @property
     def active(self) -> bool:
-        """Whether it is still to be called."""
+        """True until it is called or cancelled."""
         return self._callback is not None
 
     def cancel(self) -> None:
-        """Not to be called any more; harmless when it was already."""
+        """Cancel the callback. Do nothing if it was called already."""
         self._callback = None
         self._arguments = ()
 
     def take(self) -> tuple[Callable[..., object] | None, tuple[Any, ...]]:
-        """What to call with what, as it is due; None if it was cancelled. For the loop."""
+        """Return the callback and its arguments when it is due; None if it was cancelled. For the loop."""
         callback, arguments = self._callback, self._arguments
         self._callback = None
         self._arguments = ()
@@ -46,12 +46,12 @@ class TimerHandle:
 
 
 class EventLoop:
-    """Runs callbacks one after the other, in the order in which they became due.
+    """Runs callbacks one after the other, in the order in which they become due.
 
-    All code of the cluster runs here, so none of it needs a lock. The loop waits for nothing: ``run_due`` does what is
-    due and says how long there is nothing to do. In a real cluster a thread then waits for its sockets, in a simulation
-    time jumps. An exception that leaves a callback is a defect of the cluster; it is kept in ``failure`` for the
-    application, logged, and the loop goes on.
+    All code of the cluster runs here, so none of it needs a lock. The loop never waits: ``run_due`` runs what is due
+    and returns the time until the next timer. In a real cluster a thread then waits for its sockets; in a simulation
+    time jumps. An exception that leaves a callback is a bug in the cluster: it is logged and kept in ``failure`` for
+    the application, and the loop continues.
 
     Thread: loop.
     """
@@ -75,30 +75,30 @@ class EventLoop:
         return self.clock.wall_ms()
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call it after what is due already."""
+        """Call ``callback`` after everything that is already due."""
         self._ready.append((callback, arguments))
 
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
-        """Call it in ``delay_ms``; what is due at the same instant is called in the order of these calls."""
+        """Call ``callback`` in ``delay_ms``. Callbacks due at the same instant run in the order of these calls."""
         self._number += 1
         when_ms = self.clock.now_ms() + max(0, delay_ms)
         timer = TimerHandle(when_ms, callback, arguments)
         timers = self._timers
         heapq.heappush(timers, (when_ms, self._number, timer))
         if len(timers) > self._sweep_at:
-            # Most timers are bounds that are cancelled long before they are due.
+            # Most timers are timeouts that are cancelled long before they are due.
             timers[:] = [entry for entry in timers if entry[2].active]
             heapq.heapify(timers)
             self._sweep_at = 2 * len(timers) + _SWEEP_FROM
         return timer
 
     def run_due(self) -> int:
-        """Run what is due; how many milliseconds until the next timer, FOREVER_MS if there is none.
+        """Run what is due; return the milliseconds until the next timer, or FOREVER_MS if there is none.
 
-        0 if there is more to do: after a thousand callbacks it is somebody else's turn.
+        The result is 0 if there is more to do: after a thousand callbacks the loop's driver gets its turn.
         """
         ready, timers = self._ready, self._timers
-        now_ms = self.clock.now_ms()  # once: timers that become due meanwhile are for the next call
+        now_ms = self.clock.now_ms()  # once: timers that become due meanwhile wait for the next call
         callback: Callable[..., object] | None
         for _ in range(_MAX_PER_ROUND):
             if timers and timers[0][0] <= now_ms:
@@ -119,7 +119,7 @@ class EventLoop:
         return 0
 
     def next_due_ms(self) -> int:
-        """How many milliseconds until there is something to do, without doing anything."""
+        """Return the milliseconds until there is something to do."""
         if self._ready:
             return 0
         timers = self._timers

@@ -1,4 +1,4 @@
-"""Faults on demand: what happens to requests, and what the network between parties is like."""
+"""Faults on demand, for requests and for the network between parties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Verdict:
-    """What a hook can decide about a request beside its answer. Thread: any."""
+    """A hook's decision about a request, other than a response. Thread: any."""
 
     __slots__ = ("_name",)
 
@@ -32,18 +32,18 @@ class Verdict:
         return self._name
 
 
-#: The request is lost: nobody handles or answers it, and nothing more is read from its connection.
+#: The request is lost: it is neither handled nor answered, and nothing more is read from its connection.
 DROP_REQUEST: Final = Verdict("DROP_REQUEST")
-#: The request takes effect, its answer is lost, and nothing more is read from its connection.
+#: The request takes effect, but its response is lost, and nothing more is read from its connection.
 DROP_RESPONSE: Final = Verdict("DROP_RESPONSE")
 #: The connection is closed; the request has no effect.
 DISCONNECT: Final = Verdict("DISCONNECT")
-#: The request takes effect; then the connection is closed instead of an answer.
+#: The request takes effect; then the connection is closed instead of a response.
 DISCONNECT_AFTER: Final = Verdict("DISCONNECT_AFTER")
-#: The request is put aside until its control, or all of them, are told to ``release``.
+#: The request is held until ``release`` is called on its control or on the faults.
 HOLD: Final = Verdict("HOLD")
 
-#: How the names of parties begin.
+#: The prefixes of party names.
 _PARTIES: Final = ("broker-", "client:", "coordination")
 
 HookResult = Response | int | BrokerError | type[BrokerError] | Verdict | None
@@ -51,7 +51,7 @@ Hook = Callable[["Request"], HookResult]
 
 
 class Control:
-    """A hook on requests. ``hits`` counts those that it has decided about. Thread: loop."""
+    """A hook on requests. ``hits`` counts the requests it has decided about. Thread: loop."""
 
     __slots__ = ("_api_key", "_broker_id", "_faults", "_hook", "_party", "_times", "_when", "held", "hits")
 
@@ -73,11 +73,11 @@ class Control:
         self._broker_id = broker_id
         self._party = party
         self.hits = 0
-        #: Requests that were put aside.
+        #: The requests that are held.
         self.held: list[Request] = []
 
     def decide(self, request: Request) -> HookResult:
-        """What the hook says about the request; None if it is not concerned."""
+        """Return the hook's decision about the request; None if it does not apply."""
         if (
             (self._api_key is not None and request.api_key != self._api_key)
             or (self._broker_id is not None and request.broker_id != self._broker_id)
@@ -93,11 +93,11 @@ class Control:
         return result
 
     def remove(self) -> None:
-        """Let the hook see no further requests; those that it holds stay where they are."""
+        """Remove the hook. Requests that it holds stay held."""
         self._faults.remove(self)
 
     def release(self, count: int | None = None) -> int:
-        """Let requests that were put aside go on, the oldest first; all, or ``count``. How many there were."""
+        """Release held requests, the oldest first: all, or ``count``. Return their number."""
         released = self.held[:count]
         del self.held[: len(released)]
         for request in released:
@@ -107,14 +107,14 @@ class Control:
 
 
 class Faults:
-    """All that is wrong in a cluster on purpose.
+    """All deliberate faults of a cluster.
 
-    ``links`` are the faults of the network. Controls are the faults of requests; they are asked in the order in which
-    they were made, and the first that decides about a request is the last that is asked. A hook that raises does
-    nothing, and its error is raised by the application's next call to the cluster.
+    ``links`` are the faults of the network, controls are the faults of requests. Controls are consulted in the order of
+    their creation, up to the first that decides about a request. If a hook raises, it has no effect, and the
+    application's next call to the cluster raises its error.
 
-    Hooks see the requests of clients, and those of brokers only for APIs that are theirs alone or if ``party`` says so:
-    a pattern such as ``broker-2`` or ``client:orders*``.
+    Hooks see the requests of clients. They see those of brokers only for APIs that only brokers use, or if ``party``
+    selects them: a pattern such as ``broker-2`` or ``client:orders*``.
 
     Thread: loop.
     """
@@ -137,11 +137,10 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Have ``hook`` decide about requests for an API (key or name), None: for all.
+        """Let ``hook`` decide about requests for an API (key or name; None for all).
 
-        The hook returns a response, an error code or class, a verdict, or None: not this one. ``times`` is how many
-        requests it decides about before it is removed, None: as long as it is not removed. ``when``, ``broker`` and
-        ``party`` choose among the requests.
+        The hook returns a response, an error code or class, a verdict, or None if it does not apply. The control is
+        removed after ``times`` decisions; None means never. ``when``, ``broker`` and ``party`` filter the requests.
         """
         api_key = None if api is None else api_key_of(api)
         if times is not None and times <= 0:
@@ -162,7 +161,7 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Answer requests with an error, which is put wherever the API can say one; they have no effect."""
+        """Answer requests with an error, wherever the API's response has error codes. The requests have no effect."""
         _code_of(error)
         return self.control(api, lambda _: error, times=times, when=when, broker=broker, party=party)
 
@@ -176,7 +175,7 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Lose requests before they take effect; the connection is closed, or silent from then on."""
+        """Drop requests before they take effect. The connection is closed, or silent from then on."""
         verdict = DISCONNECT if disconnect else DROP_REQUEST
         return self.control(api, lambda _: verdict, times=times, when=when, broker=broker, party=party)
 
@@ -190,7 +189,7 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Let requests take effect and lose the answers; the connection is closed, or silent from then on."""
+        """Let requests take effect, but drop the responses. The connection is closed, or silent from then on."""
         verdict = DISCONNECT_AFTER if disconnect else DROP_RESPONSE
         return self.control(api, lambda _: verdict, times=times, when=when, broker=broker, party=party)
 
@@ -203,21 +202,21 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Put requests aside until ``release`` of the control that this returns."""
+        """Hold requests until ``release`` is called on the returned control."""
         return self.control(api, lambda _: HOLD, times=times, when=when, broker=broker, party=party)
 
     def remove(self, control: Control) -> None:
-        """Remove a control, if it is there."""
+        """Remove a control, if it exists."""
         if control in self.controls:
             self.controls.remove(control)
 
     def release(self) -> int:
-        """Let all requests that were put aside go on; how many there were."""
+        """Release all held requests; return their number."""
         holding, self._holding = self._holding, []
         return sum(control.release() for control in holding)
 
     def clear(self) -> None:
-        """Remove all controls, release what they hold, heal all links."""
+        """Remove all controls, release the requests they hold, and heal all links."""
         self.controls.clear()
         self.release()
         self.links.heal()
@@ -225,15 +224,15 @@ class Faults:
     # --- the network -------------------------------------------------------------------------------------------------
 
     def cut(self, a: str | int, b: str | int, *, reset: bool = False, one_way: bool = False) -> None:
-        """Let nothing pass between two parties, silently; with ``reset`` connections break and new ones are refused."""
+        """Cut the link between two parties silently; with ``reset``, connections break and new ones are refused."""
         self.links.set(_party(a), _party(b), one_way=one_way, cut=not reset, reset=reset)
 
     def delay(self, a: str | int, b: str | int, delay_ms: int, *, jitter_ms: int = 0, one_way: bool = False) -> None:
-        """Let everything between two parties take that long, and up to ``jitter_ms`` more."""
+        """Delay all traffic between two parties by ``delay_ms``, plus up to ``jitter_ms``."""
         self.links.set(_party(a), _party(b), one_way=one_way, delay_ms=delay_ms, jitter_ms=jitter_ms)
 
     def throttle(self, a: str | int, b: str | int, bytes_per_second: float, *, one_way: bool = False) -> None:
-        """Let no more than that many bytes a second pass between two parties, in each direction."""
+        """Limit the traffic between two parties to ``bytes_per_second`` in each direction."""
         self.links.set(_party(a), _party(b), one_way=one_way, bytes_per_second=bytes_per_second)
 
     def partition(self, *groups: list[str | int]) -> None:
