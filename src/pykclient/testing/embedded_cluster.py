@@ -473,9 +473,7 @@ class _Running:
         if self.abandoned:
             return None
         _open.discard(self)
-        if (
-            self.server is not None and self.thread.running
-        ):  # otherwise nothing was started, and the thread ends by itself
+        if self.server is not None and self.thread.running:  # otherwise the thread ends by itself
             self.thread.call(self.cluster.close)
         self.thread.stop(_TIMEOUT_MS / 1000)
         return self.loop.failure

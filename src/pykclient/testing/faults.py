@@ -236,17 +236,17 @@ class Faults:
         self.links.set(_party(a), _party(b), one_way=one_way, bytes_per_second=bytes_per_second)
 
     def partition(self, *groups: list[str | int]) -> None:
-        """Cut parties of different groups off from each other."""
+        """Cut the links between parties of different groups."""
         self.links.partition(*([_party(party) for party in group] for group in groups))
 
     def heal(self, a: str | int | None = None, b: str | int | None = None) -> None:
-        """Make the link between two parties good again, or all links and partitions."""
+        """Heal the link between two parties, or all links and partitions."""
         self.links.heal(None if a is None else _party(a), None if b is None else _party(b))
 
     # --- for brokers -------------------------------------------------------------------------------------------------
 
     def intercept(self, request: Request) -> bool:
-        """Let the controls have their way with a request; whether it is not to be handled (now)."""
+        """Apply the controls to a request; return True if it must not be handled (now)."""
         for control in list(self.controls):
             try:
                 result = control.decide(request)
@@ -284,7 +284,7 @@ class Faults:
         return True
 
     def intercept_response(self, request: Request) -> bool:
-        """Lose the answer to a request if its control said so; whether it is lost."""
+        """Drop the response to a request if its control says so; return whether it is dropped."""
         fate = request.fate
         assert fate is not None
         request.record.fate = fate
@@ -294,7 +294,11 @@ class Faults:
 
 
 def _party(party: str | int) -> str:
-    """Brokers may be given by their ids. Raises IllegalArgumentError for what can be nobody's name, or a pattern."""
+    """Return a party's name or pattern. Brokers may be given by id.
+
+    Raises:
+        IllegalArgumentError: it is neither a name nor a pattern.
+    """
     if isinstance(party, int):
         return f"broker-{party}"
     start = party.removesuffix("*")
@@ -307,13 +311,17 @@ def _party(party: str | int) -> str:
 
 
 def _usual_party(api_key: int | None) -> str:
-    """Whose requests are meant if nothing is said about it."""
+    """Return the party whose requests are meant by default."""
     api_handler = None if api_key is None else handler(api_key)
     return "broker-*" if api_handler is not None and is_broker_only(api_handler) else "client:*"
 
 
 def _code_of(error: object) -> int:
-    """The code of what stands for an error; IllegalArgumentError for what does not."""
+    """Return the code of an error, given as code, class or instance.
+
+    Raises:
+        IllegalArgumentError: it is none of these.
+    """
     code = error if isinstance(error, int) else getattr(error, "code", None)
     if not isinstance(code, int) or isinstance(code, bool) or code == 0:
         raise IllegalArgumentError(

@@ -1,4 +1,4 @@
-"""What was asked of the brokers and what became of it, for tests to look at."""
+"""The requests that brokers received, and their outcomes, for tests to inspect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.server.request_channel import Request
 
-#: Fates of requests. What is served goes from RECEIVED to ANSWERED or, where no answer is wanted, to SERVED.
+#: Outcomes of requests. A handled request goes from RECEIVED to ANSWERED or, if it gets no response, to SERVED.
 RECEIVED: Final = "RECEIVED"
 SERVED: Final = "SERVED"
 ANSWERED: Final = "ANSWERED"
@@ -25,14 +25,14 @@ REQUEST_DROPPED: Final = "REQUEST_DROPPED"
 RESPONSE_DROPPED: Final = "RESPONSE_DROPPED"
 DISCONNECTED: Final = "DISCONNECTED"
 
-#: Bytes of requests and responses that are kept at most: they hold on to the records in them.
+#: The maximum number of bytes of kept requests and responses, which refer to the records in them.
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class RequestRecord:
-    """One request. ``party`` is who sent it, ``response`` what it was answered with; both times are milliseconds.
+    """A request. ``party`` is the sender, ``response`` the response; both times are in milliseconds.
 
-    Thread: loop; any, once there is an answer.
+    Thread: loop; any, once there is a response.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class RequestRecord:
 
     @property
     def error_codes(self) -> set[int]:
-        """The error codes anywhere in the answer, without 0."""
+        """The error codes anywhere in the response, except 0."""
         return set() if self.response is None else set(_error_codes(self.response))
 
     def __lt__(self, other: RequestRecord) -> bool:
@@ -92,9 +92,9 @@ class RequestRecord:
 
 
 class History:
-    """The latest requests, bounded in number and in bytes; those of clients apart, as brokers ask more often.
+    """The latest requests, limited in number and bytes. Clients' requests are kept apart, as brokers send more.
 
-    Counts go on when records are forgotten. Thread: loop.
+    Counts include discarded records. Thread: loop.
     """
 
     __slots__ = ("_brokers", "_clients", "_loop", "_number", "counts")
@@ -104,11 +104,11 @@ class History:
         self._clients = _Records(size)
         self._brokers = _Records(size)
         self._number = 0
-        #: Requests of clients by API key.
+        #: The number of client requests by API key.
         self.counts: Counter[int] = Counter()
 
     def add(self, request: Request, api_version: int) -> RequestRecord:
-        """Note a request that came in."""
+        """Add a received request."""
         self._number += 1
         record = RequestRecord(self._number, request, api_version, self._loop.wall_ms)
         if request.is_from_broker:
@@ -119,7 +119,7 @@ class History:
         return record
 
     def answered(self, record: RequestRecord, response: Response, size_bytes: int) -> None:
-        """Note the answer to a request."""
+        """Add the response to a request."""
         record.response = response
         record.answered_ms = self._loop.now_ms
         record.fate = ANSWERED
@@ -128,11 +128,11 @@ class History:
 
     @property
     def total(self) -> int:
-        """Requests of clients and of brokers so far, forgotten ones included."""
+        """The number of all requests of clients and brokers, including discarded ones."""
         return self._number
 
     def __iter__(self) -> Iterator[RequestRecord]:
-        """All that are kept, oldest first."""
+        """Iterate over all kept records, oldest first."""
         return merge(list(self._brokers.records), list(self._clients.records))
 
     def __len__(self) -> int:
@@ -147,9 +147,11 @@ class History:
         party: str | None = None,
         after: int = 0,
     ) -> list[RequestRecord]:
-        """Those of an API (by key or name), a client, a broker, a party; of clients only, unless a party is named.
+        """Return the records of an API (key or name), a client, a broker, a party.
 
-        ``after`` leaves out those up to that ``number``, and so looks at what came since.
+        Without a party, only clients' are returned.
+
+        ``after`` is the ``number`` of a record; only later ones are returned.
         """
         key = api_key_of(api) if api is not None else None
         broker_id = broker.id if isinstance(broker, Node) else broker
@@ -165,14 +167,14 @@ class History:
         ]
 
     def clear(self) -> None:
-        """Forget all records and counts."""
+        """Remove all records, and reset the counts."""
         self._clients.clear()
         self._brokers.clear()
         self.counts.clear()
 
 
 class _Records:
-    """Records with a bound on their number and on their bytes. Thread: loop."""
+    """Records with limits on their number and bytes. Thread: loop."""
 
     __slots__ = ("_bytes", "_size", "records")
 
@@ -186,7 +188,7 @@ class _Records:
         self.grow(record, record.size_bytes)
 
     def grow(self, record: RequestRecord, size_bytes: int) -> None:
-        """Count bytes that are kept with a record, unless it is forgotten."""
+        """Add to the size of a record, if it is still kept."""
         records = self.records
         if not records or record.number < records[0].number:
             return
@@ -201,9 +203,10 @@ class _Records:
 
 
 def api_key_of(api: int | str) -> int:
-    """The key of an API given by key or by name, such as ``PRODUCE``, ``Produce`` or ``init_producer_id``.
+    """Return the key of an API given by key or by name, such as ``PRODUCE``, ``Produce`` or ``init_producer_id``.
 
-    Raises IllegalArgumentError for a name that there is not.
+    Raises:
+        IllegalArgumentError: there is no such API.
     """
     if isinstance(api, int):
         return api

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RequestAndCompletionHandler(NamedTuple):
-    """A request for a node, and who gets what comes of it."""
+    """A request for a node, and the callback for its outcome."""
 
     created_ms: int
     destination: Node
@@ -36,7 +36,7 @@ class UnsentRequests:
         self._unsent.setdefault(node, deque()).append(request)
 
     def requests(self, node: Node) -> deque[ClientRequest]:
-        """Those for ``node``, which the caller may take away."""
+        """Return the queue of ``node``, from which the caller may remove requests."""
         return self._unsent.get(node) or deque()
 
     def remove(self, node: Node) -> deque[ClientRequest]:
@@ -50,7 +50,7 @@ class UnsentRequests:
         return expired
 
     def clean(self) -> None:
-        """Forget the nodes that nothing waits for."""
+        """Remove the empty queues."""
         for node in [node for node, requests in self._unsent.items() if not requests]:
             del self._unsent[node]
 
@@ -66,11 +66,11 @@ class UnsentRequests:
 
 
 class InterBrokerSendThread:
-    """Sends what ``generate_requests`` yields, as soon as the node can take it, and hands over each outcome.
+    """Sends the requests that ``generate_requests`` yields as soon as their nodes are ready, and reports each outcome.
 
-    Where Java has a thread that polls, this is an actor: ``wakeup`` schedules one ``do_work`` on the loop. It is called
-    when there is something to send and when the network has news; a timer stands for the poll's timeout. A request
-    that is not sent in time, or whose node cannot be reached, is answered as disconnected. Thread: loop.
+    Java has a polling thread here. This is an actor: ``wakeup`` schedules one ``do_work`` on the loop. It is called
+    when there is something to send and when the network has news; a timer replaces the timeout of the poll. A request
+    that is not sent in time, or whose node is unreachable, completes as disconnected. Thread: loop.
     """
 
     def __init__(self, broker: Broker, purpose: str, request_timeout_ms: int) -> None:
@@ -79,8 +79,8 @@ class InterBrokerSendThread:
         self._purpose = purpose
         self._request_timeout_ms = request_timeout_ms
         self._unsent = UnsentRequests()
-        self._connecting: set[str] = set()  # ids of nodes that requests wait for, not those whose backoff has to pass
-        #: When each request that is not answered yet times out, by its correlation id, oldest first.
+        self._connecting: set[str] = set()  # ids of nodes that requests wait for, except those in backoff
+        #: The deadline of each unanswered request by correlation id, oldest first.
         self._deadlines_ms: dict[int, int] = {}
         self._running = False
         self._scheduled = False
@@ -93,7 +93,7 @@ class InterBrokerSendThread:
         self._running = True
 
     def shutdown(self) -> None:
-        """Drop everything; nobody hears of what was in flight."""
+        """Discard everything, without completing the requests in flight."""
         if not self._running:
             return
         self._running = False
@@ -103,14 +103,14 @@ class InterBrokerSendThread:
         self._network_client.close()
 
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        """What is to be sent now."""
+        """Return the requests to send now."""
         raise NotImplementedError
 
     def has_unsent_requests(self) -> bool:
         return bool(self._unsent)
 
     def wakeup(self) -> None:
-        """Do work soon."""
+        """Schedule ``do_work``."""
         if self._running and not self._scheduled:
             self._scheduled = True
             self._broker.call_soon(self._run)
@@ -121,7 +121,7 @@ class InterBrokerSendThread:
             self.do_work()
 
     def do_work(self) -> None:
-        """One round: send, receive, and give up what waits for too long."""
+        """Do one round: send, receive, and time out requests."""
         self.poll_once()
 
     def poll_once(self) -> None:
@@ -138,7 +138,7 @@ class InterBrokerSendThread:
             self._deadlines_ms[request.correlation_id] = generated.created_ms + self._request_timeout_ms
             self._unsent.put(generated.destination, request)
         if not self._running:
-            return  # whoever heard of a request that was given up has stopped the broker
+            return  # a completion handler has stopped the broker
         now_ms = self._broker.loop.now_ms
         wait_ms = self._send_requests(now_ms) if self._unsent else self._request_timeout_ms
         client.poll(0, now_ms)
@@ -149,9 +149,9 @@ class InterBrokerSendThread:
             self._fail_expired_requests(now_ms)
             self._unsent.clean()
             if self._unsent:
-                # A connection may have been made by the poll.
+                # The poll may have established a connection.
                 wait_ms = min(wait_ms, self._send_requests(now_ms))
-        # With nothing to wait for, a timer that is left does no harm; one for each request would fill the loop's heap.
+        # If nothing is in flight, a leftover timer does no harm. A timer per request would fill the loop's heap.
         if self._deadlines_ms:
             oldest_ms = next(iter(self._deadlines_ms.values()))
             self._wait(min(wait_ms, oldest_ms + 1 - now_ms), now_ms)
@@ -178,7 +178,7 @@ class InterBrokerSendThread:
         self.wakeup()
 
     def _send_requests(self, now_ms: int) -> int:
-        """Send what can be sent; in how many milliseconds to look again at the rest."""
+        """Send what is possible; return the milliseconds until the rest must be checked again."""
         client = self._network_client
         wait_ms = self._request_timeout_ms
         for node in self._unsent.nodes():
@@ -196,8 +196,8 @@ class InterBrokerSendThread:
         return wait_ms
 
     def _check_disconnects(self, now_ms: int) -> None:
-        # What was sent is answered by the network client when a connection is lost; this is about what was not. In a
-        # backoff requests wait for the next attempt: failed at once, they would come back at once.
+        # The network client completes requests in flight when their connection is lost; this is about unsent ones.
+        # During a backoff they wait for the next attempt: if they failed at once, they would be sent again at once.
         client = self._network_client
         for node in self._unsent.nodes():
             if node.id_string in self._connecting and client.connection_failed(node):

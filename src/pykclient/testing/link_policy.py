@@ -1,7 +1,7 @@
-"""What the network between any two parties is like: cut, slow, narrow, or as it should be.
+"""The state of the network between any two parties: cut, delayed, throttled, or healthy.
 
-A party is ``broker-<id>``, ``client:<client id>`` or ``coordination``. Rules name parties by patterns, which may end
-in ``*``: ``client:*`` are all clients, ``*`` is everybody.
+A party is ``broker-<id>``, ``client:<client id>`` or ``coordination``. Rules name parties by patterns, which may end in
+``*``: ``client:*`` matches all clients, ``*`` matches everything.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pykclient.testing.event_loop import EventLoop
 
 
 class Link:
-    """One direction between two parties, as all rules together make it.
+    """One direction between two parties, combined from all rules.
 
-    ``cut``: nothing arrives until it is healed, and nobody is told. ``reset``: connections break and new ones are
-    refused. ``delay_ms`` and up to ``jitter_ms`` more pass on the way, ``bytes_per_second`` go through. Thread: loop.
+    ``cut``: nothing arrives until the link is healed, silently. ``reset``: connections break and new ones are refused.
+    A frame takes ``delay_ms`` plus up to ``jitter_ms``; ``bytes_per_second`` limits the throughput. Thread: loop.
     """
 
     __slots__ = ("_free_at_ms", "bytes_per_second", "cut", "delay_ms", "jitter_ms", "perfect", "reset")
@@ -41,7 +41,7 @@ class Link:
         self._free_at_ms = 0.0
 
     def transit_ms(self, size_bytes: int, now_ms: int, rng: random.Random) -> int:
-        """How long a frame that is sent now is on its way."""
+        """Return the milliseconds until a frame that is sent now arrives."""
         transit_ms = self.delay_ms
         if self.jitter_ms:
             transit_ms += rng.randint(0, self.jitter_ms)
@@ -61,7 +61,7 @@ PERFECT: Final = Link()
 
 
 class LinkPolicy:
-    """The rules for all links. Whoever holds frames back subscribes to their changes. Thread: loop."""
+    """The rules of all links. Components that hold frames back subscribe to changes. Thread: loop."""
 
     def __init__(self, loop: EventLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -73,11 +73,11 @@ class LinkPolicy:
 
     @property
     def active(self) -> bool:
-        """Whether any link is not as it should be."""
+        """True if any link is not healthy."""
         return bool(self._rules or self._partitions)
 
     def link(self, source: str, destination: str) -> Link:
-        """The link that frames from ``source`` to ``destination`` take; it is replaced when rules change."""
+        """Return the link from ``source`` to ``destination``. It is replaced when rules change."""
         if not self._rules and not self._partitions:
             return PERFECT
         found = self._links.get((source, destination))
@@ -86,16 +86,16 @@ class LinkPolicy:
         return found
 
     def is_cut(self, source: str, destination: str) -> bool:
-        """Whether nothing gets from ``source`` to ``destination``."""
+        """Return whether nothing gets from ``source`` to ``destination``."""
         link = self.link(source, destination)
         return link.cut or link.reset
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called after each change of the rules."""
+        """Call ``changed`` after each change of the rules."""
         self._subscribers.append(changed)
 
     def unsubscribe(self, changed: Callable[[], None]) -> None:
-        """Not to be called any more."""
+        """Stop calling ``changed``."""
         self._subscribers.remove(changed)
 
     def set(
@@ -110,7 +110,10 @@ class LinkPolicy:
         jitter_ms: int | None = None,
         bytes_per_second: float | None = None,
     ) -> None:
-        """Make the link between two parties so, in both directions unless ``one_way``; None leaves a trait as it is."""
+        """Set properties of the link between two parties, in both directions unless ``one_way``.
+
+        None keeps a property.
+        """
         if (delay_ms or 0) < 0 or (jitter_ms or 0) < 0 or (bytes_per_second is not None and bytes_per_second <= 0):
             raise IllegalArgumentError(
                 "a link's delay_ms and jitter_ms cannot be negative, and its bytes_per_second must be above 0, "
@@ -128,12 +131,15 @@ class LinkPolicy:
         self._changed()
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Cut all links between parties of different groups; parties in none of them are not concerned."""
+        """Cut all links between parties of different groups. Other parties are not affected."""
         self._partitions.append([tuple(group) for group in groups])
         self._changed()
 
     def heal(self, source: str | None = None, destination: str | None = None) -> None:
-        """Forget the rules for two parties as they were given, in both directions; without parties, all rules."""
+        """Remove the rules for two parties in both directions, or all rules.
+
+        The parties must be given by the same patterns as before.
+        """
         if source is None or destination is None:
             self._rules.clear()
             self._partitions.clear()
@@ -163,12 +169,12 @@ class LinkPolicy:
 
 
 def matches(pattern: str, party: str) -> bool:
-    """Whether a pattern names the party."""
+    """Return whether a pattern matches the party."""
     return party.startswith(pattern[:-1]) if pattern.endswith("*") else party == pattern
 
 
 def _apart(groups: Sequence[tuple[str, ...]], source: str, destination: str) -> bool:
-    """Whether two parties are in different groups."""
+    """Return whether two parties are in different groups."""
 
     def group_of(party: str) -> int | None:
         exact = next((index for index, group in enumerate(groups) if party in group), None)

@@ -1,4 +1,4 @@
-"""The thread that a cluster runs on when it is used through sockets."""
+"""The thread of a cluster with sockets."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pykclient.testing.event_loop import EventLoop
 
 T = TypeVar("T")
 
-#: The longest wait for the loop's thread to get to a call; it is busy for milliseconds at most.
+#: The maximum wait for the loop's thread to begin a call; normally it takes milliseconds.
 _CALL_TIMEOUT_S = 30.0
 
-#: How often conditions are looked at although nothing happens in the cluster: they may be about something else as well.
+#: The interval at which conditions are checked without events in the cluster, because they may be about other things.
 _LOOK_INTERVAL_MS = 20
 
 
 class Poller(Protocol):
-    """Where the thread waits: the sockets. Thread: loop, but for ``wakeup``."""
+    """The sockets on which the thread waits. Thread: loop, except for ``wakeup``."""
 
     def poll(self, timeout_ms: int) -> None:
-        """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
+        """Do the I/O that is possible; wait at most ``timeout_ms`` for some."""
 
     def wakeup(self) -> None:
-        """End the wait. Thread: any, and also after ``close``."""
+        """End the wait. Thread: any, also after ``close``."""
 
     def close(self) -> None:
-        """Close the sockets; nothing is polled any more."""
+        """Close the sockets. ``poll`` is not called again."""
 
 
 class _Call(Generic[T]):
-    """Something that another thread wants done on the loop's, and what came of it."""
+    """A call that another thread has submitted, and its result."""
 
     __slots__ = ("_function", "done", "error", "result")
 
-    result: T  # set when it is done without an error
+    result: T  # set if the call succeeded
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -53,7 +53,7 @@ class _Call(Generic[T]):
 
 
 class _Waiter:
-    """A condition that some thread waits for."""
+    """A condition that a thread waits for."""
 
     __slots__ = ("done", "error", "predicate")
 
@@ -77,10 +77,10 @@ class _Waiter:
 
 
 class LoopThread:
-    """Runs an event loop and its sockets on a daemon thread; other threads hand in calls and conditions.
+    """Runs an event loop and its sockets on a daemon thread. Other threads submit calls and conditions.
 
-    ``open_poller`` is called on that thread. Ctrl-C only strikes the main thread, where it could fall between a socket
-    and the line that remembers it. Thread: any.
+    ``open_poller`` is called on that thread. The main thread could be interrupted by Ctrl-C between opening a socket
+    and storing it. Thread: any.
     """
 
     def __init__(self, loop: EventLoop, open_poller: Callable[[], Poller], name: str) -> None:
@@ -94,18 +94,22 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread; raises what opening the poller raised."""
+        """Start the thread. Raise what opening the poller raised."""
         self._thread.start()
         self._await(self._opening)
 
     def stop(self, timeout_s: float) -> None:
-        """End the thread; KafkaTimeoutError if it is stuck."""
+        """End the thread.
+
+        Raises:
+            KafkaTimeoutError: the thread is stuck.
+        """
         if self.is_current:
             raise IllegalStateError("a hook cannot end the cluster that it runs in")
         self._stopping = True
         self._wakeup()
         if not self._thread.is_alive():
-            return  # or it was interrupted while it started, and ends at once
+            return  # or it was interrupted while starting, and ends at once
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise KafkaTimeoutError(f"the thread {self._thread.name} did not end within {timeout_s:.0f} s")
@@ -119,7 +123,10 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns or raises on the loop's thread; at once if this is it."""
+        """Call ``function`` on the loop's thread; return its result, or raise its exception.
+
+        On that thread itself, call it directly.
+        """
         if self.is_current:
             return function()
         if not self.running:
@@ -127,12 +134,15 @@ class LoopThread:
         call = _Call(function)
         self._calls.append(call)
         if self._ended and call in self._calls:
-            raise IllegalStateError("the cluster does not run")  # it ended between the two lines before
+            raise IllegalStateError("the cluster does not run")  # it ended between the two lines above
         self._wakeup()
         return self._await(call)
 
     def wait_for(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until ``predicate``, asked on the loop's thread after whatever happens there, is true."""
+        """Wait until ``predicate`` returns true; return False after ``timeout_ms``.
+
+        It is called on the loop's thread after events.
+        """
         if self.is_current:
             raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
         waiter = _Waiter(predicate)
@@ -144,7 +154,7 @@ class LoopThread:
         self.call(begin)
         try:
             waiter.done.wait(timeout_ms / 1000)
-        finally:  # after Ctrl-C, too: who does not wait any more is not to be asked any more
+        finally:  # also after Ctrl-C: the condition must not be checked any more
             if not waiter.done.is_set():
                 self._abandon(waiter)
         if waiter.error is not None:
@@ -167,7 +177,7 @@ class LoopThread:
         return call.result
 
     def _wakeup(self) -> None:
-        # Before it has a poller the thread has not looked at anything yet that it could be woken for.
+        # Before the thread has a poller, it has not checked anything yet, so there is nothing to wake it for.
         if self._poller is not None:
             self._poller.wakeup()
 

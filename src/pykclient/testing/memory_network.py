@@ -1,4 +1,4 @@
-"""A network without sockets: frames go from one party to another as events of the loop."""
+"""A network without sockets: frames travel between parties as events of the loop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pykclient.testing.link_policy import Link, LinkPolicy, matches
 
 
 class _Mark:
-    """What arrives at the end of a connection beside frames."""
+    """An event at the end of a connection other than a frame."""
 
     __slots__ = ()
 
 
 _ESTABLISHED: Final = _Mark()  # the other side has accepted the connection
-_CLOSED: Final = _Mark()  # it has closed it; nothing comes after this
+_CLOSED: Final = _Mark()  # the other side has closed it; nothing follows
 
 
 class MemoryHostResolver:
-    """The DNS of a memory network, in which names are addresses. It can be told to fail, or not to answer.
+    """The DNS of a memory network, in which names are addresses. It can be made to fail or to hang.
 
     Thread: loop.
     """
@@ -55,27 +55,27 @@ class MemoryHostResolver:
         return [host]
 
     def hang(self, hosts: str = "*") -> None:
-        """Give no answer for hosts that match a pattern, until ``answer``."""
+        """Do not answer lookups of hosts that match a pattern, until ``answer``."""
         self._hung.setdefault(hosts, [])
 
     def fail(self, hosts: str = "*") -> None:
-        """Know no host that matches a pattern, until ``recover``. Hosts that hang keep hanging."""
+        """Fail lookups of hosts that match a pattern, until ``recover``. Hosts that hang keep hanging."""
         self._broken.add(hosts)
 
     def answer(self, hosts: str = "*") -> None:
-        """End ``hang`` for the same pattern, for all with "*": answer what waits, and do not hang any more."""
+        """End ``hang`` for the same pattern, or for all with "*", and answer the waiting lookups."""
         for pattern in list(self._hung):
             if hosts in ("*", pattern):
                 for lookup, host in self._hung.pop(pattern):
                     lookup.finish(self._answer(host))
 
     def recover(self, hosts: str = "*") -> None:
-        """End ``fail`` for the same pattern, for all with "*"."""
+        """End ``fail`` for the same pattern, or for all with "*"."""
         self._broken -= {pattern for pattern in self._broken if hosts in ("*", pattern)}
 
 
 class Listener:
-    """Who is to be told of connections to an address. Thread: loop."""
+    """The owner of an address, which is told of connections. Thread: loop."""
 
     __slots__ = ("accept", "party")
 
@@ -85,10 +85,10 @@ class Listener:
 
 
 class MemoryNetwork:
-    """Connects selectors with each other and with listeners, by way of links that may be faulty.
+    """Connects selectors with each other and with listeners, over links that may be faulty.
 
-    Frames arrive whole, in order per direction, after the link's delay. What a cut link or a paused party holds up
-    arrives later, as with TCP, which sends again what is lost. Thread: loop.
+    Frames arrive whole, in order per direction, after the link's delay. Frames that a cut link or a paused party holds
+    back arrive later, as with TCP, which retransmits. Thread: loop.
     """
 
     def __init__(self, loop: EventLoop, links: LinkPolicy) -> None:
@@ -96,41 +96,44 @@ class MemoryNetwork:
         self.links = links
         self.host_resolver = MemoryHostResolver()
         self._listeners: dict[tuple[str, int], Listener] = {}
-        self._parties: dict[tuple[str, int], str] = {}  # of all addresses that were ever listened at
+        self._parties: dict[tuple[str, int], str] = {}  # of all addresses that ever had a listener
         self._paused: set[str] = set()
         self._sockets: dict[MemorySocket, None] = {}
-        self._held: dict[MemorySocket, None] = {}  # what arrives for them is held up
+        self._held: dict[MemorySocket, None] = {}  # sockets whose arrivals are held back
         self._unanswered: list[tuple[MemorySocket, tuple[str, int]]] = []  # who tries to connect over a cut link
         links.subscribe(self._links_changed)
 
     # --- parties -----------------------------------------------------------------------------------------------------
 
     def listen(self, host: str, port: int, party: str, accept: Callable[[MemorySocket], None]) -> None:
-        """Have ``accept`` called with the near end of each connection that is made to this address."""
+        """Call ``accept`` with the near end of each connection to this address."""
         if (host, port) in self._listeners:
             raise IllegalStateError(f"{self._listeners[host, port].party} listens at {host}:{port} already")
         self._listeners[host, port] = Listener(party, accept)
         self._parties[host, port] = party
 
     def unlisten(self, host: str, port: int) -> None:
-        """Refuse connections to this address from now on; those that stand are not touched."""
+        """Refuse connections to this address from now on. Existing ones are not affected."""
         self._listeners.pop((host, port), None)
 
     def pause(self, party: str) -> None:
-        """Let nothing arrive at a party, not even the end of a connection; connections to it are still accepted."""
+        """Hold back everything for a party, even the end of a connection. Connections to it are still accepted."""
         self._paused.add(party)
 
     def resume(self, party: str) -> None:
-        """Let arrive what was held up."""
+        """Deliver what was held back."""
         self._paused.discard(party)
         self._release()
 
     def in_transit(self, source: str) -> int:
-        """How many frames of parties that match a pattern are on their way, also of some that have left since."""
+        """Return the number of frames in flight from parties that match a pattern, including parties that have left."""
         return sum(len(sock._arrivals) for sock in self._sockets if matches(source, sock.remote_party))
 
     def last_arrival_ms(self) -> int:
-        """When all that is on its way will have arrived, if nothing holds it up; a time in the past if nothing is."""
+        """Return the time when everything in flight will have arrived, unless held back.
+
+        If nothing is in flight, that time is in the past.
+        """
         return max((sock._last_arrival_ms for sock in self._sockets), default=0)
 
     # --- for sockets -------------------------------------------------------------------------------------------------
@@ -171,14 +174,14 @@ class MemoryNetwork:
             self.loop.call_later(link.transit_ms(0, self.loop.now_ms, self.links.rng), callback, *arguments)
 
     def holds_up(self, sock: MemorySocket) -> bool:
-        """Whether nothing arrives at a socket now; if so it is told when that ends."""
+        """Return whether arrivals at a socket are held back now. If so, the socket is notified when that ends."""
         if sock.party in self._paused or (self.links.active and self.links.link(sock.remote_party, sock.party).cut):
             self._held[sock] = None
             return True
         return False
 
     def forget(self, sock: MemorySocket) -> None:
-        """A socket is closed."""
+        """Remove a closed socket."""
         self._sockets.pop(sock, None)
         self._held.pop(sock, None)
 
@@ -198,7 +201,7 @@ class MemoryNetwork:
 
 
 class MemorySocket:
-    """One end of a connection. ``host`` is the address that it is seen to come from. Thread: loop."""
+    """One end of a connection. The peer sees ``host`` as its address. Thread: loop."""
 
     __slots__ = (
         "_arrivals",
@@ -224,32 +227,32 @@ class MemorySocket:
         self.remote_party = remote_party
         self.host = host
         self.peer: MemorySocket | None = None
-        self.selector: MemorySelector | None = None  # None until a processor has taken an accepted connection over
+        self.selector: MemorySelector | None = None  # None until a processor has taken over an accepted connection
         self.id = ""
         self.open = True
         self.established = False
         self.muted = False
         self.problem = "the connection was closed by the other side"
-        self.frames: deque[bytes | _Mark] = deque()  # arrived and not read yet
-        self._arrivals: deque[tuple[int, bytes | _Mark]] = deque()  # on their way to here, and when they are due
+        self.frames: deque[bytes | _Mark] = deque()  # arrived but not read yet
+        self._arrivals: deque[tuple[int, bytes | _Mark]] = deque()  # in flight to this end, and when they are due
         self._last_arrival_ms = 0
         self._scheduled = False
 
     # --- the way there -----------------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Let a frame go to the other end; if that is closed it is lost."""
+        """Send a frame to the other end. It is lost if that end is closed."""
         peer = self.peer
         if peer is not None and peer.open:
             peer._on_its_way(frame, len(frame))
 
     def send_established(self) -> None:
-        """Let the other end know that its connection is accepted."""
+        """Tell the other end that its connection was accepted."""
         assert self.peer is not None
         self.peer._on_its_way(_ESTABLISHED, 0)
 
     def close(self, problem: str | None = None) -> None:
-        """Close this end; the other one gets to know it after what was sent before."""
+        """Close this end. The other end learns of it after everything sent before."""
         if not self.open:
             return
         self.open = False
@@ -267,7 +270,7 @@ class MemorySocket:
         now_ms = network.loop.clock.now_ms()
         link = network.links.link(self.remote_party, self.party)
         due_ms = now_ms if link.perfect else now_ms + link.transit_ms(size_bytes, now_ms, network.links.rng)
-        due_ms = max(due_ms, self._last_arrival_ms)  # nothing overtakes
+        due_ms = max(due_ms, self._last_arrival_ms)  # no overtaking
         self._last_arrival_ms = due_ms
         self._arrivals.append((due_ms, item))
         if not self._scheduled:
@@ -276,7 +279,7 @@ class MemorySocket:
     # --- the way here ------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Take what has arrived as soon as it is due."""
+        """Process the arrivals as soon as they are due."""
         if self._arrivals and not self._scheduled:
             self._schedule(self._arrivals[0][0] - self._network.loop.now_ms)
 
@@ -301,7 +304,7 @@ class MemorySocket:
             self.selector.readable(self)
 
     def refused(self, problem: str) -> None:
-        """The connection cannot be made."""
+        """Report that the connection was refused."""
         self.break_here(problem)
 
     def break_off(self, problem: str) -> None:
@@ -312,7 +315,7 @@ class MemorySocket:
             peer.break_here(problem)
 
     def break_here(self, problem: str) -> None:
-        """Let this end see that the connection is broken, after what has arrived before."""
+        """Break the connection at this end, after everything that has arrived before."""
         if self.open and _CLOSED not in self.frames:
             self.problem = problem
             self._arrivals.clear()
@@ -322,11 +325,11 @@ class MemorySocket:
 
 
 class MemorySelector:
-    """Implements ``Selectable`` over a ``MemoryNetwork``; a server registers what its listeners accept.
+    """A ``Selectable`` on a ``MemoryNetwork``. A server registers the connections that its listeners accept.
 
-    ``on_news`` is called when the next ``poll`` will find something, once until then: it schedules that poll. A
-    ``poll`` with a timeout hands its waiting to ``wait``, which lets time pass until ``has_news``; without one it does
-    not wait. Frames are handed over as one piece of bytes each. Thread: loop.
+    ``on_news`` is called once when the next ``poll`` will find something; it schedules that poll. A ``poll`` with a
+    timeout passes its wait to ``wait``, which lets time pass until ``has_news``; otherwise it does not wait. Each frame
+    is delivered as one piece of bytes. Thread: loop.
     """
 
     def __init__(
@@ -346,7 +349,7 @@ class MemorySelector:
         self._host = host
         self._one_receive = one_receive_per_poll
         self._sockets: dict[str, MemorySocket] = {}
-        self._readable: dict[str, MemorySocket] = {}  # with something to read, and not muted
+        self._readable: dict[str, MemorySocket] = {}  # with data to read, and not muted
         self._early_sends: list[NetworkSend] = []
         self._told = False
         self._closed = False
@@ -363,7 +366,7 @@ class MemorySelector:
         self._network.connect(sock, (address.ip, address.port))
 
     def register(self, id: str, sock: MemorySocket) -> None:
-        """Take over the near end of a connection that a listener got."""
+        """Take over the near end of an accepted connection."""
         self._add(id, sock)
         if sock.frames:
             self.readable(sock)
@@ -382,21 +385,21 @@ class MemorySelector:
         return sock is not None and sock.established
 
     def close_channel(self, id: str) -> None:
-        """Close a connection, if there is one; it will not show in ``disconnected``."""
+        """Close a connection, if there is one. It does not appear in ``disconnected``."""
         sock = self._sockets.pop(id, None)
         if sock is not None:
             self._readable.pop(id, None)
             sock.close()
 
     def reset_channel(self, id: str) -> None:
-        """Close a connection as the death of its process does; it will not show in ``disconnected``."""
+        """Close a connection abruptly, as the death of its process does. It does not appear in ``disconnected``."""
         sock = self._sockets.pop(id, None)
         if sock is not None:
             self._readable.pop(id, None)
             sock.close("the connection was reset by the other side")
 
     def reset(self) -> None:
-        """Close all connections and the selector as the death of its process does."""
+        """Close all connections and the selector abruptly, as the death of the process does."""
         self._closed = True
         for id in list(self._sockets):
             self.reset_channel(id)
@@ -447,10 +450,10 @@ class MemorySelector:
         sock.send(frame)
         self._early_sends.append(send)
         if not send.expect_response:
-            self._news()  # nothing else would tell of it
+            self._news()  # nothing else reports it
 
     def readable(self, sock: MemorySocket) -> None:
-        """Something has arrived at a socket."""
+        """Note that data has arrived at a socket."""
         if not sock.muted:
             self._readable[sock.id] = sock
             self._news()
@@ -460,7 +463,7 @@ class MemorySelector:
 
     @property
     def has_news(self) -> bool:
-        """Whether ``poll`` has a reason to return at once."""
+        """True if ``poll`` has a reason to return at once."""
         return self._told
 
     def _news(self) -> None:
@@ -494,7 +497,7 @@ class MemorySelector:
                 del self._sockets[sock.id]
                 sock.close()
                 if sock.id in self.connected:
-                    self.connected.remove(sock.id)  # it was ended in the same poll that connected it
+                    self.connected.remove(sock.id)  # it was closed in the same poll that connected it
                 state = channel_state.READY if sock.established else channel_state.NOT_CONNECTED
                 self.disconnected[sock.id] = ChannelState(
                     state, remote_address=sock.remote_party, cause=ConnectionError(sock.problem)
@@ -510,7 +513,7 @@ class MemorySelector:
 
 
 def _take_frame(send: NetworkSend) -> bytes:
-    """All that is left of a frame, without its size, in one piece."""
+    """Return the rest of a frame, without its size, in one piece."""
     pieces: list[bytes | bytearray | memoryview] = []
     while not send.completed:
         buffers = list(send.pending())

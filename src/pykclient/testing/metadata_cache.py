@@ -1,4 +1,4 @@
-"""What one broker knows of the cluster, as the controller told it (Java: ZkMetadataCache)."""
+"""A broker's knowledge of the cluster, as the controller sent it (Java: ZkMetadataCache)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 
 
 class MetadataSnapshot:
-    """The cluster at one moment. Nothing in it ever changes, so that whoever holds it sees one picture. Thread: any."""
+    """An immutable view of the cluster at one moment. Thread: any."""
 
     __slots__ = ("alive_brokers", "controller_id", "partition_states", "topic_ids", "topic_names")
 
@@ -37,7 +37,7 @@ class MetadataSnapshot:
         self.alive_brokers = alive_brokers
 
     def leader(self, topic_partition: TopicPartition) -> Node | None:
-        """The broker that leads a partition, if there is one and it is alive."""
+        """Return the broker that leads a partition, if there is one and it is alive."""
         state = self.partition_states.get(topic_partition.topic, {}).get(topic_partition.partition)
         return None if state is None else self.alive_brokers.get(state.leader)
 
@@ -46,10 +46,10 @@ _EMPTY = MetadataSnapshot({}, {}, None, {})
 
 
 class MetadataCache:
-    """Holds the present snapshot, and replaces it whole with each UPDATE_METADATA.
+    """Holds the current snapshot, and replaces it as a whole with each UPDATE_METADATA.
 
-    Brokers get these one by one, so any of them may lag behind. ``freeze`` makes this one do so for as long as a test
-    wants: it takes updates, and does not look at them before ``thaw``. Thread: loop.
+    Brokers get these requests one by one, so any of them may lag behind. ``freeze`` forces this for a test: the cache
+    queues updates until ``thaw``. Thread: loop.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -60,17 +60,17 @@ class MetadataCache:
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
     def add_listener(self, listener: Callable[[Collection[str]], None]) -> None:
-        """``listener`` gets the topics that each update speaks of, after the snapshot was replaced."""
+        """Call ``listener`` with the topics of each update, after the snapshot was replaced."""
         self._listeners.append(listener)
 
     # --- updates ---------------------------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Keep the present picture, whatever the controller sends."""
+        """Keep the current snapshot, whatever the controller sends."""
         self._frozen = True
 
     def thaw(self) -> None:
-        """Catch up with all that was sent meanwhile, in order."""
+        """Apply all updates since ``freeze``, in order."""
         self._frozen = False
         while self._held_back and not self._frozen:
             self._apply(self._held_back.popleft())
@@ -80,7 +80,7 @@ class MetadataCache:
         return self._frozen
 
     def update_metadata(self, request: UpdateMetadataRequest) -> None:
-        """Take what the controller says. Its epoch was checked before."""
+        """Apply an update whose epoch was checked before."""
         if self._frozen:
             self._held_back.append(request)
         else:
@@ -106,7 +106,10 @@ class MetadataCache:
     def _merge(
         previous: MetadataSnapshot, topic_states: Collection[UpdateMetadataRequest.UpdateMetadataTopicState]
     ) -> tuple[dict[str, Mapping[int, PartitionState]], dict[str, UUID]]:
-        """The previous states with the new ones; topics that are not spoken of share their tables with the previous."""
+        """Return the previous states updated with the new ones.
+
+        Topics without changes share their tables with the previous.
+        """
         states = dict(previous.partition_states)
         topic_ids = dict(previous.topic_ids)
         for topic in topic_states:
@@ -148,7 +151,7 @@ class MetadataCache:
         return None if partitions is None else len(partitions)
 
     def topic_id(self, topic: str) -> UUID:
-        """ZERO_UUID for a topic that is not known."""
+        """Return a topic's id, or ZERO_UUID if the topic is unknown."""
         return self.snapshot.topic_ids.get(topic, ZERO_UUID)
 
     def topic_name(self, topic_id: UUID) -> str | None:

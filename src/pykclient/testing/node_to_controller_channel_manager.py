@@ -1,4 +1,4 @@
-"""A broker's own requests to the controller, whoever that is at the time (Java: NodeToControllerChannelManagerImpl)."""
+"""A broker's requests to the current controller (Java: NodeToControllerChannelManagerImpl)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeToControllerQueueItem:
-    """A request for the controller, and who hears of its outcome: one of the two, once. Thread: loop."""
+    """A request for the controller, with two callbacks, of which one is called once. Thread: loop."""
 
     __slots__ = ("created_ms", "on_complete", "on_timeout", "request")
 
@@ -36,10 +36,11 @@ class NodeToControllerQueueItem:
 
 
 class NodeToControllerRequestThread(InterBrokerSendThread):
-    """Sends the queued requests one after the other to the controller that the metadata cache names.
+    """Sends the queued requests, one after the other, to the controller that the metadata cache names.
 
-    A broker that is not the controller, or cannot be reached, is forgotten; the request goes back to the head of
-    the queue, for whomever the cache names next. Without a controller the next UPDATE_METADATA is waited for.
+    If that broker is not the controller or unreachable, it is forgotten, and the request returns to the head of the
+    queue, for the controller that the cache names next. Without a controller the thread waits for the next
+    UPDATE_METADATA.
 
     Thread: loop.
     """
@@ -59,7 +60,11 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
             self._expiry = None
 
     def enqueue(self, item: NodeToControllerQueueItem) -> None:
-        """Raises IllegalStateError unless the thread was started."""
+        """Queue a request.
+
+        Raises:
+            IllegalStateError: the thread was not started.
+        """
         if not self._running:
             raise IllegalStateError("a request for the controller was made while its channel is not open")
         self._queue.append(item)
@@ -67,7 +72,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
         self.wakeup()
 
     def on_metadata_update(self) -> None:
-        """The cache may name a controller now."""
+        """Check whether the cache names a controller now."""
         if self._queue and self._active_controller is None:
             self.wakeup()
 
@@ -113,7 +118,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
 
     def _maybe_disconnect_and_update_controller(self) -> None:
         if self._active_controller is not None:
-            # The backoff before the next connection also keeps a cache that lags from asking in a tight loop.
+            # The reconnect backoff also prevents a tight loop if the cache lags behind.
             self._network_client.disconnect(self._active_controller.id_string)
             self._active_controller = None
 
@@ -124,7 +129,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
         for item in expired:
             self._queue.remove(item)
         for item in expired:
-            if self._running:  # the one before may have been all that the broker waited for to stop
+            if self._running:  # the previous response may have completed the broker's shutdown
                 item.on_timeout()
 
     def _arm_expiry(self) -> None:
@@ -141,7 +146,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
 
 
 class NodeToControllerChannelManager:
-    """The broker's channel to the controller: ALTER_PARTITION, producer ids, controlled shutdown, new topics.
+    """The broker's channel to the controller, for ALTER_PARTITION, producer ids, controlled shutdown and new topics.
 
     Thread: loop.
     """
@@ -167,10 +172,10 @@ class NodeToControllerChannelManager:
         on_complete: Callable[[ClientResponse], None],
         on_timeout: Callable[[], None] = lambda: None,
     ) -> None:
-        """Have the controller answer ``request``, however long it takes to find it, for ``request.timeout.ms``.
+        """Send ``request`` to the controller within ``request.timeout.ms``, including the time to find it.
 
-        ``on_complete`` may also get that the controller does not know the API or this broker. Answers that say that it
-        was not the controller are not handed over.
+        ``on_complete`` may also get an error that the controller does not know the API or this broker. Responses saying
+        that the broker was not the controller are not passed on.
         """
         self.request_thread.enqueue(
             NodeToControllerQueueItem(self._broker.loop.now_ms, request, on_complete, on_timeout)
@@ -181,7 +186,9 @@ class NodeToControllerChannelManager:
 
 
 def contains_error(message: Message | None, code: int) -> bool:
-    """Whether an answer carries ``code`` at its top, or for one of its topics (Java: AbstractResponse.errorCounts)."""
+    """Return whether a response has ``code`` at its top, or for one of its topics (Java:
+    AbstractResponse.errorCounts).
+    """
     if message is None:
         return False
     if getattr(message, "error_code", 0) == code:

@@ -1,17 +1,17 @@
-"""A plugin for pytest, which finds it by itself: embedded clusters as fixtures.
+"""A pytest plugin, found automatically, with embedded clusters as fixtures.
 
-    def test_orders(pykclient_cluster):                      # a cluster of this test alone
+    def test_orders(pykclient_cluster):                      # a cluster for this test alone
         ...
 
-    @pytest.mark.pykclient_cluster(brokers=3, release="2.8")  # set up as EmbeddedCluster is
+    @pytest.mark.pykclient_cluster(brokers=3, release="2.8")  # the arguments of EmbeddedCluster
     def test_failover(pykclient_cluster):
         ...
 
     def test_reading(pykclient_shared_cluster):              # one for the session
         ...
 
-A test that fails shows what its cluster looked like at that moment, and what was asked of it last. Loading this module
-costs next to nothing; the cluster is loaded by the first test that asks for one.
+The report of a failed test shows the state of its cluster at that moment, and the last requests. Loading this module is
+cheap; the first test that uses a cluster loads the rest.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _SHARED_NAME = "pykclient_shared_cluster"
 
 _own = pytest.StashKey["EmbeddedCluster"]()  # a test's
 _shared = pytest.StashKey["EmbeddedCluster"]()  # the session's
-_asked_before = pytest.StashKey[int]()  # a test's: the number of the last request to the session's cluster before it
+_asked_before = pytest.StashKey[int]()  # a test's: the last request before it
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
 @pytest.fixture
 def pykclient_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    """An embedded cluster of the test's own; ``pytest.mark.pykclient_cluster`` says how many brokers and so on."""
+    """An embedded cluster for one test. Configure it with ``pytest.mark.pykclient_cluster``."""
     from pykclient.testing.embedded_cluster import EmbeddedCluster
 
     positional, settings = _marked(request.node)
@@ -55,7 +55,7 @@ def pykclient_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluste
 
 @pytest.fixture(scope="session")
 def pykclient_shared_cluster_settings() -> dict[str, Any]:
-    """EmbeddedCluster's arguments for ``pykclient_shared_cluster``: override this fixture in a conftest.py."""
+    """The arguments of EmbeddedCluster for ``pykclient_shared_cluster``. Override this fixture in a conftest.py."""
     return {}
 
 
@@ -63,7 +63,7 @@ def pykclient_shared_cluster_settings() -> dict[str, Any]:
 def pykclient_shared_cluster(
     request: pytest.FixtureRequest, pykclient_shared_cluster_settings: dict[str, Any]
 ) -> Iterator[EmbeddedCluster]:
-    """An embedded cluster for the whole session: use topics and groups of your own, and leave its brokers alone."""
+    """An embedded cluster for the whole session. Use topics and groups of your own, and do not touch its brokers."""
     from pykclient.testing.embedded_cluster import EmbeddedCluster
 
     with EmbeddedCluster(**pykclient_shared_cluster_settings) as cluster:
@@ -74,7 +74,7 @@ def pykclient_shared_cluster(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note what the shared cluster was asked before a test, as that is no news in the test's report."""
+    """Remember the shared cluster's last request before a test, so that the test's report omits earlier ones."""
     if _SHARED_NAME in getattr(item, "fixturenames", ()) and _shared in item.session.stash:
         requests = item.session.stash[_shared].requests
         item.stash[_asked_before] = requests[-1].number if requests else 0
@@ -82,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put the state of its clusters beside a test's failure."""
+    """Add the state of its clusters to the report of a failed test."""
     report = yield
     if report.failed and (used := _clusters_of(item)):
         from pykclient.testing.report import failure_report
@@ -93,7 +93,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _clusters_of(item: pytest.Item) -> list[tuple[EmbeddedCluster, int]]:
-    """The clusters that a test uses, each with the number of the last request before it."""
+    """Return the clusters that a test uses, each with the number of the last request before the test."""
     used = []
     if _own in item.stash:
         used.append((item.stash[_own], 0))
@@ -103,7 +103,7 @@ def _clusters_of(item: pytest.Item) -> list[tuple[EmbeddedCluster, int]]:
 
 
 def _marked(node: pytest.Item) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of all markers that a test has; the closest wins."""
+    """Return the arguments of all markers of a test, merged; the closest marker wins."""
     positional: tuple[Any, ...] = ()
     settings: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers("pykclient_cluster"))):

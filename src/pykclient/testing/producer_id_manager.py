@@ -1,4 +1,4 @@
-"""Ids for idempotent producers, unique in the cluster (Java: RPCProducerIdManager; KIP-730)."""
+"""Producer ids, unique in the cluster (Java: RPCProducerIdManager; KIP-730)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 _RETRY_BACKOFF_MS: Final = 50
 
-#: A request for an id is not held longer than this: its client would take the connection for dead at some time.
+#: The maximum time that a request for an id is held. After that its client might consider the connection dead.
 _MAX_WAIT_MS: Final = 5_000
 
-#: Told an error code and, if that is 0, the id.
+#: Called with an error code and, if that is 0, the id.
 ProducerIdCallback = Callable[[int, int], None]
 
 
 class ProducerIdManager:
-    """Hands out the ids of the block that the controller gave to this broker, and asks for the next one in time.
+    """Allocates ids from the block that the controller gave to this broker, and requests the next block in time.
 
-    Whoever wants an id while there is none waits for the block. Ids of a block that was not used up when the broker
-    ends are lost, which does no harm.
+    Requests without an available id wait for the next block. The unused ids of a block are lost when the broker ends,
+    which does no harm.
 
     Thread: loop
     """
@@ -37,11 +37,11 @@ class ProducerIdManager:
         self._next_id = 0
         self._end = 0
         self._asking = False
-        #: Who waits, with the timer that ends it; in the order of coming.
+        #: The waiting requests in the order of arrival, each with its timeout.
         self._waiting: dict[ProducerIdCallback, TimerHandle] = {}
 
     def generate_producer_id(self, respond: ProducerIdCallback) -> None:
-        """``respond`` gets an id, or COORDINATOR_LOAD_IN_PROGRESS if there is no block of them within five seconds."""
+        """Call ``respond`` with an id, or with COORDINATOR_LOAD_IN_PROGRESS if there is none within five seconds."""
         if self._next_id < self._end:
             self._next_id += 1
             respond(0, self._next_id - 1)
@@ -75,7 +75,7 @@ class ProducerIdManager:
             self.generate_producer_id(respond)
 
     def _on_failure(self) -> None:
-        """Try again, as long as somebody waits."""
+        """Try again, as long as requests wait."""
         self._broker.call_later(_RETRY_BACKOFF_MS, self._retry)
 
     def _retry(self) -> None:

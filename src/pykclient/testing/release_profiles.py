@@ -1,6 +1,6 @@
-"""What a broker of an older release would say that it serves.
+"""The APIs and versions of older Kafka releases.
 
-Facts from Kafka's message schemas, release by release.
+These are facts from Kafka's message schemas, release by release.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RELEASES: Final = (
     "4.3",
 )
 
-#: By API: from which release on which version was the newest that is stable.
+#: For each API, the newest stable version and the release that introduced it.
 _HISTORY: Final[dict[int, str]] = {
     ApiKeys.PRODUCE: "0.10.0:2 0.11:3 1.0:5 2.0:6 2.1:7 2.4:8 2.8:9 3.7:10 3.8:11 4.3:13",
     ApiKeys.FETCH: "0.10.0:2 0.10.1:3 0.11:5 1.0:6 1.1:7 2.0:8 2.1:10 2.3:11 2.7:12 3.1:13 3.5:15 3.7:16 3.9:17 4.3:18",
@@ -92,17 +92,17 @@ _HISTORY: Final[dict[int, str]] = {
 
 
 class ReleaseProfile:
-    """A release of Kafka as clients see it: the APIs that it has, and their versions. Immutable. Thread: any."""
+    """A Kafka release as clients see it: its APIs and their versions. Immutable. Thread: any."""
 
     __slots__ = ("_max_versions", "magic", "release")
 
     CURRENT: Final = _RELEASES[-1]
-    """The release that a cluster has unless told otherwise."""
+    """The default release of a cluster."""
 
     def __init__(self, release: str) -> None:
-        """``release`` is one of ``releases()``."""
+        """Look up the release, one of ``releases()``."""
         self.release = release
-        #: The newest format of records that it knows.
+        #: The newest record format that the release knows.
         self.magic = MAGIC_VALUE_V1 if release.startswith("0.10.") else MAGIC_VALUE_V2
         until = _RELEASES.index(release)
         self._max_versions: dict[int, int] = {}
@@ -114,15 +114,15 @@ class ReleaseProfile:
 
     @staticmethod
     def releases() -> tuple[str, ...]:
-        """All that there are profiles of, the oldest first."""
+        """Return all known releases, the oldest first."""
         return _RELEASES
 
     @classmethod
     def of(cls, release: str) -> ReleaseProfile:
-        """The profile of a release, with or without its patch level: ``2.1`` or ``2.1.1``.
+        """Return the profile of a release, with or without its patch level: ``2.1`` or ``2.1.1``.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the release is unknown.
         """
         parts = release.split(".")
         name = ".".join(parts[: 3 if parts[:2] == ["0", "10"] else 2])
@@ -135,19 +135,19 @@ class ReleaseProfile:
 
     @property
     def has_message_formats(self) -> bool:
-        """Whether topics can be kept in a format of the past: up to 2.8 (KIP-724)."""
+        """True if topics can use an old record format: up to 2.8 (KIP-724)."""
         return int(self.release[0]) < 3
 
     def max_version(self, api_key: int) -> int | None:
-        """The newest version of an API; None if clients of this release cannot ask for it."""
+        """Return the newest version of an API; None if clients of this release cannot use it."""
         return self._max_versions.get(api_key)
 
     def min_version(self, api_key: int) -> int:
-        """The oldest version of an API that the release has. Before Kafka 4 nothing was ever dropped."""
+        """Return the oldest version of an API in this release. Kafka dropped none before 4.0."""
         return ApiKeys.oldest_version(api_key) if self.release.startswith("4.") else 0
 
     def cut(self, api_key: int, versions: tuple[int, int]) -> tuple[int, int] | None:
-        """The part of ``versions`` that the release has; None for nothing."""
+        """Return the part of ``versions`` that the release has, or None."""
         newest = self._max_versions.get(api_key)
         if newest is None:
             return None

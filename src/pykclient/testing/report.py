@@ -1,4 +1,4 @@
-"""What a test that failed says of its cluster: its state, and the latest requests."""
+"""The cluster's part of a failed test's report: its state, and the latest requests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pykclient.testing.embedded_cluster import EmbeddedCluster
     from pykclient.testing.history import RequestRecord
 
-#: Lines of a report at most, for partitions and for requests.
+#: The maximum numbers of lines for partitions and for requests.
 _PARTITIONS = 20
 _REQUESTS = 30
 
 
 def failure_report(cluster: EmbeddedCluster, asked_before: int = 0) -> str:
-    """The cluster's state and its latest requests after the one numbered ``asked_before``; or why not."""
+    """Return the cluster's state and its requests after number ``asked_before``, or why they are unavailable."""
     try:
         state, requests = cluster.state(), cluster.requests_of(after=asked_before)
     except Exception as error:  # noqa: BLE001 - a hook's, for instance, and the test has failed already
@@ -28,7 +28,7 @@ def failure_report(cluster: EmbeddedCluster, asked_before: int = 0) -> str:
 
 
 def request_line(record: RequestRecord) -> str:
-    """A request, where it came from and what became of it."""
+    """Return a line about a request, with its source and outcome."""
     who = record.client_id or record.party
     return f"{who} -> broker {record.broker_id}: {record.api} v{record.api_version}, {_fate(record)}"
 
