@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
+from pykclient.caused_errors import caused_by
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.types import Headers
 
@@ -24,7 +25,11 @@ class Serializer(Generic[T]):
     """Turns objects into bytes. Called by whichever threads call ``send()``, possibly at the same time."""
 
     def serialize(self, topic: str, headers: Headers, data: T | None) -> Buffer | None:
-        """The bytes of ``data``. What this raises reaches the caller of ``send()``, chained to a SerializationError."""
+        """Return the bytes of ``data``.
+
+        An error that this raises reaches the caller of ``send()`` as a SerializationError that is also of the error's
+        own class.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
@@ -35,8 +40,10 @@ class Deserializer(Generic[T]):
     """Turns bytes into objects. Called by the thread that polls."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> T | None:
-        """The object in ``data``. What it raises reaches the caller of ``poll()`` as the cause of a
-        RecordDeserializationError.
+        """Return the object that ``data`` holds.
+
+        An error that this raises reaches the caller of ``poll()`` as a RecordDeserializationError that is also of the
+        error's own class.
         """
         raise NotImplementedError
 
@@ -76,7 +83,8 @@ class Serde(Serializer[T], Deserializer[T]):
         try:
             return self._encode(data)
         except (TypeError, ValueError, OverflowError, AttributeError, struct.error) as error:
-            raise SerializationError(f"{type(data).__name__} cannot be serialized as {self.what}: {error}") from error
+            text = f"{type(data).__name__} cannot be serialized as {self.what}: {error}"
+            raise caused_by(SerializationError(text), error) from error
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> T | None:  # noqa: ARG002
         if data is None:
@@ -85,7 +93,7 @@ class Serde(Serializer[T], Deserializer[T]):
             return self._decode(data)
         except (TypeError, ValueError, struct.error) as error:
             # Chained, but without the cause's text: decoders like to quote the data.
-            raise SerializationError(f"{len(data)} bytes are not {self.what}") from error
+            raise caused_by(SerializationError(f"{len(data)} bytes are not {self.what}"), error) from error
 
     def _encode(self, data: T) -> Buffer:
         raise NotImplementedError
@@ -101,8 +109,7 @@ class BytesSerde(Serde[Any]):
 
     def _encode(self, data: Any) -> Buffer:
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            hint = "'pykclient.serialization.StringSerializer'" if isinstance(data, str) else "a callable"
-            raise TypeError(f"set key_serializer or value_serializer, for instance to {hint}")
+            raise TypeError("set a serializer")
         return data
 
     def _decode(self, data: bytes) -> Any:
@@ -260,6 +267,23 @@ JsonSerializer = JsonDeserializer = JsonSerde
 
 #: What passes bytes through: the default in both directions. Clients may leave the call out when they find it.
 BYTES = BytesSerde()
+
+
+def definition_of(method: Callable[..., Any]) -> str:
+    """Return the name of a serializer or deserializer, for errors; for a plain function also where it is defined.
+
+    ``method`` is the function that a client calls.
+    """
+    owner = getattr(method, "__self__", None)
+    if isinstance(owner, (CallableSerializer, CallableDeserializer)):
+        method = owner.function
+        owner = getattr(method, "__self__", None)
+    code = getattr(method, "__code__", None)
+    if owner is None and code is not None:
+        return f"{method.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    if not hasattr(method, "__qualname__"):  # an object that is called like a function
+        return type(method).__qualname__
+    return type(owner).__qualname__ if isinstance(owner, (Serializer, Deserializer)) else method.__qualname__
 
 
 def serializer_for(value: Any) -> Serializer[Any]:

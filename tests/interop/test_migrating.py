@@ -24,6 +24,7 @@ from pykclient.errors import (
     InvalidGroupIdError,
     InvalidTopicError,
     KafkaTimeoutError,
+    RecordDeserializationError,
     SerializationError,
 )
 from pykclient.record import CursorOwner, MemoryRecords
@@ -113,14 +114,22 @@ def fail(_data: Any) -> bytes:
     raise LookupError("no")
 
 
-@row("a serializer that raises")
+@row("a serializer or deserializer that raises")
 def _(both: Both) -> None:
     theirs = kafka_python.KafkaProducer(bootstrap_servers=both.servers, value_serializer=WithFailure())
     refused(LookupError, lambda: theirs.send(both.topic, b"v"))
     theirs.close()
     with KafkaProducer[Any, Any](bootstrap_servers=both.servers, value_serializer=fail) as ours:
-        error = refused(SerializationError, lambda: ours.send(both.topic, b"v"))
+        error = refused(LookupError, lambda: ours.send(both.topic, b"v"))
+    assert isinstance(error, SerializationError)
     assert isinstance(error.__cause__, LookupError)
+    both.ours.send(both.topic, b"v", partition=0).get(10)
+    for consumer, module in zip(both.consumers(value_deserializer=fail), (kafka_python, pykclient), strict=True):
+        consumer.assign([module.TopicPartition(both.topic, 0)])
+        consumer.seek_to_beginning()
+        error = refused(LookupError, lambda: next(consumer))  # noqa: B023
+        assert isinstance(error, RecordDeserializationError) is (module is pykclient)
+        consumer.close(autocommit=False)
 
 
 class WithFailure(kafka_python.Serializer):  # type: ignore[misc]

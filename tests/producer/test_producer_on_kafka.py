@@ -139,7 +139,10 @@ def test_log_append_time(any_kafka: AnyKafka, topic: str) -> None:
 def test_a_record_that_the_broker_finds_too_large(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, config={"max.message.bytes": 2000})
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
-        with pytest.raises(RecordTooLargeError):
+        said = (
+            rf"a record for topic '{topic}' is too large: its batch takes 50\d\d bytes, more than max\.message\.bytes"
+        )
+        with pytest.raises(RecordTooLargeError, match=said):
             producer.send(topic, bytes(5000)).get(20)
         assert producer.send(topic, b"small").get(20).offset == 0
 

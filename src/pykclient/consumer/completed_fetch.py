@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pykclient.caused_errors import caused_by, innermost
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.record import columns as record_columns
@@ -215,8 +216,9 @@ class CompletedFetch:
     def _read(self, cursor: AnyCursor, wanted: int, read: Callable[[AnyCursor, int], int]) -> int:
         try:
             count = read(cursor, wanted)
-        except RecordDeserializationError:
-            raise  # another try may succeed
+        except RecordDeserializationError as error:  # another try may succeed
+            cause = error.__cause__ or error
+            raise caused_by(error, innermost(cause)) from cause
         except KafkaError as error:
             raise self._fail(error) from error
         self.next_fetch_offset = max(self.next_fetch_offset, cursor.next_offset)

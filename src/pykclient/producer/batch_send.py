@@ -147,8 +147,8 @@ class BatchSender:
         for row in too_large:
             numbers[row] = _TOO_LARGE
             error = RecordTooLargeError(
-                f"row {self._first_row + row} has up to {rows.upper_bound(row)} bytes in a batch, more than "
-                f"max.request.size or buffer.memory allow: {parts.max_record_size}"
+                f"row {self._first_row + row} for topic {self._topic!r} takes up to {rows.upper_bound(row)} bytes in a "
+                f"batch, more than max.request.size or buffer.memory allows: {parts.max_record_size}"
             )
             self._refuse((row,), error)
         if chosen is None and parts.choose is not None:

@@ -19,8 +19,6 @@ from pykclient.errors import (
     InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
-    RecordTooLargeError,
-    SerializationError,
     UseAfterForkError,
 )
 from pykclient.implementation import compiled
@@ -29,11 +27,13 @@ from pykclient.network.environment import Environment
 from pykclient.producer import arguments, lifecycle
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
+from pykclient.producer.no_transactions import NoTransactions
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
+from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
 from pykclient.producer.transaction_state import FATAL_ERROR, READY
-from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAX_INT32, estimate_size_in_bytes_upper_bound
-from pykclient.serialization import BYTES, CallableSerializer, Serializer
+from pykclient.record.record_batch import MAX_INT32
+from pykclient.serialization import BYTES
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -61,18 +61,13 @@ _ENDING_TIMEOUT_S = 0.5
 #: What needs no serializer where none is set. Whatever else is bytes-like takes the long way and is copied.
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
-_NO_TRANSACTIONS = (
-    "transactions need transactional.id, and this version of pykclient does not support that yet; without it a "
-    "producer is idempotent, so that each record is written once and in order"
-)
-
 
 def _for_interceptors(headers: Any) -> Headers:
     """Return headers for a call of ``on_acknowledgement``; none if they are what the record failed for."""
     return headers if isinstance(headers, (list, tuple)) else ()
 
 
-class KafkaProducer(Generic[K, V]):
+class KafkaProducer(NoTransactions, Generic[K, V]):
     """Sends records to Kafka, in batches, from a thread of its own.
 
     ``config`` maps Kafka's dotted keys to values; keywords are the same keys with underscores, and win. Closing sends
@@ -290,7 +285,9 @@ class KafkaProducer(Generic[K, V]):
             if value_bytes is not None:
                 size += len(value_bytes)
             if size > self._max_record_size or checked_headers:
-                self._ensure_valid_record_size(key_bytes, value_bytes, checked_headers)
+                ensure_valid_record_size(
+                    topic, key_bytes, value_bytes, checked_headers, self._parts.compression, self._config
+                )
             if timestamp_ms is None:
                 timestamp_ms = self._clock.wall_ms()
             if self._transaction_manager is not None:
@@ -407,28 +404,7 @@ class KafkaProducer(Generic[K, V]):
         if was_expected:
             self._clock.sleep_ms(0)
 
-    def _serialize(
-        self, serializer: Serializer[Any], what: str, topic: str, headers: Headers | None, data: object
-    ) -> bytes | None:
-        try:
-            if type(serializer) is CallableSerializer:
-                serialized = serializer.function(data)
-            else:
-                serialized = serializer.serialize(topic, headers or (), data)
-        except SerializationError:
-            raise
-        except Exception as error:
-            name = type(serializer).__name__
-            raise SerializationError(
-                f"the {what} of a record for topic {topic!r} could not be serialized by {name}: {type(error).__name__}"
-            ) from error
-        if serialized is None or type(serialized) is bytes:
-            return serialized
-        if isinstance(serialized, (bytes, bytearray, memoryview)):
-            return bytes(serialized)
-        raise SerializationError(
-            f"the {what} serializer for topic {topic!r} returned {type(serialized).__name__} instead of bytes"
-        )
+    _serialize = staticmethod(serialize)
 
     def _partition(
         self,
@@ -462,14 +438,6 @@ class KafkaProducer(Generic[K, V]):
                 f"which has {count}"
             )
         return number
-
-    def _ensure_valid_record_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        size = estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._parts.compression, key, value, headers)
-        for name in ("max.request.size", "buffer.memory"):
-            if size > self._config[name]:
-                raise RecordTooLargeError(
-                    f"the record has {size} bytes when serialized, more than {name} = {self._config[name]} allows"
-                )
 
     def _wait_on_metadata(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
         """Wait until ``topic`` and ``partition`` are in the metadata.
@@ -695,32 +663,6 @@ class KafkaProducer(Generic[K, V]):
         """Called in a forked child, where neither the thread nor any lock can be relied on."""
         self._refuse(_FORKED)
         self._accumulator.fail_after_fork(UseAfterForkError(_FORKED))
-
-    # --- transactions ------------------------------------------------------------------------------------------
-
-    def init_transactions(self) -> None:
-        """Raises IllegalStateError: transactions are not supported yet."""
-        raise IllegalStateError(_NO_TRANSACTIONS)
-
-    def begin_transaction(self) -> None:
-        """Raises IllegalStateError: transactions are not supported yet."""
-        raise IllegalStateError(_NO_TRANSACTIONS)
-
-    def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[TopicPartition, Any],  # noqa: ARG002
-        group_metadata: Any,  # noqa: ARG002
-    ) -> None:
-        """Raises IllegalStateError: transactions are not supported yet."""
-        raise IllegalStateError(_NO_TRANSACTIONS)
-
-    def commit_transaction(self) -> None:
-        """Raises IllegalStateError: transactions are not supported yet."""
-        raise IllegalStateError(_NO_TRANSACTIONS)
-
-    def abort_transaction(self) -> None:
-        """Raises IllegalStateError: transactions are not supported yet."""
-        raise IllegalStateError(_NO_TRANSACTIONS)
 
     # --- scope -------------------------------------------------------------------------------------------------
 

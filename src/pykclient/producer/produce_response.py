@@ -371,6 +371,12 @@ class ProduceResponseHandler:
             error = TopicAuthorizationError(f"not authorized to write to topic {batch.topic_partition.topic!r}")
         elif isinstance(error, ClusterAuthorizationError):
             error = ClusterAuthorizationError("not authorized to write with idempotence (enable.idempotence)")
+        elif isinstance(error, RecordTooLargeError):
+            size = batch.estimated_size_in_bytes
+            error = RecordTooLargeError(
+                f"a record for topic {batch.topic_partition.topic!r} is too large: its batch takes {size} bytes, more "
+                "than max.message.bytes of the topic or message.max.bytes of the broker allows"
+            )
         self.fail_batch(batch, error, _errors_by_record(error, response), refused=refused)
 
     def fail_batch(

@@ -10,6 +10,7 @@ from pykclient.implementation import compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
 from pykclient.record.record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
+from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ def _deserialization_error(
 ) -> RecordDeserializationError:
     offset, timestamp, key, value, headers = record
     topic_partition = TopicPartition(owner.topic, owner.partition)
+    deserializer = owner.key_deserializer if part == "key" else owner.value_deserializer
+    assert deserializer is not None
     return RecordDeserializationError(
-        f"the {part} of the record at offset {offset} of {topic_partition} cannot be deserialized "
-        f"({type(error).__name__}: {error}); seek to offset {offset + 1} to go on after it",
+        f"the {part} of the record at offset {offset} of {topic_partition} cannot be deserialized by "
+        f"{definition_of(deserializer)}: {type(error).__name__}: {error}. Seek to offset {offset + 1} to skip it",
         topic_partition,
         offset,
         part,
