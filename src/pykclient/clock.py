@@ -1,7 +1,7 @@
-"""Time, handed in: the only module that reads the machine's clocks.
+"""The source of time, and the only module that reads the machine's clocks.
 
-Two clocks that are never compared: ``now_ms`` runs evenly and has no meaning outside the process; ``wall_ms`` is the
-time of day that record timestamps carry.
+There are two clocks, which must never be compared: ``now_ms`` is monotonic and meaningless outside the process;
+``wall_ms`` is the time of day, as in record timestamps.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from, and how to wait for it to pass (Java: Time). Thread: any."""
+    """A source of time, and a way to wait (Java: Time). Thread: any."""
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds."""
+        """Return monotonic milliseconds."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Let ``duration_ms`` pass."""
+        """Wait for ``duration_ms``."""
 
     def new_condition(self, lock: Any = None) -> threading.Condition:
-        """A condition to ``wait`` for with this clock, on ``lock`` or on a lock of its own."""
+        """Return a condition to ``wait`` for with this clock, on ``lock`` or on a new lock."""
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        """Wait on a held condition for at most ``timeout_ms``; False when the time ran out."""
+        """Wait for a condition whose lock is held; return False after ``timeout_ms``."""
 
 
 class SystemClock:
@@ -53,12 +53,14 @@ class SystemClock:
 
 SYSTEM_CLOCK = SystemClock()
 
-#: Stands for "no bound" wherever a bound in milliseconds is kept (292 million years).
+#: The value for "no bound" in milliseconds (292 million years).
 FOREVER_MS = (1 << 63) - 1
 
 
 class Timer:
-    """A bound on one operation (Java: Timer). Time moves only with ``update``, so a decision sees one instant.
+    """The deadline of one operation (Java: Timer).
+
+    Its time changes only with ``update``, so a decision sees one instant.
 
     Thread: owner.
     """
@@ -71,14 +73,14 @@ class Timer:
         self.reset(timeout_ms)
 
     def reset(self, timeout_ms: int) -> None:
-        """Start again from the instant last seen, with ``timeout_ms`` from there (negative counts as 0)."""
+        """Restart with ``timeout_ms`` from the last seen instant. Negative values count as 0."""
         self.timeout_ms = timeout_ms = timeout_ms if timeout_ms > 0 else 0
         self._start_ms = now_ms = self.now_ms
         deadline_ms = now_ms + timeout_ms
         self._deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
 
     def update(self, now_ms: int | None = None) -> None:
-        """See the present instant; time never goes back."""
+        """Set the current instant. Time never goes back."""
         if now_ms is None:
             now_ms = self._clock.now_ms()
         self.now_ms = max(self.now_ms, now_ms)
@@ -104,6 +106,6 @@ class Timer:
         return self.now_ms < self._deadline_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Sleep for ``duration_ms`` or what remains, whichever is less, then update."""
+        """Sleep for ``duration_ms`` or the remaining time, whichever is less; then update."""
         self._clock.sleep_ms(min(duration_ms, self.remaining_ms))
         self.update()

@@ -1,7 +1,7 @@
-"""Which implementation runs: the compiled one (``_speedups``), or the one in Python that it is the twin of.
+"""The choice between the compiled implementation (``_speedups``) and pure Python.
 
-Both do the same. ``PYKCLIENT_IMPL=python`` or ``c`` in the environment forces one; without it the compiled one runs
-where it was built. What is hot binds its functions when it is imported, so the choice is made once for a process.
+Both behave the same. ``PYKCLIENT_IMPL=python`` or ``c`` in the environment forces one. By default the compiled one is
+used if it was built. Hot modules bind their functions at import, so the choice is made once per process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOW_TO_BUILD = (
 
 
 def _choose() -> tuple[str, str]:
-    """The name of the implementation, and why."""
+    """Return the implementation's name, and the reason."""
     wanted = os.environ.get(_VARIABLE, "")
     if wanted not in {"", _PYTHON, _C}:
         raise ImportError(f"{_VARIABLE}={wanted!r} is unknown; set it to {_PYTHON!r} or {_C!r}, or leave it unset")
@@ -40,22 +40,22 @@ def _choose() -> tuple[str, str]:
     return _C, f"{_VARIABLE} says so" if wanted else "it was built"
 
 
-#: ``NAME`` is ``c`` or ``python``, ``REASON`` says in words why it is that one.
+#: ``NAME`` is ``c`` or ``python``, ``REASON`` is a text that says why.
 NAME, REASON = _choose()
 
 
 def compiled(name: str) -> Any:
-    """The module ``name`` of ``_speedups``; None where its twin in Python is to run.
+    """Return the module ``name`` of ``_speedups``, or None if pure Python is used instead.
 
     Raises:
-        ImportError: it is missing, and ``c`` was forced.
+        ImportError: the module is missing, and ``c`` was forced.
     """
     if NAME != _C:
         return None
     try:
         return import_module(f"pykclient._speedups.{name}")
     except ImportError:
-        # Each module is compiled, or not, for itself.
+        # Each module may be compiled or missing on its own.
         if os.environ.get(_VARIABLE):
             raise
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LogContext:
-    """Makes loggers whose messages start with ``prefix``, such as ``[Producer client_id=a] ``. Thread: any."""
+    """A factory of loggers whose messages start with ``prefix``, such as ``[Producer client_id=a] ``. Thread: any."""
 
     __slots__ = ("prefix",)
 
@@ -16,12 +16,12 @@ class LogContext:
         self.prefix = prefix
 
     def logger(self, name: str) -> PrefixLogger:
-        """A logger for the module ``name`` (pass ``__name__``)."""
+        """Return a logger for the module ``name`` (pass ``__name__``)."""
         return PrefixLogger(logging.getLogger(name), self.prefix)
 
 
 class PrefixLogger(logging.LoggerAdapter[logging.Logger]):
-    """A standard logger with a prefix; arguments stay unformatted until a handler wants them."""
+    """A standard logger with a prefix. Arguments stay unformatted until a handler formats them."""
 
     def __init__(self, logger: logging.Logger, prefix: str) -> None:
         super().__init__(logger, {})

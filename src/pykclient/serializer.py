@@ -1,4 +1,4 @@
-"""Serializers under kafka-python's module name, for programs written for it. Their home is pykclient.serialization."""
+"""Serializers under kafka-python's module name. They are defined in pykclient.serialization."""
 
 from __future__ import annotations
 

@@ -1,38 +1,41 @@
-"""Large buffers that are used again.
+"""Large buffers for reuse.
 
-What is large comes from the kernel page by page when it is written to for the first time, and goes back there when it
-is let go. That costs more than to receive a response into it, or to decode one.
+The kernel provides the memory of a large buffer page by page when it is first written, and takes it back when the
+buffer is freed. That costs more than receiving a response into it, or decoding one.
 """
 
 from __future__ import annotations
 
 
 class SpareBuffers:
-    """Buffers that were given out as views, for when nobody has such a view any more.
+    """Buffers that were handed out as views, and can be reused when no views are left.
 
-    A bytearray refuses to change its size as long as it is viewed, by whomever: that tells which ones are free. So
-    only views of a buffer may be handed out, never the buffer itself.
+    A bytearray cannot change its size while there are views of it, which shows whether it is free. So only views of a
+    buffer may be handed out, never the buffer itself.
 
-    Thread: owner. Views may be let go by any.
+    Thread: owner. Any thread may release views.
     """
 
     __slots__ = ("_buffers", "_max_bytes", "_max_count")
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
-        """At most ``max_count`` are kept, of at most ``max_bytes`` together."""
+        """Keep at most ``max_count`` buffers, of at most ``max_bytes`` in total."""
         self._buffers: list[bytearray] = []
         self._max_count = max_count
         self._max_bytes = max_bytes
 
     def take(self, size: int = 1, most: int | None = None) -> bytearray | None:
-        """One of ``size`` bytes or more, and at ``most`` so many, with whatever is in it; None when none is free."""
+        """Return a free buffer with arbitrary contents, or None.
+
+        It has at least ``size`` bytes, and at most ``most``.
+        """
         for place, buffer in enumerate(self._buffers):
             if len(buffer) >= size and (most is None or len(buffer) <= most) and not _is_viewed(buffer):
                 return self._buffers.pop(place)
         return None
 
     def keep(self, buffer: bytearray) -> None:
-        """Take back what is viewed now; what was kept for longest is let go if it is too much."""
+        """Return a buffer that is still viewed; evict the oldest when over the limit."""
         buffers = self._buffers
         buffers.append(buffer)
         total = sum(map(len, buffers))
@@ -45,5 +48,5 @@ def _is_viewed(buffer: bytearray) -> bool:
         last = buffer.pop()
     except BufferError:
         return True
-    buffer.append(last)  # the memory is still there, so that nothing moves
+    buffer.append(last)  # the memory is still allocated, so nothing moves
     return False

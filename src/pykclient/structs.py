@@ -1,4 +1,4 @@
-"""The plain values under kafka-python's module name, for programs written for it. Their home is pykclient.types."""
+"""Plain values under kafka-python's module name. They are defined in pykclient.types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The values that applications hold: partitions, records, offsets. Plain, picklable, without behaviour.
+"""The values that applications use: partitions, records, offsets. They are plain, picklable, and without behaviour.
 
-What is used as a dictionary key is a tuple, as tuples hash in C; what is made once a record is a written slotted class.
+Dictionary keys are tuples, because tuples hash in C. Values created per record are hand-written slotted classes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 if TYPE_CHECKING:
-    # With defaults (PEP 696), so that nobody has to annotate ``KafkaProducer(...)``; typing has them from 3.13 on.
+    # With defaults (PEP 696), so that nobody must annotate ``KafkaProducer(...)``; typing has them from 3.13 on.
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=Any)
@@ -71,7 +71,7 @@ class Node:
 
 
 class PartitionInfo(NamedTuple):
-    """Where a partition lives."""
+    """The replicas and the leader of a partition."""
 
     topic: str
     partition: int
@@ -90,7 +90,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What ``offsets_for_times`` finds: the first record at or after a time (milliseconds since the epoch)."""
+    """A result of ``offsets_for_times``: the first record at or after a time (milliseconds since the epoch)."""
 
     offset: int
     timestamp: int
@@ -144,7 +144,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerRecord(Generic[K, V]):
-    """What to send. ``timestamp_ms`` None means now; ``partition`` None means that the partitioner chooses."""
+    """A record to send. ``timestamp_ms`` None means now; ``partition`` None lets the partitioner choose."""
 
     __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")
 

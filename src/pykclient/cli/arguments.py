@@ -1,4 +1,4 @@
-"""Values on the command line: sizes, topics, settings. What is wrong with one is told by argparse."""
+"""Types of command-line values: sizes, topics, settings. argparse reports their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIZE = re.compile(r"(\d+)\s*([KMG]?)(?:I?B)?", re.IGNORECASE)
 
 
 class TopicOption(NamedTuple):
-    """``NAME[:PARTITIONS[:REPLICATION]]``; what is left out is the brokers' default."""
+    """A topic as ``NAME[:PARTITIONS[:REPLICATION]]``, with the brokers' defaults for omitted parts."""
 
     name: str
     partitions: int | None
@@ -19,7 +19,7 @@ class TopicOption(NamedTuple):
 
 
 def size_bytes(text: str) -> int:
-    """``512MB``, ``1GiB``, ``65536``: a number of bytes, in powers of 1024."""
+    """Parse a number of bytes: ``512MB``, ``1GiB``, ``65536``. Units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no size; 512MB and 1GB are")
@@ -27,7 +27,7 @@ def size_bytes(text: str) -> int:
 
 
 def topic(text: str) -> TopicOption:
-    """A topic to create, as ``orders``, ``orders:6`` or ``orders:6:3``."""
+    """Parse a topic to create: ``orders``, ``orders:6`` or ``orders:6:3``."""
     name, *numbers = text.split(":")
     if not name or len(numbers) > 2 or not all(number.isdecimal() and int(number) for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME, NAME:PARTITIONS or NAME:PARTITIONS:REPLICATION")
@@ -36,7 +36,7 @@ def topic(text: str) -> TopicOption:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """A broker setting, as ``num.partitions=6``."""
+    """Parse a broker setting: ``num.partitions=6``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -44,7 +44,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def port(text: str) -> int:
-    """A TCP port; 0 is for any."""
+    """Parse a TCP port; 0 means any."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535")
     return int(text)

@@ -1,4 +1,4 @@
-"""``pykclient cluster``: brokers to develop against, until Ctrl-C."""
+"""``pykclient cluster``: brokers for development, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from pykclient.cli import arguments
 from pykclient.errors import KafkaError
 
-#: How often it looks at what has happened.
+#: The interval of checks for changes.
 _LOOK_INTERVAL_S = 0.2
 
 _DESCRIPTION = """\
@@ -69,12 +69,12 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the cluster; the exit code: 0 after Ctrl-C or SIGTERM, 1 where it cannot be started."""
+    """Run the cluster; return the exit code: 0 after Ctrl-C or SIGTERM, 1 if it cannot be started."""
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return _run(options, stopping)
-    except BrokenPipeError:  # whoever read the output is gone, and what is left of it is not flushed to nobody
+    except BrokenPipeError:  # the reader of the output is gone; do not flush the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -11,7 +11,7 @@ from pykclient.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code. Without ``arguments`` they are the process's."""
+    """Run a command; return the exit code. ``arguments`` default to the process's."""
     parser = argparse.ArgumentParser(
         prog="pykclient", description="The Apache Kafka clients for Python, and a cluster to try them on."
     )

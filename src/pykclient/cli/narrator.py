@@ -1,4 +1,4 @@
-"""What has happened to a cluster between two looks at it, in words."""
+"""Descriptions of the changes between two states of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykclient.types import TopicPartition
 
 
 def changes(before: ClusterState, after: ClusterState) -> Iterator[str]:
-    """One line for each thing that has changed."""
+    """Yield one line per change."""
     for broker, state in after.brokers.items():
         if before.brokers.get(broker) != state:
             yield f"broker {broker} is {state}"

@@ -1,4 +1,4 @@
-"""What ``pykclient cluster`` prints while it runs."""
+"""The output of ``pykclient cluster`` while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Looks at a cluster now and then, and tells what has changed; with ``verbose`` also what clients asked.
+    """Checks a cluster at intervals and reports changes; with ``verbose`` also clients' requests.
 
     Thread: owner.
     """
@@ -27,7 +27,7 @@ class Watch:
         self._last_request = 0
 
     def look(self) -> Iterator[str]:
-        """Lines about what has happened since the last look."""
+        """Yield lines about the changes since the last call."""
         if self._verbose:
             for record in self._cluster.requests_of(after=self._last_request):
                 self._last_request = record.number

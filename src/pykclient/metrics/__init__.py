@@ -1,4 +1,4 @@
-"""Metrics with Java's names and meaning: sensors take values in, stats compute, reporters are told."""
+"""Metrics with Java's names and meaning: sensors record values, stats compute metrics, reporters are notified."""
 
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metric_config import MetricConfig, RecordingLevel

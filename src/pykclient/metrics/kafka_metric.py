@@ -12,9 +12,10 @@ from pykclient.metrics.metric_name import MetricName
 
 
 class KafkaMetric:
-    """A name and a way to compute a value. Thread: any.
+    """A name and a way to compute its value. Thread: any.
 
-    ``lock`` is that of the sensor whose values are read; gauges have none, so that they are called without any lock.
+    ``lock`` is the lock of the sensor that the value is computed from. Gauges have none, so they are called without a
+    lock.
     """
 
     __slots__ = ("_clock", "_lock", "_provider", "config", "metric_name")
@@ -34,14 +35,14 @@ class KafkaMetric:
         self._lock = lock
 
     def metric_value(self) -> Any:
-        """The value now: a float from a stat, anything from a gauge."""
+        """Return the current value: a float for a stat, anything for a gauge."""
         now_ms = self._clock.now_ms()
         if self._lock is None:
             return self._provider(self.config, now_ms)
         with self._lock:
             return self._provider(self.config, now_ms)
 
-    value = metric_value  #: kafka-python's name for it.
+    value = metric_value  # kafka-python's name
 
     def __repr__(self) -> str:
         return f"KafkaMetric({self.metric_name!r})"

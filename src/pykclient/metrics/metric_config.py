@@ -1,4 +1,4 @@
-"""How metrics are sampled (Java: MetricConfig)."""
+"""The sampling of metrics (Java: MetricConfig)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykclient.errors import IllegalArgumentError
 
 
 class RecordingLevel:
-    """How fine a sensor is, and which are recorded."""
+    """The level of a sensor, compared with ``metrics.recording.level``."""
 
     INFO: Final = 0
     DEBUG: Final = 1
@@ -17,14 +17,14 @@ class RecordingLevel:
 
     @staticmethod
     def for_name(name: str) -> int:
-        """The level that ``metrics.recording.level`` names."""
+        """Return the level for a value of ``metrics.recording.level``."""
         return {"INFO": 0, "DEBUG": 1, "TRACE": 2}[name.upper()]
 
 
 class MetricConfig:
-    """``samples`` windows of ``time_window_ms`` each are kept; a window also ends after ``event_window`` values.
+    """The sampling of one client's metrics: ``samples`` windows of ``time_window_ms`` each.
 
-    ``tags`` are added to every metric's own. Thread: any (immutable).
+    A window also ends after ``event_window`` values. ``tags`` are added to every metric's own. Thread: any (immutable).
     """
 
     __slots__ = ("event_window", "record_level", "samples", "tags", "time_window_ms")
@@ -47,7 +47,7 @@ class MetricConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], client_id: str) -> MetricConfig:
-        """What a client's configuration says, with the tag ``client-id``."""
+        """Return the settings from a client's configuration, with the tag ``client-id``."""
         return cls(
             samples=config["metrics.num.samples"],
             time_window_ms=config["metrics.sample.window.ms"],

@@ -1,4 +1,4 @@
-"""What a metric is called (Java: MetricName)."""
+"""The name of a metric (Java: MetricName)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 
 class MetricName:
-    """A name within a group, and tags that tell apart metrics of one name.
+    """A name within a group, and tags that distinguish metrics of the same name.
 
-    The description does not take part in equality. Thread: any (immutable).
+    Equality ignores the description. Thread: any (immutable).
     """
 
     __slots__ = ("_hash", "_key", "description", "group", "name", "tags")

@@ -17,15 +17,15 @@ from pykclient.metrics.sensor import Sensor, SensorOptions
 
 _logger = logging.getLogger(__name__)
 
-#: How often sensors are looked through for expired ones, at most.
+#: The minimum interval between searches for expired sensors.
 _SWEEP_INTERVAL_MS = 30_000
 
 
 class Metrics:
-    """Sensors and metrics by name. Thread: any.
+    """The sensors and metrics of a client, by name. Thread: any.
 
-    Sensors that may expire are removed while other calls come in, not by a thread of their own; so nothing outlives
-    its time by more than 30 s and the next call.
+    Expired sensors are removed during other calls, not by a thread. So they outlive their time by at most 30 s and the
+    time to the next call.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Metrics:
     def metric_name(
         self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None
     ) -> MetricName:
-        """A name with the registry's own tags added."""
+        """Return a name with the registry's own tags added."""
         return MetricName(name, group, description, {**self.config.tags, **(tags or {})})
 
     # --- sensors ---------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Metrics:
         recording_level: int = RecordingLevel.INFO,
         inactive_expiration_ms: int | None = None,
     ) -> Sensor:
-        """The sensor of this name; made with these properties if there is none yet."""
+        """Return the sensor of this name; create it with these properties if there is none."""
         self._sweep()
         with self._lock:
             sensor = self._sensors.get(name)
@@ -76,7 +76,7 @@ class Metrics:
         return self._sensors.get(name)
 
     def remove_sensor(self, name: str) -> None:
-        """Remove a sensor with its metrics, and the sensors that it is a parent of."""
+        """Remove a sensor with its metrics, and its child sensors."""
         with self._lock:
             sensor = self._sensors.pop(name, None)
             if sensor is None:
@@ -112,7 +112,8 @@ class Metrics:
     ) -> KafkaMetric:
         """Register a gauge: ``provider(config, now_ms)`` is called whenever the metric is read.
 
-        Raises IllegalArgumentError when there is a metric of this name.
+        Raises:
+            IllegalArgumentError: a metric of this name exists.
         """
         metric = KafkaMetric(metric_name, provider, config or self.config, self._clock)
         if self.register(metric) is not metric:
@@ -125,11 +126,11 @@ class Metrics:
         provider: Callable[[MetricConfig, int], Any],
         config: MetricConfig | None = None,
     ) -> KafkaMetric:
-        """Like ``add_metric``, but returns the metric of this name if there is one."""
+        """Register a gauge, or return the existing metric of this name."""
         return self.register(KafkaMetric(metric_name, provider, config or self.config, self._clock))
 
     def register(self, metric: KafkaMetric) -> KafkaMetric:
-        """The metric that has the name from now on: ``metric``, or the one that had it before."""
+        """Register ``metric``, unless there is a metric of its name; return the registered one."""
         with self._lock:
             registered = self._metrics.setdefault(metric.metric_name, metric)
             reporters = list(self._reporters)
@@ -152,16 +153,15 @@ class Metrics:
 
     @property
     def metrics(self) -> dict[MetricName, KafkaMetric]:
-        """A copy of all metrics by name."""
+        """Return a copy of all metrics by name."""
         self._sweep()
         with self._lock:
             return dict(self._metrics)
 
     def by_group(self) -> dict[str, dict[str, Any]]:
-        """All values as ``{group: {name: value}}``, the form of kafka-python.
+        """Return all values as ``{group: {name: value}}``, like kafka-python.
 
-        Where a metric has tags besides the registry's, their values are part of the group:
-        ``producer-topic-metrics.orders``.
+        Values of tags other than the registry's become part of the group: ``producer-topic-metrics.orders``.
         """
         groups: dict[str, dict[str, Any]] = {}
         for name, metric in self.metrics.items():
@@ -191,7 +191,7 @@ class Metrics:
         _tell(reporter, "close")
 
     def close(self) -> None:
-        """Close the reporters; the metrics can still be read."""
+        """Close the reporters. The metrics can still be read."""
         for reporter in self.reporters:
             self.remove_reporter(reporter)
 

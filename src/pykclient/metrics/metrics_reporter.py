@@ -1,4 +1,4 @@
-"""The seam for whoever wants to be told of metrics (Java: MetricsReporter)."""
+"""The interface for metrics reporters (Java: MetricsReporter)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from pykclient.metrics.kafka_metric import KafkaMetric
 
 
 class MetricsReporter:
-    """Told which metrics come and go; reads their values when it likes. Errors are logged and otherwise ignored.
+    """A reporter, which is notified of added and removed metrics, and may read their values at any time.
 
-    Any object with these methods will do. Thread: any (the thread that adds or removes the metric).
+    Its errors are logged and otherwise ignored. Any object with these methods will do. Thread: any (the thread that
+    adds or removes the metric).
     """
 
     def init(self, metrics: Sequence[KafkaMetric]) -> None:
-        """Called first, with the metrics that exist."""
+        """Handle the existing metrics. Called first."""
 
     def metric_change(self, metric: KafkaMetric) -> None:
-        """A metric has been added."""
+        """Handle an added metric."""
 
     def metric_removal(self, metric: KafkaMetric) -> None:
-        """A metric has been removed."""
+        """Handle a removed metric."""
 
     def close(self) -> None:
-        """The client is closing."""
+        """Release resources, as the client is closing."""

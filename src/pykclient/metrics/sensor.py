@@ -1,4 +1,4 @@
-"""Where values are handed in (Java: Sensor)."""
+"""Sensors, which record values (Java: Sensor)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class SensorOptions:
-    """What a sensor is made with.
+    """The properties of a sensor.
 
-    ``parents`` get every value, too. A sensor that gets none for ``inactive_expiration_ms`` is removed (None: never).
+    ``parents`` also record every value. A sensor without a value for ``inactive_expiration_ms`` is removed (None:
+    never).
     """
 
     __slots__ = ("config", "inactive_expiration_ms", "parents", "recording_level")
@@ -39,7 +40,7 @@ class SensorOptions:
 
 
 class Sensor:
-    """Hands each value to its stats and to its parents. Made by ``Metrics.sensor``. Thread: any."""
+    """Passes each recorded value to its stats and its parents. Created by ``Metrics.sensor``. Thread: any."""
 
     __slots__ = (
         "_clock",
@@ -64,14 +65,14 @@ class Sensor:
         self._should_record = options.recording_level <= options.config.record_level
         self._inactive_expiration_ms = options.inactive_expiration_ms
         self._last_record_ms = clock.now_ms()
-        # guards: what the stats hold, _stats, _metrics
+        # guards: the stats' state, _stats, _metrics
         self._lock = threading.Lock()
         self._stats: tuple[tuple[Stat, MetricConfig], ...] = ()
         self._metrics: dict[MetricName, KafkaMetric] = {}
         self._check_parents(set())
 
     def _check_parents(self, seen: set[Sensor]) -> None:
-        # A value would reach an ancestor twice if there were two ways to it.
+        # With two paths to an ancestor, a value would be recorded there twice.
         if self in seen:
             raise IllegalArgumentError(f"sensor {self.name!r} would get the same value twice")
         seen.add(self)
@@ -79,11 +80,11 @@ class Sensor:
             parent._check_parents(seen)
 
     def should_record(self) -> bool:
-        """Whether ``metrics.recording.level`` includes this sensor."""
+        """Return whether ``metrics.recording.level`` includes this sensor."""
         return self._should_record
 
     def record(self, value: float = 1.0, now_ms: int | None = None) -> None:
-        """Take a value in; ``now_ms`` saves a look at the clock."""
+        """Record a value. Passing ``now_ms`` saves reading the clock."""
         if not self._should_record:
             return
         if now_ms is None:
@@ -108,10 +109,13 @@ class Sensor:
         /,
         config: MetricConfig | None = None,
     ) -> bool:
-        """Register a metric that ``stat`` computes from this sensor's values, or all those of a compound stat (Meter).
+        """Register the metric that ``stat`` computes from this sensor's values, or all metrics of a compound stat
+        (Meter).
 
-        Adding a metric again changes nothing. False when the sensor has expired. Raises IllegalArgumentError when
-        another sensor has the metric.
+        Adding a metric again changes nothing. Return False if the sensor has expired.
+
+        Raises:
+            IllegalArgumentError: another sensor has the metric.
         """
         if not isinstance(what, MetricName):
             return self._add(dict(what.stats()), what, config)
@@ -130,7 +134,7 @@ class Sensor:
                 if metric_name not in self._metrics
             }
             self._metrics.update(new)
-        # The registry tells reporters, which is why this happens outside the lock.
+        # Outside the lock, because the registry notifies reporters.
         for metric_name, metric in new.items():
             if self._registry.register(metric) is not metric:
                 self._take_back(new)
@@ -151,11 +155,11 @@ class Sensor:
 
     @property
     def metrics(self) -> list[KafkaMetric]:
-        """The metrics that are computed here."""
+        """Return the metrics computed from this sensor."""
         return list(self._metrics.values())
 
     def has_expired(self, now_ms: int | None = None) -> bool:
-        """Whether no value came for so long that the registry may remove this sensor."""
+        """Return whether the sensor has been inactive for so long that the registry may remove it."""
         if self._inactive_expiration_ms is None:
             return False
         now_ms = self._clock.now_ms() if now_ms is None else now_ms

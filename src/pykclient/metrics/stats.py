@@ -1,6 +1,6 @@
-"""What sensors compute from the values they are given (Java: common.metrics.stats).
+"""Stats, which compute metrics from recorded values (Java: common.metrics.stats).
 
-None of these locks; the sensor that owns them does. Times are milliseconds of the sensor's clock.
+They have no locks; their sensor locks. Times are milliseconds of the sensor's clock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _INFINITY = float("inf")
 
 
 class Stat(Protocol):
-    """Takes values in. Thread: owner."""
+    """A consumer of recorded values. Thread: owner."""
 
     def record(self, config: MetricConfig, value: float, now_ms: int) -> None: ...
 
 
 class MeasurableStat(Stat, Protocol):
-    """Takes values in and gives one out. Thread: owner."""
+    """A stat that computes one value. Thread: owner."""
 
     def measure(self, config: MetricConfig, now_ms: int) -> float: ...
 
@@ -42,7 +42,7 @@ class CompoundStat(Stat, Protocol):
 
 
 class Sample:
-    """What came in during one window. Thread: owner."""
+    """The values of one window. Thread: owner."""
 
     __slots__ = ("event_count", "last_event_ms", "start_ms", "value")
 
@@ -57,9 +57,9 @@ class Sample:
 
 
 class SampledStat:
-    """Computes from the last few windows, so that what is old is forgotten. Thread: owner.
+    """A stat of the last few windows. Thread: owner.
 
-    One sample more than configured is kept: the oldest may overlap the span that is looked at (KAFKA-13152).
+    It keeps one sample more than configured, because the oldest one may overlap the observed span (KAFKA-13152).
     """
 
     __slots__ = ("_current", "_initial_value", "samples")
@@ -85,14 +85,14 @@ class SampledStat:
         return self._combine(self.samples)
 
     def purge(self, config: MetricConfig, now_ms: int) -> None:
-        """Empty the samples whose last value is too old."""
+        """Reset the samples whose last value is too old."""
         oldest_ms = now_ms - config.samples * config.time_window_ms
         for sample in self.samples:
             if sample.last_event_ms <= oldest_ms:
                 sample.reset(self._initial_value, now_ms)
 
     def oldest_start_ms(self, now_ms: int) -> int:
-        """When the oldest window began; one begins now if there is none."""
+        """Return the start of the oldest window; start one now if there is none."""
         if not self.samples:
             self._new_sample(now_ms)
         return min(sample.start_ms for sample in self.samples)
@@ -170,7 +170,7 @@ class WindowedSum(SampledStat):
 
 
 class WindowedCount(WindowedSum):
-    """How many values there were. Thread: owner."""
+    """The number of values. Thread: owner."""
 
     __slots__ = ()
 
@@ -195,10 +195,10 @@ class Rate:
         return value * self._unit_ms / self.window_size_ms(config, now_ms)
 
     def window_size_ms(self, config: MetricConfig, now_ms: int) -> int:
-        """The span that the sum covers, at least one millisecond.
+        """Return the span that the sum covers, at least one millisecond.
 
-        Until all windows but one are full they count as if they were: otherwise the first value of an idle sensor
-        would show as a huge rate.
+        All windows but one count as full from the start. Otherwise the first value of an idle sensor would show as a
+        huge rate.
         """
         self.stat.purge(config, now_ms)
         elapsed_ms = now_ms - self.stat.oldest_start_ms(now_ms)
@@ -208,7 +208,7 @@ class Rate:
 
 
 class SimpleRate(Rate):
-    """A rate over the time that has passed, at least one window. Thread: owner."""
+    """A rate over the elapsed time, at least one window. Thread: owner."""
 
     __slots__ = ()
 
@@ -233,7 +233,7 @@ class CumulativeSum:
 
 
 class CumulativeCount(CumulativeSum):
-    """How many values there ever were. Thread: owner."""
+    """The number of all values ever. Thread: owner."""
 
     __slots__ = ()
 
