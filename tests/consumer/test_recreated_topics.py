@@ -218,10 +218,31 @@ def test_a_commit_to_a_topic_that_does_not_exist(any_kafka: AnyKafka, topic: str
     assert missing.topic not in consumer.topics()
 
 
+def test_a_commit_with_the_epoch_of_the_deleted_topic() -> None:
+    """As clients leave behind that commit by name. A group that is started with it is not stuck."""
+    with EmbeddedCluster() as cluster:
+        servers, tp = cluster.bootstrap_servers, TopicPartition("t", 0)
+        cluster.create_topic("t", partitions=1)
+        produce(servers, "t", *numbered("new", 10))
+        settings: dict[str, Any] = {
+            "bootstrap_servers": servers,
+            "group_id": "g",
+            "auto_offset_reset": "earliest",
+            "metadata_max_age_ms": 1_000,
+        }
+        with KafkaConsumer(enable_auto_commit=False, **settings) as consumer:
+            consumer.assign([tp])
+            consumer.commit({tp: OffsetAndMetadata(60, "", 4)})
+        with KafkaConsumer("t", **settings) as consumer:
+            assert read(consumer, 10) == numbered("new", 10)
+
+
 @METHODS
-def test_a_higher_leader_epoch_in_the_deleted_topic(method: str) -> None:
-    """Epochs begin anew with a topic: metadata of the new one is not stale."""
-    with EmbeddedCluster(brokers=3) as cluster:
+@pytest.mark.parametrize("release", [None, "2.7"])
+def test_a_higher_leader_epoch_in_the_deleted_topic(method: str, release: str | None) -> None:
+    """Epochs begin anew with a topic: metadata of the new one is not stale. Kafka 2.7 has no topic ids."""
+    settings: dict[str, Any] = {} if release is None else {"release": release}
+    with EmbeddedCluster(brokers=3, **settings) as cluster:
         servers, tp = cluster.bootstrap_servers, TopicPartition("t", 0)
         cluster.create_topic("t", partitions=1, replication_factor=3)
         for leader in (2, 3, 1, 2):

@@ -228,6 +228,57 @@ def test_an_older_epoch_does_not_replace_a_newer_one() -> None:
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[2], 11)
 
 
+def ask_for(metadata: Metadata, epoch: int, duration_ms: int, start_ms: int = 0, every_ms: int = 500) -> None:
+    """Take in responses with this epoch, from ``start_ms`` to ``start_ms + duration_ms``."""
+    for now_ms in range(start_ms, start_ms + duration_ms + 1, every_ms):
+        update(metadata, topic("t", epoch=epoch), now_ms=now_ms)
+
+
+def test_a_lower_epoch_that_metadata_keeps_telling_is_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic was created again in a cluster without topic ids, or a commit brought the epoch of a deleted topic."""
+    metadata = Metadata(BACKOFF_MS, BACKOFF_MS, 300_000, LogContext())
+    update(metadata, topic("t", epoch=10))
+    ask_for(metadata, 2, 59_500)
+    assert metadata.update_requested
+    assert metadata.time_to_next_update(59_500) > 0  # it backs off
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "t-0" in caplog.text
+    ask_for(metadata, 2, 500, start_ms=60_000)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 2)
+    assert metadata.last_seen_leader_epoch(T0) == 2
+    assert not metadata.update_requested
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+def test_a_lower_epoch_is_believed_after_the_age_at_which_metadata_expires() -> None:
+    metadata = make()  # metadata.max.age.ms is a second
+    update(metadata, topic("t", epoch=10))
+    assert metadata.update_last_seen_epoch_if_newer(T0, 11)
+    ask_for(metadata, 10, 500)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(None, 11)
+    ask_for(metadata, 10, 0, start_ms=1_000)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
+
+
+def test_two_answers_long_after_one_another_are_not_enough() -> None:
+    metadata = make()
+    update(metadata, topic("t", epoch=10))
+    ask_for(metadata, 2, 100_000, every_ms=100_000)
+    assert metadata.last_seen_leader_epoch(T0) == 10
+
+
+@pytest.mark.parametrize("epoch", [10, 11])
+def test_an_answer_with_the_newest_epoch_ends_the_count(epoch: int) -> None:
+    """Some brokers lag behind, others do not."""
+    metadata = make()
+    update(metadata, topic("t", epoch=10))
+    ask_for(metadata, 2, 500)
+    update(metadata, topic("t", epoch=epoch), now_ms=700)
+    ask_for(metadata, 2, 500, start_ms=1_000)
+    assert metadata.last_seen_leader_epoch(T0) == epoch
+
+
 def test_a_new_topic_id_starts_epochs_afresh() -> None:
     metadata = make()
     first, second = uuid.uuid4(), uuid.uuid4()

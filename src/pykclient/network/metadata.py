@@ -13,6 +13,7 @@ from pykclient import errors
 from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
 from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.lower_epochs import LowerEpochs, Note
 from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
 from pykclient.types import Node, TopicPartition
 
@@ -29,9 +30,6 @@ _TOPIC_AUTHORIZATION_FAILED = errors.TopicAuthorizationError.code
 
 #: Earlier than any time a clock gives, also one that starts at 0.
 _LONG_AGO_MS = -(1 << 62)
-
-#: A line for the log, kept until the lock is released.
-_Note = tuple[int, str, tuple[object, ...]]
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -100,6 +98,7 @@ class Metadata:
         self._invalid_topics: frozenset[str] = frozenset()
         self._unauthorized_topics: frozenset[str] = frozenset()
         self._last_seen_leader_epochs: dict[TopicPartition, int] = {}
+        self._lower_epochs = LowerEpochs(metadata_expire_ms)
         self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
         self._is_closed = False
         self._snapshot = MetadataSnapshot.empty()
@@ -285,7 +284,7 @@ class Metadata:
 
         ``request_version`` is that of the request: where topics were added meanwhile, another partial update is due.
         """
-        notes: list[_Note] = []
+        notes: list[Note] = []
         with self._lock:
             if self._is_closed:
                 raise IllegalStateError("metadata was updated after it was closed")
@@ -309,6 +308,7 @@ class Metadata:
                     verdicts[topic] = self.retain_topic(topic, False, now_ms)
                 if not verdicts[topic]:
                     del self._last_seen_leader_epochs[partition]
+                    self._lower_epochs.forget(partition)
             version = self._update_version
         if snapshot.cluster_id != previous_cluster_id:
             notes.append((logging.INFO, "Cluster ID: %s", (snapshot.cluster_id,)))
@@ -359,7 +359,7 @@ class Metadata:
         return {metadata.topic_partition for metadata in changed}
 
     def _handle_metadata_response(
-        self, response: MetadataResponse, is_partial_update: bool, now_ms: int, notes: list[_Note]
+        self, response: MetadataResponse, is_partial_update: bool, now_ms: int, notes: list[Note]
     ) -> MetadataSnapshot:
         """The snapshot that ``response`` makes of the present one."""
         seen: set[str] = set()
@@ -403,7 +403,7 @@ class Metadata:
                     partition.offline_replicas,
                 )
                 # Also with an error, so that new epochs are not missed.
-                latest = self._update_latest_metadata(metadata, topic_id, old_topic_id, notes)
+                latest = self._update_latest_metadata(metadata, topic_id, old_topic_id, now_ms, notes)
                 if latest is not None:
                     partitions.append(latest)
                 if partition.error_code:
@@ -429,7 +429,7 @@ class Metadata:
             lambda topic, is_internal: topic not in seen and self.retain_topic(topic, is_internal, now_ms),
         )
 
-    def _note_stale_metadata(self, what: object, error_code: int, notes: list[_Note]) -> None:
+    def _note_stale_metadata(self, what: object, error_code: int, notes: list[Note]) -> None:
         """Ask again where an error says that the answer will change."""
         error = errors.for_code(error_code)
         if isinstance(error, InvalidMetadataError):
@@ -441,9 +441,10 @@ class Metadata:
         metadata: PartitionMetadata,
         topic_id: uuid.UUID | None,
         old_topic_id: uuid.UUID | None,
-        notes: list[_Note],
+        now_ms: int,
+        notes: list[Note],
     ) -> PartitionMetadata | None:
-        """The newer of what came and what is known, by leader epoch; a new topic id starts epochs afresh."""
+        """Return the newer of ``metadata`` and the known one, by leader epoch; epochs start anew with a topic id."""
         partition, epoch = metadata.topic_partition, metadata.leader_epoch
         epochs = self._last_seen_leader_epochs
         if epoch is None:  # an old broker, or an error without a leader
@@ -452,20 +453,22 @@ class Metadata:
             return metadata
         known = epochs.get(partition)
         if known is not None and (topic_id is None or topic_id == old_topic_id):
-            if epoch < known:
-                notes.append((logging.DEBUG, "Ignoring leader epoch %d of %s, %d is known", (epoch, partition, known)))
+            if epoch < known and not self._lower_epochs.believes(partition, epoch, known, now_ms, notes):
+                self._need_full_update = True  # backs off, as long as responses bring nothing new
                 return self._snapshot.partition_metadata(partition)
             if epoch == known:
+                self._lower_epochs.forget(partition)
                 return metadata
         elif known is not None:
             # The topic was deleted and made again. The old id may be unknown by then (None), as the client may have
             # lost the topic in between; the new epoch counts all the same.
             notes.append((logging.INFO, "Topic of %s has a new id %s, was %s", (partition, topic_id, old_topic_id)))
         epochs[partition] = epoch
+        self._lower_epochs.forget(partition)
         self._equivalent_response_count = 0
         return metadata
 
-    def _write_log(self, notes: list[_Note]) -> None:
+    def _write_log(self, notes: list[Note]) -> None:
         for level, message, args in notes:
             self._log.log(level, message, *args)
 

@@ -1,0 +1,77 @@
+"""When a leader epoch below the known one is believed."""
+
+from __future__ import annotations
+
+import logging
+
+from pykclient.types import TopicPartition
+
+#: A lower epoch is believed if this many responses, one after the other, have told it,
+_RESPONSES = 3
+#: over this time, or metadata.max.age.ms if that is less.
+_BELIEVED_AFTER_MS = 60_000
+#: If responses tell it for this long, the log says so.
+_WARNED_AFTER_MS = 5_000
+
+#: A line for the log, kept until the lock is released.
+Note = tuple[int, str, tuple[object, ...]]
+
+
+class _LowerEpoch:
+    """Successive responses that told a lower leader epoch of a partition than the known one. Thread: owner."""
+
+    __slots__ = ("responses", "since_ms", "warned")
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self.responses = 0
+        self.warned = False
+
+
+class LowerEpochs:
+    """Decides when responses have told a lower leader epoch for so long that the known one must be wrong.
+
+    Usually the broker that answered lags behind, and the next response is right. But the known epoch may be of a
+    deleted topic that was created again: in a cluster without topic ids, or where a commit or a seek brought the epoch.
+    Then no response is ever right, and the partition would never have a leader again (as in Java). A broker that is cut
+    off from its cluster tells old epochs as well, hence the long time.
+
+    Thread: any, under the lock of Metadata.
+    """
+
+    __slots__ = ("_believed_after_ms", "_by_partition")
+
+    def __init__(self, metadata_expire_ms: int) -> None:
+        self._believed_after_ms = min(metadata_expire_ms, _BELIEVED_AFTER_MS)
+        self._by_partition: dict[TopicPartition, _LowerEpoch] = {}
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Begin anew, as a response told the known epoch or a newer one."""
+        self._by_partition.pop(partition, None)
+
+    def believes(self, partition: TopicPartition, epoch: int, known: int, now_ms: int, notes: list[Note]) -> bool:
+        """Return whether ``epoch``, which a response has just told and which is below ``known``, is to be believed.
+
+        Lines for the log are added to ``notes``.
+        """
+        lower = self._by_partition.setdefault(partition, _LowerEpoch(now_ms))
+        lower.responses += 1
+        for_ms = now_ms - lower.since_ms
+        if lower.responses >= _RESPONSES and for_ms >= self._believed_after_ms:
+            text = (
+                "Metadata has had leader epoch %d of %s for %d ms, although epoch %d was seen before: the topic was "
+                "probably deleted and created again, so epoch %d counts from now on"
+            )
+            notes.append((logging.WARNING, text, (epoch, partition, for_ms, known, epoch)))
+            return True
+        if not lower.warned and for_ms >= _WARNED_AFTER_MS:
+            lower.warned = True
+            text = (
+                "Metadata keeps having leader epoch %d of %s, although epoch %d was seen before. Either brokers are "
+                "cut off from the cluster, or the topic was deleted and created again. The known leader is kept until "
+                "this ends, or until it has lasted for %d ms"
+            )
+            notes.append((logging.WARNING, text, (epoch, partition, known, self._believed_after_ms)))
+        else:
+            notes.append((logging.DEBUG, "Ignoring leader epoch %d of %s, %d is known", (epoch, partition, known)))
+        return False
