@@ -412,7 +412,7 @@ def test_kafka_pythons_own_arguments_are_all_in_the_lists() -> None:
         ("sasl_plain_password", "geheim", "TLS and SASL come with a later version"),
         ("ssl_check_hostname", False, "TLS and SASL come with a later version"),
         ("socks5_proxy", "socks5://a", "through a proxy"),
-        ("kafka_client", object, "network thread"),
+        ("kafka_client", object, "network client"),
         ("socket_options", [(6, 1, 0)], "TCP_NODELAY"),
     ],
 )
@@ -424,7 +424,7 @@ def test_refused_arguments_say_why(name: str, value: Any, reason: str) -> None:
 
 def test_arguments_without_effect_warn(caplog: pytest.LogCaptureFixture) -> None:
     producer(api_version=(2, 6), bootstrap_timeout_ms=30_000)
-    assert "api_version has no effect: versions are agreed on" in caplog.text
+    assert "api_version has no effect: the client negotiates versions" in caplog.text
     assert "bootstrap_timeout_ms" not in caplog.text
 
 

@@ -1,1 +1,1 @@
-"""What can be configured: one table of keys per client, and the objects that hold checked values."""
+"""Configuration: one table of keys per client, and the objects that hold validated values."""

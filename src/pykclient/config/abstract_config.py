@@ -1,4 +1,4 @@
-"""The object that holds one client's checked configuration (Java: AbstractConfig)."""
+"""The validated configuration of one client (Java: AbstractConfig)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _logger = logging.getLogger(__name__)
 
 
 class AbstractConfig(Mapping[str, Any]):
-    """A value for every key of a table, by its name in dots (underscores do as well).
+    """A mapping with a value for every key of a table, by dotted name (underscores work too).
 
-    Made from a mapping and keyword arguments; keyword arguments win. ``originals`` is what was given, by dotted names.
-    Pickles as what was given.
+    It is created from a mapping and keyword arguments; keyword arguments win. ``originals`` are the given values by
+    dotted name, and what is pickled.
 
-    Thread: any (nothing changes after it was made).
+    Thread: any (immutable).
     """
 
     __slots__ = ("_used", "_values", "originals")
@@ -32,10 +32,14 @@ class AbstractConfig(Mapping[str, Any]):
         self._post_process(self._values)
 
     def _post_process(self, values: dict[str, Any]) -> None:
-        """Apply the rules that span keys; ``values`` may be changed. Raises ConfigError."""
+        """Apply the rules that involve several keys; ``values`` may be changed.
+
+        Raises:
+            ConfigError: values contradict each other.
+        """
 
     def is_set(self, name: str) -> bool:
-        """Whether the key was given, not left at its default."""
+        """Return whether the key was given explicitly."""
         return name in self.originals
 
     def __getitem__(self, name: str) -> Any:
@@ -73,7 +77,11 @@ class AbstractConfig(Mapping[str, Any]):
         return value
 
     def get_str(self, name: str) -> str:
-        """A string; TypeError when it is None (see ``get_optional_str``)."""
+        """Return a string.
+
+        Raises:
+            TypeError: the value is None (see ``get_optional_str``).
+        """
         value = self[name]
         if not isinstance(value, str):
             raise TypeError(f"{name} is not a string")
@@ -92,14 +100,15 @@ class AbstractConfig(Mapping[str, Any]):
         return value
 
     def configured_instance(self, name: str, base: type | None = None) -> Any:
-        """The object that a key names: a class is called without arguments, anything else is taken as it is.
+        """Return the object for a key. A class is called without arguments; anything else is returned as it is.
 
-        Raises ConfigError when the class cannot be made, or when the object is not a ``base``.
+        Raises:
+            ConfigError: the class cannot be instantiated, or the object is not a ``base``.
         """
         return None if self[name] is None else self._instance(name, self[name], base)
 
     def configured_instances(self, name: str, base: type | None = None) -> list[Any]:
-        """The objects that a list names, made like ``configured_instance``'s; if one fails, the others are closed."""
+        """Return the objects for a list, as ``configured_instance`` does. If one fails, the others are closed."""
         instances: list[Any] = []
         for item in self[name]:
             try:
@@ -124,7 +133,7 @@ class AbstractConfig(Mapping[str, Any]):
         return instance
 
     def _make(self, name: str, cls: type) -> Any:
-        """An instance; its ``configure(config)`` is called if it has one (Java: Configurable)."""
+        """Return an instance, after calling its ``configure(config)`` if it has one (Java: Configurable)."""
         try:
             instance = cls()
             configure = getattr(instance, "configure", None)
@@ -135,7 +144,7 @@ class AbstractConfig(Mapping[str, Any]):
         return instance
 
     def unused(self) -> set[str]:
-        """The keys that were given and that nobody has asked for yet."""
+        """Return the given keys that nothing has read yet."""
         return set(self.originals) - self._used
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ _KEYS = (
         (),
         ValidList(),
         HIGH,
-        "Addresses of controllers to talk to instead of brokers (KIP-919).",
+        "Addresses of controllers to connect to instead of brokers (KIP-919).",
         unsupported="clients do not connect to controllers directly yet",
     ),
     shared.client_id(MEDIUM),
@@ -34,8 +34,7 @@ _KEYS = (
         INT_MAX,
         between(0, INT_MAX),
         LOW,
-        "How often a call is tried again after a failure that may pass. Better left alone: the call's timeout bounds "
-        "it.",
+        "The maximum number of retries of a call after transient errors. Prefer the call's timeout to limit them.",
     ),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
@@ -43,7 +42,11 @@ _KEYS = (
 
 
 class AdminClientConfig(AbstractConfig):
-    """An admin client's configuration. Raises ConfigError for unknown keys and wrong values."""
+    """An admin client's configuration.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is wrong.
+    """
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The keys that all clients share (Java: CommonClientConfigs), and the conversions of values that they use."""
+"""The keys that all clients share (Java: CommonClientConfigs), and conversions of their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 
 
 def none_means(meaning: Any) -> Callable[[Any], Any]:
-    """A conversion for keys where programs written for kafka-python say None."""
+    """Return a conversion for keys for which programs written for kafka-python pass None."""
     return lambda value: meaning if value is None else value
 
 
@@ -33,7 +33,7 @@ def lower(value: Any) -> Any:
 
 
 def serialization_class(value: Any) -> Any:
-    """A conversion of the names of Java's own serializers to ours, which are called the same."""
+    """Convert the name of one of Java's serializers to ours of the same name."""
     prefix = "org.apache.kafka.common.serialization."
     if isinstance(value, str) and value.strip().startswith(prefix):
         return value.strip().replace(prefix, "pykclient.serialization.", 1)
@@ -63,7 +63,7 @@ def client_id(importance: str) -> ConfigKey:
         "",
         None,
         importance,
-        "A name for this client in the brokers' logs, quotas and metrics. Made up from a counter if left empty.",
+        "A name for this client in the brokers' logs, quotas and metrics. If it is empty, the client generates one.",
         convert=none_means(""),
     )
 
@@ -75,7 +75,7 @@ def receive_buffer_bytes(default: int) -> ConfigKey:
         default,
         at_least(-1),
         MEDIUM,
-        "Size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating system.",
+        "The size of the socket's receive buffer (SO_RCVBUF). -1 leaves it to the operating system.",
         convert=none_means(-1),
     )
 
@@ -87,7 +87,7 @@ def connections_max_idle_ms(default: int) -> ConfigKey:
         default,
         None,
         MEDIUM,
-        "A connection that carried nothing for this long is closed. Negative: never.",
+        "Close connections that have been idle for this long. A negative value means never.",
     )
 
 
@@ -98,7 +98,7 @@ def enable_metrics_push(default: bool) -> ConfigKey:
         default,
         None,
         LOW,
-        "Whether metrics may be pushed to the cluster if it asks for them (KIP-714).",
+        "If true, metrics are pushed to the cluster if it requests them (KIP-714).",
         no_effect="client telemetry is not implemented, so nothing is ever pushed",
     )
 
@@ -111,8 +111,8 @@ CLIENT_DNS_LOOKUP = ConfigKey(
     "use_all_dns_ips",
     ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     MEDIUM,
-    "What to do with a host name that has several addresses: use_all_dns_ips tries each of them in turn; "
-    "resolve_canonical_bootstrap_servers_only replaces each bootstrap address by the canonical names behind it.",
+    "The treatment of host names with several addresses. use_all_dns_ips tries each address in turn. "
+    "resolve_canonical_bootstrap_servers_only replaces each bootstrap address by its canonical names.",
 )
 METADATA_MAX_AGE_MS = ConfigKey(
     "metadata.max.age.ms",
@@ -120,7 +120,7 @@ METADATA_MAX_AGE_MS = ConfigKey(
     300_000,
     at_least(0),
     LOW,
-    "Metadata is fetched again at this age even if nothing has failed, so that new brokers and partitions are seen.",
+    "The age at which metadata is refreshed even without errors, to discover new brokers and partitions.",
 )
 SEND_BUFFER_BYTES = ConfigKey(
     "send.buffer.bytes",
@@ -128,7 +128,7 @@ SEND_BUFFER_BYTES = ConfigKey(
     131_072,
     at_least(-1),
     MEDIUM,
-    "Size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system.",
+    "The size of the socket's send buffer (SO_SNDBUF). -1 leaves it to the operating system.",
     convert=none_means(-1),
 )
 RECONNECT_BACKOFF_MS = ConfigKey(
@@ -137,8 +137,8 @@ RECONNECT_BACKOFF_MS = ConfigKey(
     50,
     at_least(0),
     LOW,
-    "The pause before a broker is tried again after a connection to it failed. It doubles with every failure in a row, "
-    "up to reconnect.backoff.max.ms, and varies by 20 percent.",
+    "The backoff before reconnecting to a broker after a failure. It doubles with every consecutive failure, "
+    "up to reconnect.backoff.max.ms, with a jitter of 20 percent.",
 )
 RECONNECT_BACKOFF_MAX_MS = ConfigKey(
     "reconnect.backoff.max.ms",
@@ -146,8 +146,8 @@ RECONNECT_BACKOFF_MAX_MS = ConfigKey(
     1_000,
     at_least(0),
     LOW,
-    "The longest pause between two attempts to connect to a broker. If only reconnect.backoff.ms is set, "
-    "this takes its value, so that the pause stays the same.",
+    "The maximum backoff between attempts to connect to a broker. If only reconnect.backoff.ms is set, this "
+    "has the same value, so the backoff is constant.",
 )
 RETRY_BACKOFF_MS = ConfigKey(
     "retry.backoff.ms",
@@ -155,8 +155,8 @@ RETRY_BACKOFF_MS = ConfigKey(
     100,
     at_least(0),
     LOW,
-    "The pause before a failed request is tried again. It doubles with every failure in a row, up to "
-    "retry.backoff.max.ms, and varies by 20 percent (KIP-580).",
+    "The backoff before retrying a failed request. It doubles with every consecutive failure, up to "
+    "retry.backoff.max.ms, with a jitter of 20 percent (KIP-580).",
 )
 RETRY_BACKOFF_MAX_MS = ConfigKey(
     "retry.backoff.max.ms",
@@ -164,8 +164,8 @@ RETRY_BACKOFF_MAX_MS = ConfigKey(
     1_000,
     at_least(0),
     LOW,
-    "The longest pause between two attempts of a request. If it is below retry.backoff.ms, it is the pause from the "
-    "start.",
+    "The maximum backoff between attempts of a request. If it is below retry.backoff.ms, the backoff has this "
+    "value from the start.",
 )
 REQUEST_TIMEOUT_MS = ConfigKey(
     "request.timeout.ms",
@@ -173,8 +173,8 @@ REQUEST_TIMEOUT_MS = ConfigKey(
     30_000,
     at_least(0),
     MEDIUM,
-    "How long to wait for a broker's answer to one request. After that the connection is given up, and the request is "
-    "tried again where this is allowed.",
+    "The maximum time to wait for the response to one request. After that the client closes the connection, "
+    "and retries the request if possible.",
 )
 DEFAULT_API_TIMEOUT_MS = ConfigKey(
     "default.api.timeout.ms",
@@ -182,8 +182,8 @@ DEFAULT_API_TIMEOUT_MS = ConfigKey(
     60_000,
     at_least(0),
     MEDIUM,
-    "The bound on every call that takes a timeout and was given none. Must be at least request.timeout.ms; if it is "
-    "not set, it grows to that.",
+    "The timeout of all calls that have a timeout parameter and get none. It must be at least "
+    "request.timeout.ms, and is raised to that if it is not set.",
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = ConfigKey(
     "socket.connection.setup.timeout.ms",
@@ -191,7 +191,7 @@ SOCKET_CONNECTION_SETUP_TIMEOUT_MS = ConfigKey(
     10_000,
     None,
     MEDIUM,
-    "How long a connection may take to be established. It doubles with every failure in a row.",
+    "The maximum time to establish a connection. It doubles with every consecutive failure.",
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = ConfigKey(
     "socket.connection.setup.timeout.max.ms",
@@ -199,7 +199,7 @@ SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = ConfigKey(
     30_000,
     None,
     MEDIUM,
-    "The most that socket.connection.setup.timeout.ms grows to.",
+    "The maximum to which socket.connection.setup.timeout.ms grows.",
 )
 METRICS_SAMPLE_WINDOW_MS = ConfigKey(
     "metrics.sample.window.ms",
@@ -207,7 +207,7 @@ METRICS_SAMPLE_WINDOW_MS = ConfigKey(
     30_000,
     at_least(0),
     LOW,
-    "How long one sample of a rate or average gathers values.",
+    "The length of one sample window of rates and averages.",
 )
 METRICS_NUM_SAMPLES = ConfigKey(
     "metrics.num.samples",
@@ -215,7 +215,7 @@ METRICS_NUM_SAMPLES = ConfigKey(
     2,
     at_least(1),
     LOW,
-    "How many samples a rate or average is computed from.",
+    "The number of samples from which rates and averages are computed.",
 )
 METRICS_RECORDING_LEVEL = ConfigKey(
     "metrics.recording.level",
@@ -223,7 +223,7 @@ METRICS_RECORDING_LEVEL = ConfigKey(
     "INFO",
     ValidString("INFO", "DEBUG", "TRACE"),
     LOW,
-    "The finest metrics to record.",
+    "The most detailed level of metrics to record.",
 )
 METRIC_REPORTERS = ConfigKey(
     "metric.reporters",
@@ -231,8 +231,9 @@ METRIC_REPORTERS = ConfigKey(
     (JMX_REPORTER,),
     ValidList(),
     LOW,
-    "Objects, classes or dotted names of classes that are told of every metric (pykclient.metrics.MetricsReporter). "
-    "Java's JMX reporter stands in the list for the sake of equal defaults; Python has no JMX, so it is passed over.",
+    "Reporters that are notified of every metric (pykclient.metrics.MetricsReporter), as objects, classes or "
+    "dotted names of classes. Java's JMX reporter is in the default, as in Java, but has no effect, because "
+    "Python has no JMX.",
 )
 METADATA_RECOVERY_STRATEGY = ConfigKey(
     "metadata.recovery.strategy",
@@ -240,8 +241,8 @@ METADATA_RECOVERY_STRATEGY = ConfigKey(
     "rebootstrap",
     CaseInsensitiveValidString("REBOOTSTRAP", "NONE"),
     LOW,
-    "What to do when no known broker can be reached: rebootstrap starts again from bootstrap.servers (KIP-899, "
-    "KIP-1102), none keeps trying the known ones.",
+    "What to do when no known broker is reachable. rebootstrap starts again from bootstrap.servers (KIP-899, "
+    "KIP-1102); none keeps trying the known brokers.",
     convert=lower,
 )
 METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS = ConfigKey(
@@ -250,8 +251,8 @@ METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS = ConfigKey(
     300_000,
     at_least(0),
     LOW,
-    "With metadata.recovery.strategy=rebootstrap: how long metadata may stay out of reach before starting again from "
-    "bootstrap.servers.",
+    "With metadata.recovery.strategy=rebootstrap: how long metadata may be unavailable before the client "
+    "starts again from bootstrap.servers.",
 )
 RECEIVE_MESSAGE_MAX_BYTES = ConfigKey(
     "receive.message.max.bytes",
@@ -259,7 +260,7 @@ RECEIVE_MESSAGE_MAX_BYTES = ConfigKey(
     INT_MAX,
     at_least(1_000),
     LOW,
-    "The largest answer that is accepted from a broker; a longer one closes the connection. Java's client has no such "
+    "The maximum size of a broker's response. A larger one closes the connection. Java's client has no such "
     "key and no limit.",
     extension=True,
 )
@@ -269,7 +270,7 @@ CONFIG_PROVIDERS = ConfigKey(
     (),
     ValidList(),
     LOW,
-    "Names of providers that fill in placeholders in other values.",
+    "Names of providers that resolve placeholders in other values.",
     unsupported="resolve placeholders before you pass the configuration",
 )
 
@@ -296,26 +297,26 @@ NETWORK_KEYS = (
 
 # --- keys of kafka-python that are not Kafka's ------------------------------------------------------------------------
 
-_OWN_NETWORK = "the network thread is this client's own"
+_OWN_NETWORK = "the network client cannot be replaced"
 _PROXY = "connections through a proxy are not supported"
 
 KAFKA_PYTHON_KEYS = (
-    ForeignKey("api.version", "versions are agreed on with every broker", ignored=True),
-    ForeignKey("api.version.auto.timeout.ms", "versions are agreed on with every broker", ignored=True),
+    ForeignKey("api.version", "the client negotiates versions with every broker", ignored=True),
+    ForeignKey("api.version.auto.timeout.ms", "the client negotiates versions with every broker", ignored=True),
     ForeignKey(
         "bootstrap.timeout.ms",
-        "making a client never waits for the cluster; its calls do, each within its own bound",
+        "creating a client never waits for the cluster; its calls do, each with its own timeout",
         harmless=(None, 30_000),
         ignored=True,
     ),
     ForeignKey(
         "socket.options",
-        "the socket options are fixed: TCP_NODELAY and keep-alive on, buffers by send_buffer_bytes and "
+        "the socket options are fixed (TCP_NODELAY and keep-alive); set buffer sizes with send_buffer_bytes and "
         "receive_buffer_bytes",
         harmless=(None, [], [(6, 1, 1)]),
     ),
-    ForeignKey("selector", "the best selector of the machine is used", ignored=True),
-    ForeignKey("metrics.enabled", "metrics are always kept", harmless=(None, True), ignored=True),
+    ForeignKey("selector", "the client uses the machine's best selector", ignored=True),
+    ForeignKey("metrics.enabled", "metrics are always recorded", harmless=(None, True), ignored=True),
     ForeignKey("kafka.client", _OWN_NETWORK),
     ForeignKey("net", _OWN_NETWORK),
     ForeignKey("proxy.url", _PROXY),
@@ -339,7 +340,7 @@ KAFKA_PYTHON_KEYS = (
 
 
 def apply_common_rules(originals: Mapping[str, Any], values: dict[str, Any]) -> None:
-    """The rules that all clients share (Java: CommonClientConfigs)."""
+    """Apply the rules that all clients share (Java: CommonClientConfigs)."""
     if "reconnect.backoff.ms" in originals and "reconnect.backoff.max.ms" not in originals:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
     for first, most in (

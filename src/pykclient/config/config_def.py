@@ -1,6 +1,6 @@
-"""The table of keys: a row is default, check and documentation at once (Java: ConfigDef).
+"""The table of keys: a row is default, validation and documentation at once (Java: ConfigDef).
 
-Unlike in Java an unknown key is an error, and values may be Python's own: numbers, lists, classes, instances,
+Unlike in Java, an unknown key is an error, and values may be Python objects: numbers, lists, classes, instances,
 callables.
 """
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Type:
-    """The types of values, under Java's names."""
+    """The types of values, with Java's names."""
 
     BOOLEAN: Final = "BOOLEAN"
     STRING: Final = "STRING"
@@ -33,14 +33,14 @@ class Type:
 
 
 class Importance:
-    """How likely it is that a key has to be set."""
+    """The likelihood that users must set a key."""
 
     HIGH: Final = "HIGH"
     MEDIUM: Final = "MEDIUM"
     LOW: Final = "LOW"
 
 
-#: The default of a key that has none and must be set.
+#: The default of a key that must be set.
 REQUIRED: Final = object()
 
 _BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
@@ -58,7 +58,7 @@ _EXPECTED = {
 
 
 class Password:
-    """A secret: ``value`` has it, its text forms do not."""
+    """A secret. ``value`` contains it; its text forms do not."""
 
     __slots__ = ("value",)
 
@@ -78,10 +78,10 @@ class Password:
 class ConfigKey:
     """A row of a table.
 
-    ``unsupported`` is the reason why only the default can be used for now; ``no_effect`` says why the key does nothing.
-    ``aliases`` are other names that it goes by. ``convert`` turns Python's way of saying a value into Kafka's before
-    the value is parsed. ``extension`` marks keys that Java does not have. With ``named`` strings stay as they are: the
-    client has short names for its own classes besides dotted ones, and loads them.
+    ``unsupported`` is the reason why only the default is allowed; ``no_effect`` is the reason why the key does nothing.
+    ``aliases`` are other names of the key. ``convert`` turns a Python value into Kafka's form before parsing.
+    ``extension`` marks keys that Java does not have. With ``named``, strings are not loaded: the client has short names
+    for its own classes besides dotted names, and loads them itself.
     """
 
     __slots__ = (
@@ -142,18 +142,18 @@ class ConfigKey:
 
     @property
     def valid_values(self) -> str:
-        """The valid values as Java's documentation writes them; empty if any value of the type will do."""
+        """The valid values as in Java's documentation; empty if any value of the type is valid."""
         return "" if self.validator is None else str(self.validator)
 
     def default_value(self) -> Any:
-        """The default as the configuration holds it."""
+        """Return the default as stored in the configuration."""
         return list(self.default) if self.type == Type.LIST else self.default
 
     def parse(self, given: Any) -> Any:
-        """Return the checked value of what was given. Fractions of milliseconds are rounded.
+        """Return the validated value. Fractions of milliseconds are rounded.
 
         Raises:
-            ConfigError: The type or the range is wrong, or the key is not supported and this is not its default.
+            ConfigError: the type or range is wrong, or the key is not supported and the value is not its default.
         """
         if self.unsupported is not None and (given is None or given == self.default):
             return self.default_value()
@@ -178,7 +178,7 @@ class ConfigKey:
         return value
 
     def error(self, given: Any, problem: str) -> ConfigError:
-        """The error for a value of this key; ``problem`` follows the word "it"."""
+        """Return the error for a value of this key. ``problem`` follows the word "it"."""
         shown = "[hidden]" if self.type == Type.PASSWORD else repr(given)
         valid = f" (valid values: {self.valid_values})" if self.valid_values else ""
         return ConfigError(f"{self.name} = {shown}: it {problem}{valid}", key=self.name)
@@ -194,10 +194,10 @@ class ConfigKey:
 
 
 class ForeignKey:
-    """A key of another client that this one does not have, known so that programs written for it get an answer.
+    """A key that only another client has, known so that programs written for that client get a helpful response.
 
-    Values in ``harmless`` ask for what happens anyway and are accepted. Other values are refused with ``reason``, or
-    with ``ignored`` accepted with ``reason`` as a warning in the log.
+    Values in ``harmless`` request what happens anyway, and are accepted. Other values are rejected with ``reason`` or,
+    with ``ignored``, accepted with ``reason`` as a logged warning.
     """
 
     __slots__ = ("harmless", "ignored", "name", "reason")
@@ -209,7 +209,11 @@ class ForeignKey:
         self.ignored = ignored
 
     def check(self, given: Any) -> None:
-        """Raises ConfigError when the value cannot be honoured."""
+        """Check a given value.
+
+        Raises:
+            ConfigError: the client cannot do what the value requests.
+        """
         if given in self.harmless:
             return
         keyword = self.name.replace(".", "_")
@@ -219,7 +223,7 @@ class ForeignKey:
 
 
 class ConfigDef:
-    """All keys of one client. Thread: any (nothing changes after it was made)."""
+    """All keys of one client. Thread: any (immutable)."""
 
     __slots__ = ("aliases", "foreign", "keys")
 
@@ -229,7 +233,11 @@ class ConfigDef:
         self.foreign = {key.name: key for key in foreign if key.name not in self.keys}
 
     def canonical(self, name: str) -> str:
-        """The key's name in dots, whichever spelling or alias was used. Raises ConfigError for an unknown one."""
+        """Return the key's dotted name for any spelling or alias.
+
+        Raises:
+            ConfigError: the key is unknown.
+        """
         dotted = name.replace("_", ".")
         dotted = self.aliases.get(dotted, dotted)
         if dotted in self.keys or dotted in self.foreign:
@@ -237,10 +245,10 @@ class ConfigDef:
         raise self._unknown(name, dotted)
 
     def read(self, *sources: Mapping[str, Any]) -> dict[str, Any]:
-        """What was given, by the keys' names in dots; later sources win over earlier ones.
+        """Return the given values by dotted name; later sources win over earlier ones.
 
-        Raises ConfigError for unknown keys, for a key that one source has in two spellings, and for foreign keys
-        that cannot be honoured.
+        Raises:
+            ConfigError: a key is unknown, one source has a key in two spellings, or a foreign key cannot be honoured.
         """
         given: dict[str, Any] = {}
         for source in sources:
@@ -259,7 +267,7 @@ class ConfigDef:
         return given
 
     def parse(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A value for every key of the table from what ``read`` returned."""
+        """Return a value for every key of the table, from the result of ``read``."""
         values: dict[str, Any] = {}
         for name, key in self.keys.items():
             if name in given:
@@ -280,16 +288,18 @@ class ConfigDef:
         near = difflib.get_close_matches(dotted.lower(), [*self.keys, *self.aliases], n=1, cutoff=0.5)
         if not near:
             return ConfigError(f"unknown configuration key {name!r}", key=name)
-        # The answer is in the spelling of the question.
+        # Suggest the key in the spelling of the unknown one.
         nearest = near[0] if "." in name else near[0].replace(".", "_")
         return ConfigError(f"unknown configuration key {name!r}; did you mean {nearest!r}?", key=name)
 
 
 def parse_type(value: Any, type: str) -> Any:
-    """``value`` as one of the types; None stays None. Strings are parsed after trimming (Java: ConfigDef.parseType).
+    """Return ``value`` converted to a type; None stays None. Strings are trimmed and parsed (Java:
+    ConfigDef.parseType).
 
-    Raises ValueError or TypeError for a value of another type, ImportError or AttributeError for a name that leads
-    nowhere.
+    Raises:
+        ValueError, TypeError: the value is not of the type.
+        ImportError, AttributeError: a dotted name cannot be loaded.
     """
     if value is None:
         return None
@@ -334,7 +344,7 @@ def _parse_text(text: str, type: str) -> Any:
 
 
 def _whole_number(number: float, bits: int) -> int:
-    """An integer of so many bits; infinity is the largest of them, as programs written for kafka-python mean it."""
+    """Return an integer of ``bits`` bits. Infinity is the largest one, as programs written for kafka-python mean it."""
     limit = 1 << (bits - 1)
     if number == float("inf"):
         return limit - 1
@@ -344,9 +354,10 @@ def _whole_number(number: float, bits: int) -> int:
 
 
 def load(name: str) -> Any:
-    """What a dotted name stands for: ``package.module.Class`` or ``package.module:Class.attribute``.
+    """Load the object with a dotted name: ``package.module.Class`` or ``package.module:Class.attribute``.
 
-    Raises ImportError or AttributeError when there is no such thing.
+    Raises:
+        ImportError, AttributeError: there is no such object.
     """
     module_name, colon, path = name.partition(":")
     if not colon:

@@ -26,7 +26,7 @@ from pykclient.errors import ConfigError
 _SHARE_GROUPS = "share groups are not implemented"
 _KIP_848_LATER = "the group protocol of KIP-848 comes with a later version"
 
-#: Java's assignors and what they are called in the group protocol, which is their name here.
+#: Java's assignors and their names in the group protocol, which are their names here.
 ASSIGNOR_NAMES = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
@@ -38,7 +38,7 @@ _DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 
 def _assignors(value: Any) -> Any:
-    """Names instead of Java's class names; classes and instances stay."""
+    """Replace Java's class names by names; keep classes and instances."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, (list, tuple)):
@@ -48,7 +48,7 @@ def _assignors(value: Any) -> Any:
 
 
 def _offset_reset_name(value: Any) -> Any:
-    """A name in any case; kafka-python also has those of Kafka 0.8."""
+    """Return a reset policy's name in lower case; kafka-python's names of Kafka 0.8 are accepted too."""
     if not isinstance(value, str) or value.strip().lower().startswith("by_duration:"):
         return value
     name = value.strip().lower()
@@ -56,14 +56,14 @@ def _offset_reset_name(value: Any) -> Any:
 
 
 def _isolation_level(value: Any) -> Any:
-    """A name in any case, or the number that the protocol and kafka-python's IsolationLevel have for it."""
+    """Return an isolation level's name, given in any case or as the protocol's number, as in kafka-python."""
     if isinstance(value, int) and not isinstance(value, bool) and value in {0, 1}:
         return ("read_uncommitted", "read_committed")[value]
     return lower(value)
 
 
 def _iteration_timeout(value: Any) -> Any:
-    """None and negative numbers are no timeout, as in kafka-python."""
+    """Convert None and negative numbers, which mean no timeout in kafka-python."""
     if value is None or (isinstance(value, (int, float)) and value < 0):
         return LONG_MAX
     return value
@@ -95,7 +95,7 @@ _KEYS = (
         True,
         None,
         MEDIUM,
-        "Whether subscribing to a topic that does not exist may create it, if the brokers allow that as well.",
+        "If true, subscribing to a missing topic creates it, provided that the brokers allow it.",
     ),
     ConfigKey(
         "auto.commit.interval.ms",
@@ -103,7 +103,7 @@ _KEYS = (
         5_000,
         at_least(0),
         LOW,
-        "How often positions are committed with enable.auto.commit.",
+        "The interval of automatic commits.",
     ),
     ConfigKey(
         "auto.offset.reset",
@@ -111,8 +111,8 @@ _KEYS = (
         "latest",
         Lambda(_offset_reset, "[latest, earliest, none, by_duration:PnDTnHnMn.nS]"),
         MEDIUM,
-        "Where to start in a partition without a committed offset, or whose offset is gone: at the end, at the "
-        "beginning, so long ago (by_duration:P7D, KIP-1106), or not at all: none raises NoOffsetForPartitionError.",
+        "Where to start in a partition without a valid committed offset: latest, earliest, a duration ago "
+        "(by_duration:P7D, KIP-1106), or none, which raises NoOffsetForPartitionError.",
         convert=_offset_reset_name,
     ),
     ConfigKey(
@@ -121,7 +121,7 @@ _KEYS = (
         True,
         None,
         LOW,
-        "Whether the checksum of every batch is checked. It costs little.",
+        "If true, the checksum of every batch is verified. This costs little.",
     ),
     shared.client_id(LOW),
     ConfigKey(
@@ -130,8 +130,8 @@ _KEYS = (
         "",
         None,
         LOW,
-        "Where this consumer runs. Brokers with a matching broker.rack may serve it from a close replica (KIP-392), "
-        "and assignors prefer partitions that are near (KIP-881).",
+        "The rack of this consumer. Brokers may direct it to a replica in the same broker.rack (KIP-392), and "
+        "assignors prefer partitions with such replicas (KIP-881).",
         convert=none_means(""),
     ),
     shared.connections_max_idle_ms(540_000),
@@ -142,7 +142,7 @@ _KEYS = (
         True,
         None,
         MEDIUM,
-        "Whether positions are committed in the background, by poll() and close(). Off if there is no group.id.",
+        "If true, poll() and close() commit positions automatically. Without a group.id, the default is false.",
     ),
     shared.enable_metrics_push(True),
     ConfigKey(
@@ -151,7 +151,7 @@ _KEYS = (
         True,
         None,
         MEDIUM,
-        "Whether a pattern leaves out Kafka's own topics, such as __consumer_offsets.",
+        "If true, patterns do not match internal topics such as __consumer_offsets.",
     ),
     ConfigKey(
         "fetch.max.bytes",
@@ -159,7 +159,7 @@ _KEYS = (
         52_428_800,
         at_least(0),
         MEDIUM,
-        "About the most that one answer to a fetch holds; the first batch comes whole even if it is larger.",
+        "The approximate maximum size of a fetch response. The first batch is returned even if it is larger.",
     ),
     ConfigKey(
         "fetch.max.wait.ms",
@@ -167,7 +167,7 @@ _KEYS = (
         500,
         at_least(0),
         LOW,
-        "How long a broker may hold a fetch back until there are fetch.min.bytes.",
+        "The maximum time that a broker waits for fetch.min.bytes before it answers a fetch.",
     ),
     ConfigKey(
         "fetch.min.bytes",
@@ -175,7 +175,7 @@ _KEYS = (
         1,
         at_least(0),
         HIGH,
-        "A broker answers a fetch as soon as it has this much. More of it means fewer requests and more delay.",
+        "The minimum amount of data for a fetch response. Higher values mean fewer requests and more latency.",
     ),
     ConfigKey(
         "group.id",
@@ -183,7 +183,7 @@ _KEYS = (
         None,
         None,
         HIGH,
-        "The consumer group. Needed for subscribe() and for commits.",
+        "The name of the consumer group. Commits need it.",
     ),
     ConfigKey(
         "group.instance.id",
@@ -191,8 +191,8 @@ _KEYS = (
         None,
         NonEmptyString(),
         MEDIUM,
-        "A name that makes this a static member: it keeps its partitions when it is back within session.timeout.ms "
-        "(KIP-345). Unique within the group.",
+        "A name that makes this consumer a static member, which keeps its partitions if it returns within "
+        "session.timeout.ms (KIP-345). It must be unique in the group.",
     ),
     ConfigKey(
         "group.protocol",
@@ -200,7 +200,7 @@ _KEYS = (
         "classic",
         CaseInsensitiveValidString("CONSUMER", "CLASSIC"),
         HIGH,
-        "How the group shares out partitions: classic = a member decides, consumer = the broker does (KIP-848).",
+        "The group protocol: with classic, a member assigns partitions; with consumer, the broker does (KIP-848).",
         unsupported=_KIP_848_LATER,
         convert=lower,
     ),
@@ -210,7 +210,7 @@ _KEYS = (
         None,
         None,
         MEDIUM,
-        "The broker's assignor to use with group.protocol=consumer.",
+        "The broker's assignor for group.protocol=consumer.",
         unsupported=_KIP_848_LATER,
     ),
     ConfigKey(
@@ -219,8 +219,8 @@ _KEYS = (
         3_000,
         None,
         HIGH,
-        "How often the group's coordinator is told that this member lives. Below session.timeout.ms, best a third of "
-        "it.",
+        "The interval of heartbeats to the group coordinator. It must be lower than session.timeout.ms, typically "
+        "a third of it.",
     ),
     ConfigKey(
         "interceptor.classes",
@@ -228,8 +228,8 @@ _KEYS = (
         (),
         ValidList(),
         LOW,
-        "Objects, classes or dotted names of classes that see records before poll() returns them, may change them, and "
-        "see commits.",
+        "Interceptors, as objects, classes or dotted names of classes. They see records before poll() returns "
+        "them, may change them, and see commits.",
     ),
     ConfigKey(
         "internal.throw.on.fetch.stable.offset.unsupported",
@@ -237,7 +237,7 @@ _KEYS = (
         False,
         None,
         LOW,
-        "Whether old brokers that cannot tell stable offsets are an error. Kafka's own use.",
+        "If true, brokers that do not support stable offsets cause an error. For internal use by Kafka.",
         unsupported="it is internal to Kafka Streams",
     ),
     ConfigKey(
@@ -246,8 +246,8 @@ _KEYS = (
         "read_uncommitted",
         ValidString("read_committed", "read_uncommitted"),
         MEDIUM,
-        "read_committed leaves out records of transactions that were aborted and waits for open ones to end; "
-        "read_uncommitted hands out everything.",
+        "read_committed skips records of aborted transactions, and stops before open ones until they end. "
+        "read_uncommitted returns all records.",
         convert=_isolation_level,
     ),
     ConfigKey(
@@ -256,8 +256,8 @@ _KEYS = (
         None,
         None,
         HIGH,
-        "What turns bytes into keys: a pykclient.serialization.Deserializer, its class, a callable from bytes to key, "
-        "or the dotted name of one. None passes bytes through.",
+        "The deserializer of keys: a pykclient.serialization.Deserializer, its class, a callable from bytes to "
+        "key, or the dotted name of one. None passes bytes through.",
         convert=serialization_class,
     ),
     ConfigKey(
@@ -266,7 +266,7 @@ _KEYS = (
         None,
         None,
         HIGH,
-        "What turns bytes into values, as key.deserializer does for keys.",
+        "The deserializer of values, in the same form as key.deserializer.",
         convert=serialization_class,
     ),
     ConfigKey(
@@ -275,8 +275,8 @@ _KEYS = (
         1_048_576,
         at_least(0),
         HIGH,
-        "About the most that one answer to a fetch holds of one partition; the first batch comes whole even if it is "
-        "larger.",
+        "The approximate maximum size of one partition's part of a fetch response. The first batch is returned "
+        "even if it is larger.",
     ),
     ConfigKey(
         "max.poll.interval.ms",
@@ -284,7 +284,8 @@ _KEYS = (
         300_000,
         at_least(1),
         MEDIUM,
-        "The longest time between two calls of poll() before this member leaves its group, as it seems stuck.",
+        "The maximum time between two calls of poll(). After that the member is considered stuck, and leaves its "
+        "group.",
     ),
     ConfigKey(
         "max.poll.records",
@@ -292,7 +293,8 @@ _KEYS = (
         500,
         at_least(1),
         MEDIUM,
-        "The most records that one poll() returns. What was fetched beyond that waits for the next.",
+        "The maximum number of records that one poll() returns. Further fetched records stay buffered for the "
+        "next poll().",
     ),
     ConfigKey(
         "partition.assignment.strategy",
@@ -300,9 +302,9 @@ _KEYS = (
         _DEFAULT_ASSIGNORS,
         ValidList(),
         MEDIUM,
-        "Assignors in order of preference: the names range and roundrobin, Java's class names of these, or classes and "
-        "instances of your own. The members of a group must have one in common. The default is Java's, but "
-        "cooperative-sticky comes with a later version, so range is used; sticky comes later, too.",
+        "The assignors in order of preference: range, roundrobin, Java's class names of these, or your own "
+        "classes or instances. The members of a group need one in common. The default equals Java's, but sticky "
+        "and cooperative-sticky are not supported yet, so range is used.",
         convert=_assignors,
     ),
     shared.receive_buffer_bytes(65_536),
@@ -312,8 +314,8 @@ _KEYS = (
         45_000,
         None,
         HIGH,
-        "A member that the coordinator did not hear of for this long is out of the group. Brokers have limits for it "
-        "(group.min.session.timeout.ms, group.max.session.timeout.ms).",
+        "The coordinator removes a member from the group after this long without a heartbeat. Brokers limit its "
+        "value (group.min.session.timeout.ms, group.max.session.timeout.ms).",
     ),
     ConfigKey(
         "share.acknowledgement.mode",
@@ -321,7 +323,7 @@ _KEYS = (
         "implicit",
         ValidString("implicit", "explicit"),
         MEDIUM,
-        "How records of a share group are acknowledged (KIP-932).",
+        "The acknowledgement mode of records in a share group (KIP-932).",
         unsupported=_SHARE_GROUPS,
     ),
     ConfigKey(
@@ -330,7 +332,7 @@ _KEYS = (
         "BATCH_OPTIMIZED",
         Lambda(_acquire_mode, "[batch_optimized, record_limit]"),
         MEDIUM,
-        "How records of a share group are fetched (KIP-932).",
+        "The acquisition mode of records in a share group (KIP-932).",
         unsupported=_SHARE_GROUPS,
     ),
     ConfigKey(
@@ -339,8 +341,8 @@ _KEYS = (
         LONG_MAX,
         between(0, LONG_MAX),
         LOW,
-        "Iterating over the consumer ends when no record came for this long. None or a negative number: never. From "
-        "kafka-python; poll() is not concerned.",
+        "Iteration over the consumer ends when no record has arrived for this long. None or a negative number "
+        "means never. This setting is from kafka-python, and does not affect poll().",
         convert=_iteration_timeout,
         extension=True,
     ),
@@ -350,8 +352,8 @@ _KEYS = (
         256 * 1024 * 1024,
         at_least(1),
         LOW,
-        "A compressed batch of records that would take more memory than this is refused as corrupt. The broker bounds "
-        "only what a batch takes compressed, so that a megabyte from a hostile producer could fill all memory.",
+        "The maximum decompressed size of a batch. A larger batch is rejected as corrupt. Brokers limit only the "
+        "compressed size, so a megabyte from a hostile producer could otherwise fill all memory.",
         extension=True,
     ),
     *shared.NETWORK_KEYS,
@@ -362,30 +364,31 @@ _FOREIGN = (
     *shared.KAFKA_PYTHON_KEYS,
     ForeignKey(
         "max.in.flight.requests.per.connection",
-        "a consumer has one fetch at a time on its way to each broker",
+        "a consumer has at most one fetch in flight to each broker",
         harmless=(None, 5),
         ignored=True,
     ),
     ForeignKey(
         "enable.incremental.fetch.sessions",
-        "fetch sessions are used whenever the broker has them (KIP-227)",
+        "the client uses fetch sessions whenever the broker supports them (KIP-227)",
         harmless=(None, True),
     ),
     ForeignKey(
         "default.offset.commit.callback",
-        "pass a callback to commit_async(); automatic commits that fail are in the log",
+        "pass a callback to commit_async(); failed automatic commits are logged",
     ),
-    ForeignKey(
-        "metric.group.prefix", "metrics have Kafka's own group names", harmless=(None, "consumer"), ignored=True
-    ),
+    ForeignKey("metric.group.prefix", "metrics have Kafka's group names", harmless=(None, "consumer"), ignored=True),
 )
 
 
 class ConsumerConfig(AbstractConfig):
-    """A consumer's configuration. ``client.id`` stays empty if it was not given.
+    """A consumer's configuration.
 
-    ``partition.assignment.strategy`` holds names, classes and instances; names that only stand in the default are left
-    out. Raises ConfigError for unknown keys, wrong values, and values that contradict each other.
+    ``client.id`` stays empty if it is not given. ``partition.assignment.strategy`` has names, classes and instances,
+    without the unsupported names of the default.
+
+    Raises:
+        ConfigError: a key is unknown, a value is wrong, or values contradict each other.
     """
 
     __slots__ = ()
@@ -416,10 +419,10 @@ class ConsumerConfig(AbstractConfig):
 
 
 def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:
-    """Refuse timeouts that contradict each other, as kafka-python does.
+    """Reject timeouts that contradict each other, as kafka-python does.
 
-    A broker may hold a fetch for fetch.max.wait.ms, so a shorter request.timeout.ms would end idle fetches as failures.
-    An idle connection must not be closed while a request on it may still be answered.
+    A broker may hold a fetch for fetch.max.wait.ms, so with a shorter request.timeout.ms idle fetches would fail. An
+    idle connection must not be closed while a request on it may still be answered.
     """
     ascending = ["fetch.max.wait.ms", "request.timeout.ms"]
     if values["connections.max.idle.ms"] >= 0:
@@ -445,7 +448,7 @@ def _is_instance_id(text: str) -> bool:
 
 
 def _usable(assignors: list[Any]) -> list[Any]:
-    """The assignors that exist. Those of the default that do not may stand in the list, others raise."""
+    """Return the supported assignors. Unsupported ones raise an error unless the list is the default."""
     if assignors == list(_DEFAULT_ASSIGNORS):
         return ["range"]
     for assignor in assignors:

@@ -1,4 +1,4 @@
-"""Durations as ``auto.offset.reset=by_duration:P7DT12H`` writes them (ISO 8601, as java.time.Duration reads it)."""
+"""Durations such as ``auto.offset.reset=by_duration:P7DT12H`` (ISO 8601, like java.time.Duration)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _PATTERN = re.compile(
 
 
 def parse_iso_duration_ms(text: str) -> int:
-    """The duration in milliseconds, rounded down; may be negative.
+    """Return a duration in milliseconds, rounded down. It may be negative.
 
-    Raises ValueError for anything but days, hours, minutes and seconds in this order.
+    Raises:
+        ValueError: the text is not a sequence of days, hours, minutes and seconds.
     """
     match = _PATTERN.fullmatch(text)
     if match is None or match["time"] in {"T", "t"} or not any(match[unit] for unit in ("days", "time")):

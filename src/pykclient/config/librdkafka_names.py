@@ -1,4 +1,4 @@
-"""What to say to configurations written for librdkafka (confluent-kafka), whose own names are not Kafka's.
+"""Advice about keys that only librdkafka (confluent-kafka) has.
 
 Loaded only when a key is unknown.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-#: librdkafka's names and the names that Kafka has for the same thing; the first that the client has is told.
+#: librdkafka's names and Kafka's names for the same settings. The first name that the client has is suggested.
 _RENAMED = {
     "auto.commit.enable": ("enable.auto.commit",),
     "batch.num.messages": ("batch.size",),
@@ -49,7 +49,7 @@ _UNITS = {
     "compression.level": "each codec has a key of its own, such as compression.gzip.level and compression.lz4.level",
 }
 
-#: librdkafka's names for what is done another way here.
+#: librdkafka's names for settings that are replaced by something else here.
 _ADVICE = {
     "api.version.fallback.ms": "leave it out; versions are always agreed on with the broker",
     "api.version.request": "leave it out; versions are always agreed on with the broker",
@@ -95,7 +95,9 @@ _ADVICE = {
 
 
 def advice(name: str, known: Collection[str]) -> str | None:
-    """What to do instead of librdkafka's ``name`` (in dots) with a client that has the keys ``known``; else None."""
+    """Return advice about librdkafka's ``name`` (dotted) for a client with the keys ``known``; None if there is
+    none.
+    """
     for kafka_name in _RENAMED.get(name, ()):
         if kafka_name in known:
             unit = f" ({_UNITS[name]})" if name in _UNITS else ""

@@ -15,7 +15,7 @@ from pykclient.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
-#: A broker remembers this many batches of a producer, so no more may be on their way (Kafka: NUM_BATCHES_TO_RETAIN).
+#: A broker remembers this many batches of a producer, so no more may be in flight (Kafka: NUM_BATCHES_TO_RETAIN).
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
 
 _TRANSACTIONS_LATER = "transactions come with a later version"
@@ -37,9 +37,9 @@ _KEYS = (
         "all",
         ValidString("all", "-1", "0", "1"),
         LOW,
-        "What a broker must have done before a write counts: all (or -1) = every in-sync replica has it; 1 = the "
-        "leader has it, and may lose it when it fails; 0 = nothing, errors are not even seen and offsets are -1. "
-        "Idempotence needs all.",
+        "The acknowledgements that a write needs. all (or -1): from every in-sync replica. 1: from the leader, "
+        "which may lose the write if it fails. 0: none; errors go unnoticed and offsets are -1. Idempotence needs "
+        "all.",
         convert=_acks,
     ),
     ConfigKey(
@@ -48,8 +48,8 @@ _KEYS = (
         16_384,
         at_least(0),
         MEDIUM,
-        "Records for one partition are gathered into batches of up to this many bytes. 0 sends every record by itself; "
-        "a larger record gets a batch of its own.",
+        "The maximum size in bytes of a batch of records for one partition. 0 sends every record in its own "
+        "batch, and so does a record larger than this.",
     ),
     ConfigKey(
         "buffer.memory",
@@ -57,8 +57,9 @@ _KEYS = (
         33_554_432,
         at_least(0),
         HIGH,
-        "Bytes that may wait to be sent. When they are used up, send() blocks for up to max.block.ms and then raises "
-        "BufferExhaustedError. Compression and requests on their way need some more.",
+        "The total bytes of memory for records that wait to be sent. When it is exhausted, send() blocks for up "
+        "to max.block.ms and then raises BufferExhaustedError. Compression and requests in flight need some "
+        "memory in addition.",
     ),
     shared.client_id(MEDIUM),
     ConfigKey(
@@ -67,7 +68,7 @@ _KEYS = (
         "none",
         ValidString("none", "gzip", "snappy", "lz4", "zstd"),
         HIGH,
-        "How batches are compressed. Larger batches compress better.",
+        "The compression of batches. Larger batches compress better.",
         convert=none_means("none"),
     ),
     ConfigKey(
@@ -76,7 +77,8 @@ _KEYS = (
         -1,
         Lambda(_gzip_level, "[1,...,9] or -1"),
         MEDIUM,
-        "Level for compression.type=gzip: 1 is fastest, 9 smallest, -1 the library's choice (KIP-390).",
+        "The level for compression.type=gzip: 1 is the fastest, 9 compresses best, -1 is the library's default "
+        "(KIP-390).",
     ),
     ConfigKey(
         "compression.lz4.level",
@@ -84,7 +86,7 @@ _KEYS = (
         9,
         between(1, 17),
         MEDIUM,
-        "Level for compression.type=lz4: higher is smaller and slower (KIP-390).",
+        "The level for compression.type=lz4. Higher levels compress better and are slower (KIP-390).",
     ),
     ConfigKey(
         "compression.zstd.level",
@@ -92,7 +94,8 @@ _KEYS = (
         3,
         between(-131_072, 22),
         MEDIUM,
-        "Level for compression.type=zstd: higher is smaller and slower, negative ones are the fastest (KIP-390).",
+        "The level for compression.type=zstd. Higher levels compress better and are slower; negative levels are "
+        "the fastest (KIP-390).",
     ),
     shared.connections_max_idle_ms(540_000),
     ConfigKey(
@@ -101,8 +104,8 @@ _KEYS = (
         120_000,
         at_least(0),
         MEDIUM,
-        "The bound on the time between send() and the record's success or failure, all waiting and retries included. "
-        "Must be at least linger.ms + request.timeout.ms; if it is not set, it grows to that.",
+        "The maximum time from send() until a record has succeeded or failed, including all waiting and retries. "
+        "It must be at least linger.ms + request.timeout.ms, and is raised to that if it is not set.",
     ),
     ConfigKey(
         "enable.idempotence",
@@ -110,8 +113,9 @@ _KEYS = (
         True,
         None,
         LOW,
-        "Whether brokers weed out what retries send twice and keep the order of batches. Needs acks=all, retries "
-        "above 0 and at most 5 requests in flight; unless it is set, other values of acks or retries switch it off.",
+        "If true, brokers discard duplicates from retries and keep the order of batches. This needs acks=all, "
+        "retries above 0 and at most 5 requests in flight. If it is not set, conflicting values of acks or "
+        "retries disable it.",
     ),
     shared.enable_metrics_push(True),
     ConfigKey(
@@ -120,8 +124,8 @@ _KEYS = (
         (),
         ValidList(),
         LOW,
-        "Objects, classes or dotted names of classes that see every record before it is sent, may change it, and learn "
-        "what became of it.",
+        "Interceptors, as objects, classes or dotted names of classes. They see every record before it is sent, "
+        "may change it, and are told the result.",
     ),
     ConfigKey(
         "key.serializer",
@@ -129,7 +133,7 @@ _KEYS = (
         None,
         None,
         HIGH,
-        "What turns keys into bytes: a pykclient.serialization.Serializer, its class, a callable from key to bytes, "
+        "The serializer of keys: a pykclient.serialization.Serializer, its class, a callable from key to bytes, "
         "or the dotted name of one. None passes bytes through.",
         convert=serialization_class,
     ),
@@ -139,7 +143,7 @@ _KEYS = (
         None,
         None,
         HIGH,
-        "What turns values into bytes, as key.serializer does for keys.",
+        "The serializer of values, in the same form as key.serializer.",
         convert=serialization_class,
     ),
     ConfigKey(
@@ -148,8 +152,8 @@ _KEYS = (
         5,
         at_least(0),
         MEDIUM,
-        "How long a batch that is not full waits for more records. More of it means fewer and better compressed "
-        "requests, and as much more delay when there is little to send.",
+        "How long a batch waits for more records before it is sent. Higher values mean fewer requests and better "
+        "compression, but add up to this much latency under light load.",
     ),
     ConfigKey(
         "max.block.ms",
@@ -157,8 +161,8 @@ _KEYS = (
         60_000,
         at_least(0),
         MEDIUM,
-        "The bound on the time that send() waits for metadata and for free buffer memory together, and that "
-        "partitions_for() waits for metadata.",
+        "The maximum time that send() waits for metadata and buffer memory in total, and that partitions_for() "
+        "waits for metadata.",
     ),
     ConfigKey(
         "max.in.flight.requests.per.connection",
@@ -166,8 +170,8 @@ _KEYS = (
         5,
         at_least(1),
         LOW,
-        "Requests that may be on their way to one broker at a time. Without idempotence and with more than 1, a retry "
-        "may change the order of batches.",
+        "The maximum number of requests in flight to one broker. With more than 1 and without idempotence, a "
+        "retry may reorder batches.",
     ),
     ConfigKey(
         "max.request.size",
@@ -175,8 +179,8 @@ _KEYS = (
         1_048_576,
         at_least(0),
         MEDIUM,
-        "The largest produce request in bytes, and so the largest record. Brokers have a limit of their own for a "
-        "batch as it is after compression (message.max.bytes).",
+        "The maximum size of a produce request in bytes, and so of a record. Brokers have their own limit for the "
+        "compressed size of a batch (message.max.bytes).",
     ),
     ConfigKey(
         "metadata.max.idle.ms",
@@ -184,7 +188,7 @@ _KEYS = (
         300_000,
         at_least(5_000),
         LOW,
-        "A topic that nothing was sent to for this long is no longer asked for when metadata is fetched.",
+        "Stop requesting metadata of a topic to which nothing was sent for this long.",
     ),
     ConfigKey(
         "partitioner.class",
@@ -192,11 +196,12 @@ _KEYS = (
         None,
         None,
         MEDIUM,
-        "What chooses the partition of a record that names none: a partitioner, its class, a callable (key, all "
-        "partitions, available partitions), the dotted name of one, or a name: RoundRobinPartitioner, "
-        "UniformStickyPartitioner, Murmur3Partitioner, or librdkafka's random, consistent, consistent_random, murmur2, "
-        "murmur2_random, fnv1a, fnv1a_random. None is Kafka's: by the murmur2 hash of the key, or without a key one "
-        "partition per batch, brokers that answer faster more often (KIP-794).",
+        "The partitioner for records without an explicit partition: a partitioner, its class, a callable (key, "
+        "all partitions, available partitions), the dotted name of one, or a name: RoundRobinPartitioner, "
+        "UniformStickyPartitioner, Murmur3Partitioner, or librdkafka's random, consistent, consistent_random, "
+        "murmur2, murmur2_random, fnv1a, fnv1a_random. None is Kafka's default: it uses the murmur2 hash of the "
+        "key; records without a key fill the batch of one partition after the other, and faster brokers get more "
+        "of them (KIP-794).",
         aliases=("partitioner",),
         named=True,
     ),
@@ -206,7 +211,8 @@ _KEYS = (
         True,
         None,
         LOW,
-        "Whether the default partitioner gives more to partitions with shorter queues, that is to faster brokers.",
+        "If true, the default partitioner sends more records to partitions with shorter queues, that is, to "
+        "faster brokers.",
     ),
     ConfigKey(
         "partitioner.availability.timeout.ms",
@@ -214,8 +220,8 @@ _KEYS = (
         0,
         at_least(0),
         LOW,
-        "With adaptive partitioning: a broker that accepted nothing for this long gets no records without a key. 0: "
-        "never.",
+        "With adaptive partitioning: if a broker has accepted nothing for this long, it gets no records without a "
+        "key. 0 disables this.",
     ),
     ConfigKey(
         "partitioner.ignore.keys",
@@ -223,7 +229,7 @@ _KEYS = (
         False,
         None,
         MEDIUM,
-        "Whether the default partitioner treats records with a key like those without.",
+        "If true, the default partitioner ignores keys.",
     ),
     shared.receive_buffer_bytes(32_768),
     ConfigKey(
@@ -232,8 +238,8 @@ _KEYS = (
         INT_MAX,
         between(0, INT_MAX),
         HIGH,
-        "How often a batch is sent again after a failure that may pass. Better left alone: delivery.timeout.ms bounds "
-        "the attempts. 0 switches idempotence off.",
+        "The maximum number of retries of a batch after transient errors. Prefer delivery.timeout.ms to limit "
+        "them. 0 disables idempotence.",
     ),
     ConfigKey(
         "transactional.id",
@@ -241,7 +247,7 @@ _KEYS = (
         None,
         NonEmptyString(),
         LOW,
-        "The name under which this producer's transactions go on after a restart.",
+        "A name that identifies this producer's transactions across restarts.",
         unsupported=_TRANSACTIONS_LATER,
     ),
     ConfigKey(
@@ -250,7 +256,7 @@ _KEYS = (
         60_000,
         None,
         LOW,
-        "How long a transaction may stay open before the cluster aborts it.",
+        "The maximum duration of a transaction before the cluster aborts it.",
         unsupported=_TRANSACTIONS_LATER,
     ),
     ConfigKey(
@@ -259,7 +265,7 @@ _KEYS = (
         False,
         None,
         LOW,
-        "Whether an outside coordinator decides on transactions, which then never time out (KIP-939).",
+        "If true, an external coordinator decides about transactions, which then never time out (KIP-939).",
         unsupported=_TRANSACTIONS_LATER,
     ),
     *shared.NETWORK_KEYS,
@@ -273,14 +279,15 @@ _FOREIGN = (
         "a producer always asks brokers to create missing topics; auto.create.topics.enable on the brokers decides",
         harmless=(None, True),
     ),
-    ForeignKey("default.api.timeout.ms", "a producer's calls are bounded by max_block_ms", harmless=(None, 60_000)),
+    ForeignKey("default.api.timeout.ms", "max_block_ms limits a producer's calls", harmless=(None, 60_000)),
 )
 
 
 class ProducerConfig(AbstractConfig):
-    """A producer's configuration. ``acks`` is "-1", "0" or "1"; ``client.id`` stays empty if it was not given.
+    """A producer's configuration. ``acks`` is "-1", "0" or "1"; ``client.id`` stays empty if it is not given.
 
-    Raises ConfigError for unknown keys, wrong values, and values that contradict each other.
+    Raises:
+        ConfigError: a key is unknown, a value is wrong, or values contradict each other.
     """
 
     __slots__ = ()
@@ -296,7 +303,7 @@ class ProducerConfig(AbstractConfig):
         self._settle_delivery_timeout(values)
 
     def _settle_idempotence(self, values: dict[str, Any]) -> None:
-        """Idempotence that was asked for must be possible; otherwise it yields (Java: ProducerConfig)."""
+        """Check that explicitly enabled idempotence is possible; otherwise disable it (Java: ProducerConfig)."""
         if not values["enable.idempotence"]:
             return
         conflicts = []
@@ -311,7 +318,7 @@ class ProducerConfig(AbstractConfig):
             _logger.info("enable.idempotence is switched off, because it needs %s", needed)
             values["enable.idempotence"] = False
         in_flight = values["max.in.flight.requests.per.connection"]
-        # Java checks this one even when idempotence has just been switched off by itself.
+        # Java checks this even if idempotence has just been disabled implicitly.
         if in_flight > MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
             raise ConfigError(
                 f"max.in.flight.requests.per.connection = {in_flight}: idempotence allows at most "
@@ -320,7 +327,7 @@ class ProducerConfig(AbstractConfig):
             )
 
     def _settle_delivery_timeout(self, values: dict[str, Any]) -> None:
-        """A record must have the time to linger and to be sent once (Java: KafkaProducer.configureDeliveryTimeout)."""
+        """Give a record the time to linger and to be sent once (Java: KafkaProducer.configureDeliveryTimeout)."""
         least = min(values["linger.ms"] + values["request.timeout.ms"], INT_MAX)
         given = values["delivery.timeout.ms"]
         if given >= least:

@@ -1,4 +1,4 @@
-"""Checks of single values. ``problem`` says what is wrong; the text form tells the valid values as Java's does."""
+"""Validators of single values. Their text form is the list of valid values in Java's notation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 class Validator:
-    """A check of one value, after it was parsed. Thread: any."""
+    """Validates a parsed value. Thread: any."""
 
     __slots__ = ()
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with ``value``, as a phrase that follows "it"; None when it is right."""
+        """Return what is wrong with ``value``, as a phrase that follows "it"; None if it is valid."""
         raise NotImplementedError
 
 
 class Range(Validator):
-    """A number between two bounds, both allowed; None for a side without bound."""
+    """A number between two inclusive bounds; None means no bound on that side."""
 
     __slots__ = ("_maximum", "_minimum")
 
@@ -52,7 +52,7 @@ def between(minimum: float, maximum: float) -> Range:
 
 
 class ValidString(Validator):
-    """One of some words."""
+    """One of several words."""
 
     __slots__ = ("words",)
 
@@ -67,7 +67,7 @@ class ValidString(Validator):
 
 
 class CaseInsensitiveValidString(ValidString):
-    """One of some words, in any case."""
+    """One of several words, ignoring case."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ class CaseInsensitiveValidString(ValidString):
 
 
 class NonEmptyString(Validator):
-    """None or a string with something in it."""
+    """None or a non-empty string."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ class NonNull(Validator):
 
 
 class ValidList(Validator):
-    """A list whose strings are not empty. Whoever parses it takes doubles out first."""
+    """A list of non-empty strings. The parser removes duplicates first."""
 
     __slots__ = ("_empty_allowed",)
 
@@ -126,7 +126,7 @@ class ValidList(Validator):
 
 
 class Lambda(Validator):
-    """A check written as a function, with its own text."""
+    """A validator with a function and a text."""
 
     __slots__ = ("_check", "_text")
 
@@ -142,7 +142,7 @@ class Lambda(Validator):
 
 
 class Composite(Validator):
-    """All of several checks; the first that fails speaks."""
+    """All of several validators; the first that fails reports its problem."""
 
     __slots__ = ("_validators",)
 
