@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     # With defaults (PEP 696), so that nobody must annotate ``KafkaProducer(...)``; typing has them from 3.13 on.
     from typing_extensions import TypeVar
 
@@ -79,6 +81,19 @@ class PartitionInfo(NamedTuple):
     replicas: tuple[Node, ...]
     in_sync_replicas: tuple[Node, ...]
     offline_replicas: tuple[Node, ...] = ()
+
+
+class TopicDescription(NamedTuple):
+    """A topic as the cluster describes it.
+
+    ``topic_id`` distinguishes it from an earlier or later topic with the same name. None if the broker does not know
+    topic ids (before Kafka 2.8).
+    """
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: list[PartitionInfo]
 
 
 class OffsetAndMetadata(NamedTuple):

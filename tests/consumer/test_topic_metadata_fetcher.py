@@ -29,9 +29,9 @@ def fetcher(harness: Harness) -> TopicMetadataFetcher:
 
 def test_all_topics(harness: Harness, fetcher: TopicMetadataFetcher) -> None:
     harness.client.prepare_response(metadata_response({"a": 2, "b": 1}, brokers=2), lambda r: r.topics is None)
-    topics = fetcher.get_all_topic_metadata(harness.timer())
-    assert {topic: len(partitions) for topic, partitions in topics.items()} == {"a": 2, "b": 1}
-    info = topics["a"][1]
+    topics = fetcher.describe_topics(None, harness.timer())
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == {"a": 2, "b": 1}
+    info = topics["a"].partitions[1]
     assert (info.topic, info.partition, info.leader) == ("a", 1, harness.node(1))
     assert info.replicas == (harness.node(0), harness.node(1))
 
@@ -50,8 +50,8 @@ def test_several_topics_in_one_request(harness: Harness, fetcher: TopicMetadataF
         return [topic.name for topic in request.topics or ()] == ["a", "x"] and not request.allow_auto_topic_creation
 
     harness.client.prepare_response(response, asks_for_both)
-    assert list(fetcher.get_metadata_of_topics(["a", "x"], harness.timer())) == ["a"]
-    assert fetcher.get_metadata_of_topics([], harness.timer()) == {}
+    assert list(fetcher.describe_topics(["a", "x"], harness.timer())) == ["a"]
+    assert fetcher.describe_topics([], harness.timer()) == {}
 
 
 def test_unknown_topic(harness: Harness, fetcher: TopicMetadataFetcher) -> None:

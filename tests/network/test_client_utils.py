@@ -75,6 +75,14 @@ def test_lists() -> None:
     assert parse_addresses(["a:1", "b"]) == [("a", 1), ("b", 9092)]
 
 
+def test_an_address_without_a_port_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Java's clients refuse it. kafka-python's and librdkafka's take port 9092."""
+    with caplog.at_level(logging.WARNING):
+        found = parse_and_validate_addresses("good:1,alias, good", host_resolver=resolver())
+    assert found == [("good", 1), ("alias", 9092), ("good", 9092)]
+    assert caplog.messages == ["bootstrap.servers: no port in alias, good; trying port 9092. Write host:port"]
+
+
 def test_names_that_cannot_be_resolved_are_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert parse_and_validate_addresses("bad:1,good:2", host_resolver=resolver()) == [("bad", 1), ("good", 2)]

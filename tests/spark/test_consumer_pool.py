@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +16,7 @@ from pykclient.spark.consumer_pool import CAPACITY, IDLE_TIMEOUT_MS, MAX_WARM, C
 from tests.support.mock_clock import MockClock
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ID = UUID(int=1)
 CONFIG: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
 
 
@@ -29,8 +31,8 @@ class FakeConsumer:
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.calls.append(("assign", *partitions))
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self.calls.append(("seek", partition, offset))
+    def seek(self, partition: TopicPartition, offset: int, *, topic_id: UUID | None) -> None:
+        self.calls.append(("seek", partition, offset, topic_id))
 
     def resume(self, *partitions: TopicPartition) -> None:
         self.calls.append(("resume", *partitions))
@@ -70,63 +72,91 @@ def is_closed(pooled: PooledConsumer) -> bool:
     return bool(consumer.closed)
 
 
-def test_a_consumer_that_waits_cold_is_for_any_partitions(pool: ConsumerPool) -> None:
-    first = pool.acquire(CONFIG, [TP0])
+def test_an_idle_consumer_is_for_any_partitions(pool: ConsumerPool) -> None:
+    first = pool.acquire(CONFIG, {TP0: ID})
     assert first.consumer.config == CONFIG
-    first.assign({TP0: 5})
-    assert calls(first) == [("assign", TP0), ("seek", TP0, 5), ("resume", TP0)]
-    assert pool.acquire(CONFIG, [TP0]) is not first  # which is in use
+    first.assign({TP0: ID}, {TP0: 5})
+    assert calls(first) == [("assign", TP0), ("seek", TP0, 5, ID), ("resume", TP0)]
+    assert pool.acquire(CONFIG, {TP0: ID}) is not first  # which is in use
     pool.release(first)
     assert calls(first) == [("unsubscribe",)]
-    assert pool.acquire(CONFIG, [TP1]) is first
+    assert pool.acquire(CONFIG, {TP1: ID}) is first
 
 
 def test_another_configuration_is_another_consumer(pool: ConsumerPool) -> None:
-    first = pool.acquire(CONFIG, [TP0])
+    first = pool.acquire(CONFIG, {TP0: ID})
     pool.release(first)
-    assert pool.acquire({**CONFIG, "isolation.level": "read_committed"}, [TP0]) is not first
-    assert pool.acquire(dict(CONFIG), [TP0]) is first
+    assert pool.acquire({**CONFIG, "isolation.level": "read_committed"}, {TP0: ID}) is not first
+    assert pool.acquire(dict(CONFIG), {TP0: ID}) is first
 
 
-def test_a_warm_one_is_for_its_partitions_and_is_not_disturbed_where_it_stands(pool: ConsumerPool) -> None:
-    first = pool.acquire(CONFIG, [TP0, TP1])
-    first.assign({TP0: 0, TP1: 0})
+def test_a_warm_consumer_is_for_its_partitions_and_keeps_its_positions(pool: ConsumerPool) -> None:
+    both = {TP0: ID, TP1: ID}
+    first = pool.acquire(CONFIG, both, run="run")
+    first.assign(both, {TP0: 0, TP1: 0})
     first.positions = {TP0: 10, TP1: 20}
     calls(first)
-    pool.release(first, warm=True)
+    pool.release(first, run="run")
     assert [name for name, *_ in calls(first)] == ["resume", "prefetch"]
-    assert pool.acquire(CONFIG, [TP0]) is not first
-    assert pool.acquire(CONFIG, [TP1, TP0]) is first
-    first.assign({TP0: 10, TP1: 25})
-    assert calls(first) == [("seek", TP1, 25), ("resume", TP0, TP1)]
+    assert pool.acquire(CONFIG, {TP0: ID}, run="run") is not first
+    assert pool.acquire(CONFIG, {TP1: ID, TP0: ID}, run="run") is first
+    first.assign(both, {TP0: 10, TP1: 25})
+    assert calls(first) == [("seek", TP1, 25, ID), ("resume", TP0, TP1)]
 
 
-def test_where_it_stands_is_unknown_after_it_was_left_in_the_middle(pool: ConsumerPool) -> None:
-    first = pool.acquire(CONFIG, [TP0])
-    first.assign({TP0: 0})
-    first.positions = {}
-    pool.release(first, warm=True)
+@pytest.mark.parametrize("run", ["a later run", None])
+def test_a_warm_consumer_is_for_its_run(pool: ConsumerPool, run: str | None) -> None:
+    """The topic may have been created again since, so that other records are at these offsets. A batch has no run."""
+    first = pool.acquire(CONFIG, {TP0: None}, run="run")
+    first.assign({TP0: None}, {TP0: 0})
+    pool.release(first, run="run")
+    assert pool.acquire(CONFIG, {TP0: None}, run=run) is not first
+    assert pool.acquire(CONFIG, {TP0: None}, run="run") is first
+
+
+def test_a_warm_consumer_of_a_topic_that_was_created_again_is_closed(pool: ConsumerPool) -> None:
+    first = pool.acquire(CONFIG, {TP0: ID}, run="run")
+    first.assign({TP0: ID}, {TP0: 0})
+    pool.release(first, run="run")
+    assert pool.acquire(CONFIG, {TP0: UUID(int=2)}, run="run") is not first
+    assert is_closed(first)
+    assert len(pool) == 0
+
+
+def test_positions_in_a_topic_do_not_count_in_another(pool: ConsumerPool) -> None:
+    first = pool.acquire(CONFIG, {TP0: ID, TP1: ID})
+    first.assign({TP0: ID, TP1: ID}, {TP0: 4, TP1: 5})
     calls(first)
-    pool.acquire(CONFIG, [TP0]).assign({TP0: 0})
-    assert calls(first) == [("seek", TP0, 0), ("resume", TP0)]
+    first.assign({TP0: ID, TP1: UUID(int=2)}, {TP0: 4, TP1: 5})
+    assert calls(first) == [("assign", TP0, TP1), ("seek", TP1, 5, UUID(int=2)), ("resume", TP0, TP1)]
 
 
-def test_a_task_that_is_tried_again_gets_a_new_one(pool: ConsumerPool) -> None:
-    warm, cold = pool.acquire(CONFIG, [TP0]), pool.acquire(CONFIG, [TP1])
-    warm.assign({TP0: 0})
-    pool.release(warm, warm=True)
+def test_positions_are_unknown_after_a_task_stopped_in_the_middle(pool: ConsumerPool) -> None:
+    first = pool.acquire(CONFIG, {TP0: ID}, run="run")
+    first.assign({TP0: ID}, {TP0: 0})
+    first.positions = {}
+    pool.release(first, run="run")
+    calls(first)
+    pool.acquire(CONFIG, {TP0: ID}, run="run").assign({TP0: ID}, {TP0: 0})
+    assert calls(first) == [("seek", TP0, 0, ID), ("resume", TP0)]
+
+
+def test_a_repeated_task_gets_a_new_consumer(pool: ConsumerPool) -> None:
+    warm, cold = pool.acquire(CONFIG, {TP0: ID}, run="run"), pool.acquire(CONFIG, {TP1: ID})
+    warm.assign({TP0: ID}, {TP0: 0})
+    pool.release(warm, run="run")
     pool.release(cold)
-    assert pool.acquire(CONFIG, [TP0], fresh=True) not in (warm, cold)
+    assert pool.acquire(CONFIG, {TP0: ID}, run="run", fresh=True) not in (warm, cold)
     assert is_closed(warm)
     assert not is_closed(cold)
     assert len(pool) == 1
 
 
 def test_nobody_gets_one_that_was_discarded(pool: ConsumerPool) -> None:
-    first = pool.acquire(CONFIG, [TP0])
+    first = pool.acquire(CONFIG, {TP0: ID})
     pool.discard(first)
     assert is_closed(first)
-    assert pool.acquire(CONFIG, [TP0]) is not first
+    assert pool.acquire(CONFIG, {TP0: ID}) is not first
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -136,27 +166,27 @@ def test_one_that_fails_when_it_is_brought_back_is_closed(
     def fail(_: FakeConsumer) -> None:
         raise KafkaError("not allowed any more")
 
-    first = pool.acquire(CONFIG, [TP0])
-    first.assign({TP0: 0})
+    first = pool.acquire(CONFIG, {TP0: ID})
+    first.assign({TP0: ID}, {TP0: 0})
     monkeypatch.setattr(FakeConsumer, "prefetch" if warm else "unsubscribe", fail)
-    pool.release(first, warm=warm)
+    pool.release(first, run="run" if warm else None)
     assert is_closed(first)
     assert len(pool) == 0
 
 
 def test_those_that_wait_for_long_are_closed(pool: ConsumerPool, clock: MockClock) -> None:
-    first, second = pool.acquire(CONFIG, [TP0]), pool.acquire(CONFIG, [TP0])
+    first, second = pool.acquire(CONFIG, {TP0: ID}), pool.acquire(CONFIG, {TP0: ID})
     pool.release(first)
     clock.sleep_ms(IDLE_TIMEOUT_MS - 1)
     pool.release(second)
     assert not is_closed(first)
     clock.sleep_ms(1)
-    assert pool.acquire(CONFIG, [TP0]) is second
+    assert pool.acquire(CONFIG, {TP0: ID}) is second
     assert is_closed(first)
 
 
 def test_only_so_many_wait(pool: ConsumerPool) -> None:
-    taken = [pool.acquire(CONFIG, [TP0]) for _ in range(CAPACITY + 2)]
+    taken = [pool.acquire(CONFIG, {TP0: ID}) for _ in range(CAPACITY + 2)]
     for each in taken:
         pool.release(each)
     assert [is_closed(each) for each in taken] == [True] * 2 + [False] * CAPACITY
@@ -166,13 +196,14 @@ def test_only_so_many_wait(pool: ConsumerPool) -> None:
 
 
 def test_only_so_many_are_warm(pool: ConsumerPool) -> None:
+    """The oldest are closed: their fetches are in flight, and would be answered to whoever reads there next."""
     partitions = [TopicPartition("t", number) for number in range(MAX_WARM + 1)]
-    taken = [pool.acquire(CONFIG, [tp]) for tp in partitions]
+    taken = [pool.acquire(CONFIG, {tp: ID}, run="run") for tp in partitions]
     for tp, each in zip(partitions, taken, strict=True):
-        each.assign({tp: 0})
-        pool.release(each, warm=True)
-    assert [each.is_warm for each in taken] == [False] + [True] * MAX_WARM
-    assert pool.acquire(CONFIG, [TopicPartition("u", 0)]) is taken[0]
+        each.assign({tp: ID}, {tp: 0})
+        pool.release(each, run="run")
+    assert [is_closed(each) for each in taken] == [True] + [False] * MAX_WARM
+    assert len(pool) == MAX_WARM
 
 
 def test_a_forked_process_has_a_pool_of_its_own() -> None:

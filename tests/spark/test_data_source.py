@@ -139,7 +139,9 @@ def test_a_schema_chooses_columns(spark: SparkSession, kafka: AnyKafka, filled: 
     frame = load(spark, kafka, "offset BIGINT, value BINARY", subscribe=filled)
     assert frame.columns == ["offset", "value"]
     assert values(frame) == list(range(30))
-    with pytest.raises(AnalysisException, match="says string of the column 'value'"):
+    with pytest.raises(
+        AnalysisException, match="'value' has the type binary in the format pykclient, but string in the schema"
+    ):
         load(spark, kafka, "value STRING", subscribe=filled).collect()
 
 
@@ -186,5 +188,5 @@ def test_one_query_narrows_no_other(spark: SparkSession, kafka: AnyKafka, filled
 def test_errors_come_with_load(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option 'startingoffset'; did you mean 'startingOffsets'\?"):
         load(spark, kafka, subscribe=filled, startingOffset="earliest")
-    with pytest.raises(AnalysisException, match="there is no topic"):
+    with pytest.raises(AnalysisException, match="does not exist, or the principal may not describe it"):
         load(spark, kafka, subscribe="no-such-topic").collect()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -26,7 +27,7 @@ from pykclient.spark.offset_reader import KafkaOffsetReader
 from pykclient.spark.offsets import Offsets
 from pykclient.spark.options import ReadOptions
 from pykclient.spark.ranges import OffsetRange
-from pykclient.types import OffsetAndTimestamp, PartitionInfo, TopicPartition
+from pykclient.types import OffsetAndTimestamp, PartitionInfo, TopicDescription, TopicPartition
 from tests.support.any_kafka import AnyKafka, StartKafka
 from tests.support.mock_clock import MockClock
 
@@ -141,14 +142,14 @@ class TestOnCluster:
             filled.batch(startingTimestamp="5000")
 
     def test_a_start_behind_the_end(self, filled: Topic) -> None:
-        with pytest.raises(IllegalStateError, match=rf"behind its end in {filled.name}-0 \[11, 10\)"):
+        with pytest.raises(IllegalStateError, match=rf"after its end in {filled.name}-0 \[11, 10\)"):
             filled.batch(startingOffsets=filled.json({0: 11, 1: 0, 2: 0}))
 
     @pytest.mark.parametrize("side", ["starting", "ending"])
     @pytest.mark.parametrize("by", ["Offsets", "OffsetsByTimestamp"])
     def test_limits_name_all_partitions(self, filled: Topic, side: str, by: str) -> None:
         with pytest.raises(
-            IllegalStateError, match=rf"^Option {side}{by} .*{filled.name}-2 missing; {filled.name}-5 not there"
+            IllegalStateError, match=rf"^Option {side}{by} .*{filled.name}-2 missing; {filled.name}-5 unknown"
         ):
             filled.batch(**{f"{side}{by}": filled.json({0: 3, 1: 3, 5: 3})})
 
@@ -187,7 +188,9 @@ class TestOnCluster:
         after = reader.latest_offsets(before)
         assert after == {**before, filled[3]: 2, TopicPartition(other, 0): 0}
         assert reader.earliest_offsets([filled[3], TopicPartition("gone", 0)]) == {filled[3]: 0}
-        assert reader.stream_ranges(before, after) == [OffsetRange(filled[3], 0, 2)]
+        (new,) = reader.stream_ranges(before, after)
+        assert new[:3] == (filled[3], 0, 2)
+        assert new.topic_id is not None
         any_kafka.delete_topic(other)
         assert reader.latest_offsets(after).keys() == after.keys() - {TopicPartition(other, 0)}
         reader.close()
@@ -199,12 +202,15 @@ class TestOnCluster:
         caplog.clear()
         for _ in range(2):
             assert reader.latest_offsets() == {filled[1]: 4, filled[2]: 0}
-        assert caplog.messages == [f"option assign names partitions that are not there: {filled.name}-9"]
+        assert caplog.messages == [f"Option assign names partitions that do not exist: {filled.name}-9"]
         reader.close()
 
     def test_a_topic_that_is_not_there(self, filled: Topic) -> None:
         retries = {"fetchOffset__numRetries": "2", "fetchOffset__retryIntervalMs": "1"}
-        expected = rf"latest offsets of topics {filled.name}, {filled.name}-x.*tried 2 times.*no topic {filled.name}-x"
+        expected = (
+            rf"latest offsets of topics {filled.name}, {filled.name}-x from Kafka, tried 2 times in .*"
+            rf"topic {filled.name}-x does not exist"
+        )
         reader = filled.reader(subscribe=f"{filled.name},{filled.name}-x", **retries)
         with pytest.raises(KafkaError, match=expected):
             reader.latest_offsets()
@@ -266,17 +272,21 @@ Ends = list[Offsets | Exception]
 class Answers:
     """A consumer whose answers are given; one that is an exception is raised."""
 
+    #: Of every topic; None as with old brokers.
+    topic_id: UUID | None = None
+
     def __init__(self, ends: Ends, begins: Offsets | None = None, times: Mapping[TopicPartition, int] | None = None):
         self.ends = ends
         self.begins = begins or {}
         self.times = times or {}
         self.closed = False
 
-    def list_topics(self, *, topics: Collection[str] | None = None) -> dict[str, list[PartitionInfo]]:
+    def describe_topics(self, *, topics: Collection[str] | None = None) -> dict[str, TopicDescription]:
         known = {T0: 0, **self.begins, **{tp: 0 for end in self.ends if isinstance(end, dict) for tp in end}}
-        found: dict[str, list[PartitionInfo]] = {}
+        found: dict[str, TopicDescription] = {}
         for tp in known:
-            found.setdefault(tp.topic, []).append(PartitionInfo(tp.topic, tp.partition, None, (), ()))
+            topic = found.setdefault(tp.topic, TopicDescription(tp.topic, self.topic_id, False, []))
+            topic.partitions.append(PartitionInfo(tp.topic, tp.partition, None, (), ()))
         return found
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
@@ -332,8 +342,8 @@ class TestAskingAgain:
         ("error", "advice"),
         [
             (TopicAuthorizationError("not allowed"), "ACLs DESCRIBE and READ"),
-            (InvalidTopicError("bad name"), "names of topics have"),
-            (UnsupportedVersionError("too old"), "too old"),
+            (InvalidTopicError("bad name"), "topic names consist of"),
+            (UnsupportedVersionError("too old"), "newer brokers"),
             (SaslAuthenticationError("who are you"), "kafka.sasl"),
         ],
     )
@@ -415,7 +425,8 @@ class TestStreamRanges:
         reader, made, _ = answering([])
         ranges = reader.stream_ranges({T1: 3, T0: 1, T2: 4}, {T1: 5, T0: 9, T2: 4})
         assert ranges == [OffsetRange(T0, 1, 9), OffsetRange(T1, 3, 5)]
-        assert made == []  # without new partitions nothing is asked
+        assert len(made) == 1  # for the ids of the topics, and once
+        assert reader.stream_ranges({T0: 9}, {T0: 12}) == [OffsetRange(T0, 9, 12)]
 
     def test_new_partitions_start_at_their_beginning(self) -> None:
         reader, _, _ = answering([], {T0: 0, T1: 0})
@@ -424,8 +435,8 @@ class TestStreamRanges:
     LOSSES: tuple[tuple[Offsets, Offsets, Offsets, str, list[OffsetRange]], ...] = (
         ({T0: 1}, {T0: 2, T1: 9}, {T1: 4}, "the new partition t-1 starts at 4 instead of 0", [
             OffsetRange(T0, 1, 2), OffsetRange(T1, 4, 9)]),
-        ({T0: 1}, {T0: 2, T1: 9}, {T0: 0}, "the beginning of t-1 is not known", [OffsetRange(T0, 1, 2)]),
-        ({T0: 1, T2: 3, T1: 4}, {T0: 2}, {}, "t-1, t-2 are gone", [OffsetRange(T0, 1, 2)]),
+        ({T0: 1}, {T0: 2, T1: 9}, {T0: 0}, "the first offset of t-1 is unknown", [OffsetRange(T0, 1, 2)]),
+        ({T0: 1, T2: 3, T1: 4}, {T0: 2}, {}, "t-1, t-2 do not exist any more", [OffsetRange(T0, 1, 2)]),
         ({T0: 1, T1: 9}, {T0: 2, T1: 5}, {}, "t-1 ends at 5 but was read up to 9", [OffsetRange(T0, 1, 2)]),
     )  # fmt: skip
 
@@ -449,6 +460,73 @@ class TestStreamRanges:
         with caplog.at_level(logging.WARNING):
             assert reader.stream_ranges(start, end) == left
         assert f"Records may be lost: {loss}" in caplog.text
+
+
+class TestTopicsThatAreCreatedAgain:
+    """A topic that has another id under its name."""
+
+    OLD, NEW = UUID(int=1), UUID(int=2)
+
+    def lost(self, monkeypatch: pytest.MonkeyPatch, ends: Ends, **given: str) -> KafkaOffsetReader:
+        """A stream's reader that has seen the old topic, with records up to 100."""
+        monkeypatch.setattr(Answers, "topic_id", self.OLD)
+        reader, _, _ = answering([{T0: 100}, *ends], {T0: 0}, **given)
+        assert reader.latest_offsets() == {T0: 100}
+        monkeypatch.setattr(Answers, "topic_id", self.NEW)
+        return reader
+
+    def test_ranges_have_the_ids(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reader = self.lost(monkeypatch, [])
+        assert reader.stream_ranges({T0: 5}, {T0: 100}) == [OffsetRange(T0, 5, 100, self.OLD)]
+        consumer: Any = Answers([{T0: 9}], {T0: 2})
+        make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731
+        assert KafkaOffsetReader(options(), MockClock(), make).batch_ranges() == [OffsetRange(T0, 2, 9, self.NEW)]
+
+    @pytest.mark.parametrize("end", [30, 100, 150], ids=["smaller", "of the same size", "larger"])
+    def test_are_lost(self, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+        """Spark's own source notices the smaller one only."""
+        reader = self.lost(monkeypatch, [{T0: end}] * 3)
+        for _ in range(2):
+            with pytest.raises(IllegalStateError, match=rf"topic t was deleted and created again .*{self.NEW} now\)"):
+                reader.latest_offsets({T0: 100})
+
+    @pytest.mark.parametrize("end", [30, 100, 150], ids=["smaller", "of the same size", "larger"])
+    def test_or_are_read_from_their_beginning(
+        self, monkeypatch: pytest.MonkeyPatch, end: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reader = self.lost(monkeypatch, [{T0: end}, {T0: end + 5}], failOnDataLoss="false")
+        with caplog.at_level(logging.WARNING):
+            assert reader.latest_offsets({T0: 100}) == {T0: end}
+            assert caplog.text.count("Records may be lost: topic t was deleted and created again") == 1
+            for _ in range(2):  # a micro-batch that is planned twice has the same ranges
+                ranges = reader.stream_ranges({T0: 100, T1: 7}, {T0: end, T1: 7})
+                assert ranges[0] == OffsetRange(T0, 0, end, self.NEW)
+            assert reader.latest_offsets({T0: end}) == {T0: end + 5}
+            assert reader.stream_ranges({T0: end}, {T0: end + 5}) == [OffsetRange(T0, end, end + 5, self.NEW)]
+        assert caplog.text.count("Records may be lost") == 1
+
+    def test_a_broker_that_lags_behind_changes_nothing(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reader = self.lost(monkeypatch, [{T0: 30}, {T0: 31}, {T0: 32}], failOnDataLoss="false")
+        with caplog.at_level(logging.WARNING):
+            for offset, topic_id in ((30, self.NEW), (31, self.OLD), (32, self.NEW)):
+                monkeypatch.setattr(Answers, "topic_id", topic_id)
+                assert reader.latest_offsets() == {T0: offset}
+        assert caplog.text.count("Records may be lost") == 1
+
+    def test_partitions_that_come_back_are_new(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The query has gone on without the topic, so its end was told already."""
+        reader = self.lost(monkeypatch, [{T0: 30}], failOnDataLoss="false")
+        with caplog.at_level(logging.WARNING):
+            assert reader.stream_ranges({T0: 100}, {}) == []
+            assert "t-0 does not exist any more" in caplog.text
+            caplog.clear()
+            assert reader.latest_offsets({}) == {T0: 30}
+            assert reader.stream_ranges({}, {T0: 30}) == [OffsetRange(T0, 0, 30, self.NEW)]
+        assert not caplog.records
 
 
 def test_ends_are_asked_for_before_times() -> None:
@@ -486,12 +564,12 @@ def test_a_batch_between_times_that_are_the_wrong_way_round() -> None:
             return {tp: OffsetAndTimestamp(time, time) for tp, time in times.items()}
 
     make: Callable[[Mapping[str, object]], Any] = lambda _: Times([{T0: 10}])  # noqa: E731
-    with pytest.raises(IllegalStateError, match=r"behind its end in t-0 \[8, 3\)"):
+    with pytest.raises(IllegalStateError, match=r"after its end in t-0 \[8, 3\)"):
         KafkaOffsetReader(options(startingTimestamp="8", endingTimestamp="3"), MockClock(), make).batch_ranges()
 
 
 def test_missing_topics_are_an_error_of_the_topic() -> None:
     reader, _, _ = answering([{T0: 1}], subscribe="t,u", fetchOffset__numRetries="1")
-    with pytest.raises(KafkaError, match="there is no topic u") as caught:
+    with pytest.raises(KafkaError, match="topic u does not exist") as caught:
         reader.latest_offsets()
     assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)

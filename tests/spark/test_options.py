@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import pickle
 
 import pytest
@@ -44,6 +43,15 @@ def read(streaming: bool, /, **options: str) -> ReadOptions:
     if not {"subscribe", "subscribePattern", "assign"} & given.keys():
         given["subscribe"] = "t"
     return ReadOptions.parse({**SERVERS, **given}, streaming=streaming)
+
+
+def noted(options: ReadOptions | WriteOptions, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What is logged of these options when a query is planned; nothing was logged when they were parsed."""
+    assert not caplog.records
+    options.log_notes()
+    messages = caplog.messages[:]
+    caplog.clear()
+    return messages
 
 
 class TestTopics:
@@ -246,9 +254,11 @@ class TestRates:
         assert batch(minPartitions="8").records_per_task == 0
         assert batch(maxRecordsPerPartition="80").records_per_task == 0
         assert not caplog.records
-        with caplog.at_level(logging.WARNING):
-            assert batch(minPartitions="8", minRecordsPerTask="9").records_per_task == 0
-        assert "minRecordsPerTask has no effect" in caplog.text
+        both = batch(minPartitions="8", minRecordsPerTask="9")
+        assert both.records_per_task == 0
+        assert noted(both, caplog) == [
+            "Option minRecordsPerTask has no effect together with minPartitions or maxRecordsPerPartition"
+        ]
 
     def test_minimum_and_maximum(self) -> None:
         with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger \(5\) is greater than maxOffsetsPerTrigger \(4\)"):
@@ -256,12 +266,8 @@ class TestRates:
 
     @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
     def test_triggers_are_for_streams(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        with caplog.at_level(logging.WARNING):
-            stream(**{name: "5"})
-        assert not caplog.records
-        with caplog.at_level(logging.WARNING):
-            batch(**{name: "5"})
-        assert f"option {name} has no effect in a batch query" in caplog.text
+        assert noted(stream(**{name: "5"}), caplog) == []
+        assert noted(batch(**{name: "5"}), caplog) == [f"Option {name} has no effect in a batch query"]
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -469,11 +475,31 @@ class TestKafkasSettings:
         assert prefixed.driver_config()["group.id"] == group
         assert batch(groupIdPrefix="mine").group_id == group  # in another process of the same query
         assert batch(groupIdPrefix="mine", subscribe="u").group_id != group
+        chosen = batch(kafka__group__id="g", groupIdPrefix="mine")
+        assert chosen.executor_config()["group.id"] == "g"
+        assert noted(chosen, caplog) == [
+            "Option kafka.group.id is set: do not share the group id with other consumers or queries",
+            "Option groupIdPrefix has no effect together with kafka.group.id",
+        ]
+
+    @pytest.mark.parametrize("servers", ["a", "a:9092,b", "[::1]", "PLAINTEXT://a"])
+    def test_every_address_has_a_port(self, servers: str) -> None:
+        """As with the built-in. A client would try port 9092, and time out where nothing answers there."""
+        for parse in (ReadOptions.parse, WriteOptions.parse):
+            with pytest.raises(ConfigError, match=r"option kafka\.bootstrap\.servers must have a port .*as host:9092"):
+                parse({"kafka.bootstrap.servers": servers}, streaming=False)
+
+    def test_duplicate_addresses_are_noted_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Clients warn of them, too: those of the driver, and those of each task."""
+        given = {"kafka.bootstrap.servers": "a:1, b:2,a:1"}
+        reads = ReadOptions.parse({**given, "subscribe": "t"}, streaming=True)
+        writes = WriteOptions.parse(given, streaming=True)
+        expected = ["Option kafka.bootstrap.servers has duplicates, which are ignored: a:1,b:2 is used"]
+        assert noted(reads, caplog) == noted(writes, caplog) == expected
+        for config in (reads.driver_config(), reads.executor_config()):
+            assert ConsumerConfig(config)["bootstrap.servers"] == ["a:1", "b:2"]
+        assert writes.producer_config() == {"bootstrap.servers": "a:1,b:2"}
         assert not caplog.records
-        with caplog.at_level(logging.WARNING):
-            assert batch(kafka__group__id="g", groupIdPrefix="mine").executor_config()["group.id"] == "g"
-        assert "groupIdPrefix has no effect" in caplog.text
-        assert "kafka.group.id is set" in caplog.text
 
     def test_secrets_are_not_shown(self) -> None:
         """Spark shows plans, and those the texts of their parts."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import confluent_kafka
 import pyarrow as pa
@@ -92,7 +93,7 @@ def test_ranges_of_several_partitions(any_kafka: AnyKafka, topic: str, pool: Con
     filled(any_kafka, topic, 500, 3)
     task = new_task(any_kafka, config={"max.partition.fetch.bytes": fetch_bytes})
     wanted = ((0, 10, 480), (1, 0, 500), (2, 499, 500), (2, 7, 7))
-    found = rows(read_ranges(task, of(topic, *wanted), pool))
+    found = rows(read_ranges(task, of(topic, *wanted), pool=pool))
     assert sorted(found) == expected(*wanted)
     for partition in range(3):  # in order
         offsets = [offset for number, offset, _ in found if number == partition]
@@ -102,15 +103,15 @@ def test_ranges_of_several_partitions(any_kafka: AnyKafka, topic: str, pool: Con
 def test_two_ranges_of_one_partition(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 50)
     wanted = ((0, 30, 40), (0, 5, 20), (0, 40, 50))
-    assert rows(read_ranges(new_task(any_kafka), of(topic, *wanted), pool)) == expected(*wanted)
-    assert list(read_ranges(new_task(any_kafka), [], pool)) == []
+    assert rows(read_ranges(new_task(any_kafka), of(topic, *wanted), pool=pool)) == expected(*wanted)
+    assert list(read_ranges(new_task(any_kafka), [], pool=pool)) == []
 
 
 def test_batches_are_bounded(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     count = 2 * MAX_ROWS + 5000
     filled(any_kafka, topic, count)
     task = new_task(any_kafka, columns=("offset",), config={"max.partition.fetch.bytes": 8 << 20})
-    sizes = [batch.num_rows for batch in read_ranges(task, of(topic, (0, 0, count)), pool)]
+    sizes = [batch.num_rows for batch in read_ranges(task, of(topic, (0, 0, count)), pool=pool)]
     assert sum(sizes) == count
     assert max(sizes) == MAX_ROWS
 
@@ -120,7 +121,7 @@ def test_nothing_is_waited_for_behind_the_last_record(any_kafka: AnyKafka, topic
     # A broker would keep a fetch at the end of the log for longer than the test may take.
     waits = {"fetch.max.wait.ms": 600_000, "request.timeout.ms": 700_000, "connections.max.idle.ms": 800_000}
     task = new_task(any_kafka, config=waits)
-    assert len(rows(read_ranges(task, of(topic, (0, 0, 20), (1, 0, 20)), pool))) == 40
+    assert len(rows(read_ranges(task, of(topic, (0, 0, 20), (1, 0, 20)), pool=pool))) == 40
 
 
 @pytest.mark.kafka
@@ -142,7 +143,7 @@ def test_offsets_without_records(kafka: KafkaCluster, topic: str, pool: Consumer
     for start in range(33):
         for end in {start + 1, start + 7, 33} & set(range(34)):
             within = [row for row in everything if start <= row[1] < end]
-            assert rows(read_ranges(task, of(topic, (0, start, end)), pool)) == within
+            assert rows(read_ranges(task, of(topic, (0, start, end)), pool=pool)) == within
 
 
 def test_rows_outside_of_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
@@ -155,7 +156,7 @@ def test_rows_outside_of_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str
         low, high = (None if bound is None else 1_000_000 + bound for bound in (first, last))
         task = new_task(any_kafka, columns=("offset",), bounds=Bounds(timestamps_ms=(low, high)))
         task = pickle.loads(pickle.dumps(task))
-        found = [each for b in read_ranges(task, of(topic, (0, 0, 100)), pool) for each in b["offset"].to_pylist()]
+        found = [each for b in read_ranges(task, of(topic, (0, 0, 100)), pool=pool) for each in b["offset"].to_pylist()]
         times = {number: number * 37 % 100 for number in range(100)}
         assert found == [n for n, time in times.items() if (first or 0) <= time <= (99 if last is None else last)]
 
@@ -175,26 +176,26 @@ def test_a_stream_goes_on_with_what_was_fetched(
         made.append(self)
         real_init(self, *topics, **settings)
 
-    def seek(self: Any, *arguments: Any) -> None:
+    def seek(self: Any, *arguments: Any, **keywords: Any) -> None:
         sought.append(arguments)
-        real_seek(self, *arguments)
+        real_seek(self, *arguments, **keywords)
 
     monkeypatch.setattr(KafkaConsumer, "__init__", init)
     monkeypatch.setattr(KafkaConsumer, "seek", seek)
-    task = new_task(any_kafka, prefetch=True)
+    task = new_task(any_kafka)
     for start in range(0, 600, 100):
         wanted = ((0, start, start + 100), (1, start, start + 100))
-        assert sorted(rows(read_ranges(task, of(topic, *wanted), pool))) == expected(*wanted)
+        assert sorted(rows(read_ranges(task, of(topic, *wanted), run="run", pool=pool))) == expected(*wanted)
         assert len(pool) == 1
     assert len(made) == 1
     assert len(sought) == 2  # at the beginning
     # Records that come now meet a fetch that waits for them.
     produce(any_kafka, topic, {0: numbers(600, 50), 1: numbers(600, 50)})
     wanted = ((0, 600, 650), (1, 600, 620))
-    assert sorted(rows(read_ranges(task, of(topic, *wanted), pool))) == expected(*wanted)
+    assert sorted(rows(read_ranges(task, of(topic, *wanted), run="run", pool=pool))) == expected(*wanted)
     assert (len(made), len(sought)) == (1, 2)
     again = ((0, 0, 50), (1, 600, 650))
-    assert sorted(rows(read_ranges(task, of(topic, *again), pool))) == expected(*again)
+    assert sorted(rows(read_ranges(task, of(topic, *again), run="run", pool=pool))) == expected(*again)
     assert (len(made), len(sought)) == (1, 4)
 
 
@@ -206,18 +207,19 @@ def test_a_stream_passes_over_what_another_worker_read(
     sought: list[int] = []
     real_seek = KafkaConsumer.seek
 
-    def seek(self: Any, tp: TopicPartition, offset: int) -> None:
+    def seek(self: Any, tp: TopicPartition, offset: int, **keywords: Any) -> None:
         sought.append(offset)
-        real_seek(self, tp, offset)
+        real_seek(self, tp, offset, **keywords)
 
     monkeypatch.setattr(KafkaConsumer, "seek", seek)
-    task = new_task(any_kafka, prefetch=True)
+    task = new_task(any_kafka)
     for start in (0, 300, 800):
-        assert rows(read_ranges(task, of(topic, (0, start, start + 100)), pool)) == expected((0, start, start + 100))
+        wanted = (0, start, start + 100)
+        assert rows(read_ranges(task, of(topic, wanted), run="run", pool=pool)) == expected(wanted)
     assert sought == [0]
-    assert rows(read_ranges(task, of(topic, (0, 900, 1000)), pool)) == expected((0, 900, 1000))
+    assert rows(read_ranges(task, of(topic, (0, 900, 1000)), run="run", pool=pool)) == expected((0, 900, 1000))
     produce(any_kafka, topic, {0: numbers(1000, 50)})
-    assert rows(read_ranges(task, of(topic, (0, 1020, 1050)), pool)) == expected((0, 1020, 1050))
+    assert rows(read_ranges(task, of(topic, (0, 1020, 1050)), run="run", pool=pool)) == expected((0, 1020, 1050))
     assert sought == [0, 1020]
 
 
@@ -232,13 +234,13 @@ def test_large_records_that_another_worker_read_are_not_fetched(
     large = {0: ["x" * 100_000] * 200}
     if is_there_before:
         produce(any_kafka, topic, large)
-    task = new_task(any_kafka, prefetch=True, columns=("offset",), config={"max.partition.fetch.bytes": 200_000})
-    assert offsets(read_ranges(task, of(topic, (0, 0, 20)), pool)) == list(range(20))
+    task = new_task(any_kafka, columns=("offset",), config={"max.partition.fetch.bytes": 200_000})
+    assert offsets(read_ranges(task, of(topic, (0, 0, 20)), run="run", pool=pool)) == list(range(20))
     (pooled,) = pool._idle
     before = pooled.bytes_and_records_read()[0]
     if not is_there_before:
         produce(any_kafka, topic, large)
-    assert offsets(read_ranges(task, of(topic, (0, 215, 220)), pool)) == list(range(215, 220))
+    assert offsets(read_ranges(task, of(topic, (0, 215, 220)), run="run", pool=pool)) == list(range(215, 220))
     assert pool._idle == [pooled]
     # What is wanted and what is passed over, both to the end of their responses. All there is are 20 MB.
     assert pooled.bytes_and_records_read()[0] - before < 4_000_000
@@ -246,40 +248,122 @@ def test_large_records_that_another_worker_read_are_not_fetched(
 
 def test_what_another_worker_read_may_be_gone(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 1000)
-    task = new_task(any_kafka, prefetch=True, config={"max.partition.fetch.bytes": 500})
-    assert rows(read_ranges(task, of(topic, (0, 0, 100)), pool)) == expected((0, 0, 100))
+    task = new_task(any_kafka, config={"max.partition.fetch.bytes": 500})
+    assert rows(read_ranges(task, of(topic, (0, 0, 100)), run="run", pool=pool)) == expected((0, 0, 100))
     delete_records(any_kafka, topic, 0, before=800)
-    assert rows(read_ranges(task, of(topic, (0, 900, 1000)), pool)) == expected((0, 900, 1000))
+    assert rows(read_ranges(task, of(topic, (0, 900, 1000)), run="run", pool=pool)) == expected((0, 900, 1000))
 
 
 def test_small_ranges_are_fetched_in_small_bits(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 2000)
-    for size, prefetch, fetch_bytes in ((100, False, 1 << 20), (2000, False, 8 << 20), (100, True, 8 << 20)):
-        task = new_task(any_kafka, prefetch=prefetch, config={"max.partition.fetch.bytes": 8 << 20})
-        assert len(rows(read_ranges(task, of(topic, (0, 0, size)), pool))) == size
+    for size, run, fetch_bytes in ((100, None, 1 << 20), (2000, None, 8 << 20), (100, "run", 8 << 20)):
+        task = new_task(any_kafka, config={"max.partition.fetch.bytes": 8 << 20})
+        assert len(rows(read_ranges(task, of(topic, (0, 0, size)), run, pool))) == size
         assert pool._idle[-1].config["max.partition.fetch.bytes"] == fetch_bytes
 
 
 def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 100, 2)
     for partition in (0, 1, 0):
-        assert len(rows(read_ranges(new_task(any_kafka), of(topic, (partition, 0, 50)), pool))) == 50
+        assert len(rows(read_ranges(new_task(any_kafka), of(topic, (partition, 0, 50)), pool=pool))) == 50
         assert len(pool) == 1
-    pooled = pool.acquire(new_task(any_kafka).consumer_config, [TopicPartition(topic, 0)])
+    pooled = pool.acquire(new_task(any_kafka).consumer_config, {TopicPartition(topic, 0): None})
     assert pooled.consumer.assignment() == set()
     pool.release(pooled)
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_spark_may_stop_early(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, prefetch: bool) -> None:
+@pytest.mark.parametrize("run", [None, "run"])
+def test_spark_may_stop_early(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, run: str | None) -> None:
+    """A consumer is kept for the same run only, as its fetches are in flight."""
     filled(any_kafka, topic, 15_000)
-    task = new_task(any_kafka, prefetch=prefetch)
-    batches = read_ranges(task, of(topic, (0, 0, 15_000)), pool)
+    task = new_task(any_kafka)
+    batches = read_ranges(task, of(topic, (0, 0, 15_000)), run, pool)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
+    assert len(pool) == (run is not None)
+    assert rows(read_ranges(task, of(topic, (0, 0, 15_000)), run, pool)) == expected((0, 0, 15_000))
     assert len(pool) == 1
-    assert rows(read_ranges(task, of(topic, (0, 0, 15_000)), pool)) == expected((0, 0, 15_000))
-    assert len(pool) == 1
+
+
+# --- topics that are created again
+
+
+def id_of(kafka: AnyKafka, topic: str) -> UUID:
+    """The topic's id; all brokers here have them."""
+    with KafkaConsumer({"bootstrap.servers": kafka.bootstrap_servers}) as consumer:
+        found = consumer.describe_topics(topics=[topic])[topic].topic_id
+    assert found is not None
+    return found
+
+
+def create_again(kafka: AnyKafka, topic: str, values: list[str]) -> UUID:
+    """Delete the topic and create one with its name; return its id."""
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic)
+    produce(kafka, topic, {0: values})
+    return id_of(kafka, topic)
+
+
+def with_id(ranges: list[OffsetRange], topic_id: UUID) -> list[OffsetRange]:
+    return [each._replace(topic_id=topic_id) for each in ranges]
+
+
+NEW = [f"new {number}" for number in range(300)]
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("run", ["a restarted query", None])
+def test_records_fetched_by_an_earlier_run_are_not_used(
+    any_kafka: AnyKafka, topic: str, pool: ConsumerPool, run: str | None, has_ids: bool
+) -> None:
+    """A stopped query leaves a consumer that has fetched past its last range. A batch has no run."""
+    filled(any_kafka, topic, 300)
+    task = new_task(any_kafka)
+    assert rows(read_ranges(task, of(topic, (0, 0, 100)), "the stopped query", pool)) == expected((0, 0, 100))
+    new_id = create_again(any_kafka, topic, NEW)
+    wanted = of(topic, (0, 100, 300))
+    found = rows(read_ranges(task, with_id(wanted, new_id) if has_ids else wanted, run, pool))
+    assert found == [(0, offset, NEW[offset]) for offset in range(100, 300)]
+
+
+def test_records_fetched_from_a_deleted_topic_are_not_used(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+    """Even by the same run, which goes on with the new topic as failOnDataLoss is false."""
+    filled(any_kafka, topic, 300)
+    task, old_id = new_task(any_kafka), id_of(any_kafka, topic)
+    first = with_id(of(topic, (0, 0, 100)), old_id)
+    assert rows(read_ranges(task, first, "run", pool)) == expected((0, 0, 100))
+    second = with_id(of(topic, (0, 100, 300)), create_again(any_kafka, topic, NEW))
+    found = rows(read_ranges(task, second, "run", pool))
+    assert found == [(0, offset, NEW[offset]) for offset in range(100, 300)]
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["new consumer", "consumer that has read the old topic"])
+def test_a_range_of_a_topic_that_was_created_again_is_lost(
+    any_kafka: AnyKafka,
+    topic: str,
+    pool: ConsumerPool,
+    is_known: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No row of the new topic is returned, and none of the old one that was fetched after it was deleted."""
+    filled(any_kafka, topic, 300)
+    old_id = id_of(any_kafka, topic)
+    task = new_task(any_kafka)
+    if is_known:
+        assert rows(read_ranges(task, of(topic, (0, 0, 300)), pool=pool)) == expected((0, 0, 300))
+    new_id = create_again(any_kafka, topic, NEW)
+    lost = with_id(of(topic, (0, 100, 300)), old_id)
+    with pytest.raises(
+        IllegalStateError,
+        match=rf"^Records are lost: {topic}-0 cannot be read from offset 100 up to 300, as the topic was deleted and "
+        rf"created again \(.*{old_id} and is {new_id} now.* load again",
+    ):
+        list(read_ranges(task, lost, pool=pool))
+    with caplog.at_level(logging.WARNING, "pykclient"):
+        assert rows(read_ranges(new_task(any_kafka, fail_on_data_loss=False), lost, pool=pool)) == []
+    assert "all of them are skipped, as failOnDataLoss is false" in caplog.text
+    kept = with_id(of(topic, (0, 0, 300)), new_id)
+    assert rows(read_ranges(task, kept, pool=pool)) == [(0, offset, NEW[offset]) for offset in range(300)]
 
 
 class Context:
@@ -305,10 +389,10 @@ def test_another_attempt_gets_a_new_consumer(
 
     monkeypatch.setattr(taskcontext, "TaskContext", Context)
     filled(any_kafka, topic, 10)
-    task = new_task(any_kafka, prefetch=True)
+    task = new_task(any_kafka)
 
     def idle() -> object:
-        assert len(rows(read_ranges(task, of(topic, (0, 0, 10)), pool))) == 10
+        assert len(rows(read_ranges(task, of(topic, (0, 0, 10)), run="run", pool=pool))) == 10
         (pooled,) = pool._idle
         return pooled
 
@@ -337,7 +421,7 @@ def test_the_heap_is_frozen_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch
     calls: list[str] = []
     monkeypatch.setattr(range_reader, "freeze_heap_once", lambda: calls.append("freeze"))
     for freeze_heap in (False, True):
-        assert list(read_ranges(ReadTask({}, ("value",), freeze_heap=freeze_heap), [], pool)) == []
+        assert list(read_ranges(ReadTask({}, ("value",), freeze_heap=freeze_heap), [], pool=pool)) == []
     assert calls == ["freeze"]
     assert gc.isenabled()
 
@@ -358,25 +442,25 @@ def test_records_that_were_aged_out(
     with pytest.raises(
         IllegalStateError, match=rf"{topic}-0 cannot be read from offset 10 up to 60.*from 40 up to 100"
     ):
-        list(read_ranges(new_task(any_kafka), of(topic, (0, 10, 60)), pool))
+        list(read_ranges(new_task(any_kafka), of(topic, (0, 10, 60)), pool=pool))
     assert len(pool) == 0
     going_on = new_task(any_kafka, fail_on_data_loss=False)
     with caplog.at_level(logging.WARNING, "pykclient"):
-        assert rows(read_ranges(going_on, of(topic, (0, 10, 60)), pool)) == expected((0, 40, 60))
-    assert "it is read from 40 on, as failOnDataLoss is false" in caplog.text
+        assert rows(read_ranges(going_on, of(topic, (0, 10, 60)), pool=pool)) == expected((0, 40, 60))
+    assert "reading continues at offset 40, as failOnDataLoss is false" in caplog.text
     with caplog.at_level(logging.WARNING, "pykclient"):
-        assert rows(read_ranges(going_on, of(topic, (0, 10, 30)), pool)) == []
-        assert rows(read_ranges(going_on, of(topic, (0, 200, 230)), pool)) == []
-    assert caplog.text.count("all of that is skipped") == 2
+        assert rows(read_ranges(going_on, of(topic, (0, 10, 30)), pool=pool)) == []
+        assert rows(read_ranges(going_on, of(topic, (0, 200, 230)), pool=pool)) == []
+    assert caplog.text.count("all of them are skipped") == 2
 
 
 def test_a_stream_goes_on_behind_what_it_skipped(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     """A topic made anew has not the offsets yet that were planned, and then it has them, and more."""
     filled(any_kafka, topic, 5)
-    task = new_task(any_kafka, prefetch=True, fail_on_data_loss=False)
-    assert rows(read_ranges(task, of(topic, (0, 10, 30)), pool)) == []
+    task = new_task(any_kafka, fail_on_data_loss=False)
+    assert rows(read_ranges(task, of(topic, (0, 10, 30)), run="run", pool=pool)) == []
     produce(any_kafka, topic, {0: numbers(5, 45)})
-    assert rows(read_ranges(task, of(topic, (0, 30, 50)), pool)) == expected((0, 30, 50))
+    assert rows(read_ranges(task, of(topic, (0, 30, 50)), run="run", pool=pool)) == expected((0, 30, 50))
 
 
 def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
@@ -385,7 +469,7 @@ def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topi
     for fail in (True, False):
         task = new_task(any_kafka, config=settings, fail_on_data_loss=fail)
         start = 0 if fail else 2900
-        batches = read_ranges(task, of(topic, (0, start, 3000)), pool)
+        batches = read_ranges(task, of(topic, (0, start, 3000)), pool=pool)
         first = rows(iter([next(batches)]))
         assert first[0][1] == start
         delete_records(any_kafka, topic, 0, before=2900 if fail else 2990)
@@ -414,7 +498,7 @@ def test_a_loss_that_is_told_late_brings_no_records_of_before(
 
     monkeypatch.setattr(KafkaConsumer, "poll_arrow", poll)
     task = new_task(any_kafka, fail_on_data_loss=False)
-    assert rows(read_ranges(task, of(topic, (0, 20, 40)), pool)) == expected((0, 20, 40))
+    assert rows(read_ranges(task, of(topic, (0, 20, 40)), pool=pool)) == expected((0, 20, 40))
     assert not told
 
 
@@ -422,9 +506,9 @@ def test_an_end_that_the_log_does_not_have(any_kafka: AnyKafka, topic: str, pool
     filled(any_kafka, topic, 20)
     task = new_task(any_kafka, poll_timeout_ms=1000)
     with pytest.raises(IllegalStateError, match=r"from offset 20 up to 30.*from 0 up to 20"):
-        list(read_ranges(task, of(topic, (0, 0, 30)), pool))
+        list(read_ranges(task, of(topic, (0, 0, 30)), pool=pool))
     going_on = new_task(any_kafka, poll_timeout_ms=1000, fail_on_data_loss=False)
-    assert rows(read_ranges(going_on, of(topic, (0, 0, 30)), pool)) == expected((0, 0, 20))
+    assert rows(read_ranges(going_on, of(topic, (0, 0, 30)), pool=pool)) == expected((0, 0, 20))
 
 
 @pytest.mark.kafka
@@ -440,9 +524,9 @@ def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: C
     settings = {"isolation.level": "read_committed"}
     task = new_task(kafka, config=settings, poll_timeout_ms=timeout_ms, fail_on_data_loss=False)
     with pytest.raises(
-        KafkaTimeoutError, match=rf"from offset 0 up to 1: nothing came for {timeout_ms} ms.*still open"
+        KafkaTimeoutError, match=rf"from offset 0 up to 1: no records arrived for {timeout_ms} ms.*still open"
     ):
-        list(read_ranges(task, of(topic, (0, 0, 1)), pool))
+        list(read_ranges(task, of(topic, (0, 0, 1)), pool=pool))
     producer.abort_transaction(30)
 
 
@@ -451,20 +535,22 @@ def test_a_topic_that_is_deleted(any_kafka: AnyKafka, topic: str, pool: Consumer
     any_kafka.delete_topic(topic)
     wanted = of(topic, (0, 0, 20), (1, 0, 20))
     with pytest.raises(IllegalStateError, match=rf"{topic}-0 cannot be read.*does not exist"):
-        list(read_ranges(new_task(any_kafka, poll_timeout_ms=500), wanted, pool))
+        list(read_ranges(new_task(any_kafka, poll_timeout_ms=500), wanted, pool=pool))
     going_on = new_task(any_kafka, poll_timeout_ms=500, fail_on_data_loss=False)
-    assert list(read_ranges(going_on, wanted, pool)) == []
+    assert list(read_ranges(going_on, wanted, pool=pool)) == []
 
 
 def test_a_time_out_tells_what_is_known(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_cluster, topic, 20)
     task = new_task(any_cluster, poll_timeout_ms=1000, config={"reconnect.backoff.max.ms": 100})
     leader = any_cluster.leader_of(topic, 0)
-    assert len(rows(read_ranges(task, of(topic, (0, 0, 10)), pool))) == 10
+    assert len(rows(read_ranges(task, of(topic, (0, 0, 10)), pool=pool))) == 10
     for broker in any_cluster.brokers.values():
         broker.pause()
-    with pytest.raises(KafkaTimeoutError, match=rf"{topic}-0 cannot be read .* up to 20: nothing came for 1000 ms"):
-        list(read_ranges(task, of(topic, (0, 10, 20)), pool))
+    with pytest.raises(
+        KafkaTimeoutError, match=rf"{topic}-0 cannot be read .* up to 20: no records arrived for 1000 ms"
+    ):
+        list(read_ranges(task, of(topic, (0, 10, 20)), pool=pool))
     assert leader in any_cluster.brokers
     assert len(pool) == 0
 
@@ -472,7 +558,7 @@ def test_a_time_out_tells_what_is_known(any_cluster: AnyKafka, topic: str, pool:
 def test_a_broker_that_is_killed_costs_tries_only(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_cluster, topic, 4000, config={"min.insync.replicas": 1})
     task = new_task(any_cluster, poll_timeout_ms=60_000, config={"max.partition.fetch.bytes": 4000})
-    batches = read_ranges(task, of(topic, (0, 0, 4000)), pool)
+    batches = read_ranges(task, of(topic, (0, 0, 4000)), pool=pool)
     found = rows(iter([next(batches)]))
     assert len(found) < 2000
     leader = any_cluster.leader_of(topic, 0)

@@ -373,7 +373,21 @@ def test_tasks_get_no_connection_and_no_options(cluster: Cluster, new_reader: Ne
     assert list(there.read(KafkaInputPartition(()))) == []
     assert pickle.loads(pickle.dumps(there)).task.columns == ("value",)
     assert there.task.consumer_config["auto.offset.reset"] == "none"
-    assert there.task.prefetch, "the next micro-batch begins where this one ends"
+
+
+def test_each_run_of_a_query_has_a_name(new_reader: NewReader) -> None:
+    """Tasks of a later run must not use what those of an earlier one have fetched."""
+
+    def runs(reader: KafkaStreamReader) -> set[str | None]:
+        reader.initialOffset()
+        planned = reader.partitions({"a": {"0": 0, "1": 0}}, {"a": {"0": 10, "1": 100}})
+        copies = pickle.loads(pickle.dumps([*planned, *reader.partitions({"a": {"0": 0}}, {"a": {"0": 10}})]))
+        return {partition.run for partition in copies}
+
+    (first,), (second,) = runs(new_reader()), runs(new_reader())
+    assert first
+    assert second
+    assert first != second
 
 
 # --- errors and ends
@@ -391,7 +405,7 @@ def test_the_constructor_never_fails(new_reader: NewReader) -> None:
 def test_a_schema_that_is_not_ours_is_refused_when_tasks_are_planned() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}
     reader = KafkaStreamReader(options, StructType([StructField("valu", BinaryType())]))
-    with pytest.raises(ConfigError, match="a column 'valu', which the format pykclient has not"):
+    with pytest.raises(ConfigError, match="pykclient has no column 'valu', which the schema names"):
         pickle.dumps(reader)
 
 

@@ -50,9 +50,9 @@ def bootstrap_servers(default: tuple[str, ...] = ("localhost:9092",)) -> ConfigK
         default,
         ValidList(empty_allowed=not default),
         HIGH,
-        "Addresses of brokers to connect to first, as host:port (port 9092 if left out). Two or three are enough, as "
-        "the client learns the rest of the cluster from them. It asks them again when it has lost all known brokers. "
-        "Java's clients have no default; this one is kafka-python's.",
+        "Addresses of brokers to connect to first, as host:port. Without a port, 9092 is tried and a warning logged. "
+        "Two or three are enough, as the client learns the rest of the cluster from them. It asks them again when it "
+        "has lost all known brokers. Java's clients have no default; this one is kafka-python's.",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import Timer
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
@@ -20,6 +20,9 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 F = TypeVar("F", bound=AnyFetch)
 
@@ -265,14 +268,23 @@ class ClassicConsumer:
             if timer.expired:
                 raise self.timeout_error(f"the position of {tp}", timer)
 
-    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
+    def seek(
+        self, tp: TopicPartition, offset: int, leader_epoch: int | None = None, topic_id: UUID | None = None
+    ) -> None:
+        """Set the position of ``tp``, which belongs to the topic with this id, by default to the current one.
+
+        Raises:
+            IllegalArgumentError: ``offset`` is negative.
+            IllegalStateError: ``tp`` is not assigned.
+        """
         if offset < 0:
             raise IllegalArgumentError(f"cannot seek to offset {offset} of {tp}: it is negative")
         self._log.info("Seeking to offset %d of %s", offset, tp)
         if leader_epoch is not None:
             self._metadata.update_last_seen_epoch_if_newer(tp, leader_epoch)
         # Without an epoch the position is not validated.
-        topic_id = self._metadata.topic_ids.get(tp.topic)
+        if topic_id is None:
+            topic_id = self._metadata.topic_ids.get(tp.topic)
         position = FetchPosition(offset, leader_epoch, self._metadata.current_leader(tp), topic_id)
         self._subscriptions.seek_unvalidated(tp, position)
         self._handout.drop((tp,))

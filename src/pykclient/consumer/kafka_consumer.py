@@ -29,11 +29,14 @@ from pykclient.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
+    TopicDescription,
     TopicPartition,
     V,
 )
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow as pa
 
 #: How long close() takes at most, unless it is told otherwise.
@@ -341,15 +344,24 @@ class KafkaConsumer(Generic[K, V]):
                 raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
             return self._consumer.position(tp, self._timer(timeout_ms))
 
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on reading at ``offset``, which is not checked before the next poll."""
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, *, topic_id: UUID | None = None) -> None:
+        """Set the position of ``partition``: the next poll returns records from ``offset`` on.
+
+        The offset is not checked before that poll. It belongs to the topic with this ``topic_id`` (see
+        ``describe_topics``), by default to the topic that currently has the name. If the topic is created again the
+        position is reset by ``auto.offset.reset``, and with ``none`` polls raise NoOffsetForPartitionError.
+
+        Raises:
+            IllegalStateError: The partition is not assigned to this consumer.
+            IllegalArgumentError: ``offset`` is negative.
+        """
         with self._guard:
             tp = arguments.partition(partition)
             if isinstance(offset, OffsetAndMetadata):
                 epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
-                self._consumer.seek(tp, offset.offset, epoch)
+                self._consumer.seek(tp, offset.offset, epoch, topic_id)
             else:
-                self._consumer.seek(tp, arguments.offset(offset))
+                self._consumer.seek(tp, arguments.offset(offset), None, topic_id)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of these partitions, of all without any, with the next poll."""
@@ -509,15 +521,32 @@ class KafkaConsumer(Generic[K, V]):
     def list_topics(
         self, timeout_ms: float | None = None, *, topics: Collection[str] | None = None
     ) -> dict[str, list[PartitionInfo]]:
-        """All topics that may be seen, or those of ``topics`` that exist, and where their partitions live.
+        """Return the partitions of those of ``topics`` that exist, by default of all visible topics, by topic.
 
-        Always asks the cluster, in one request, and creates nothing.
+        Always asks the cluster, in one request that never creates a topic. Waits at most ``timeout_ms`` (default:
+        ``default.api.timeout.ms``).
+
+        Raises:
+            KafkaTimeoutError: No broker answered in time.
+            TopicAuthorizationError: One of ``topics`` must not be described.
+        """
+        return {name: found.partitions for name, found in self.describe_topics(timeout_ms, topics=topics).items()}
+
+    def describe_topics(
+        self, timeout_ms: float | None = None, *, topics: Collection[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        """Return those of ``topics`` that exist, by default all visible topics, with ids and partitions, by name.
+
+        Always asks the cluster, in one request that never creates a topic. Waits at most ``timeout_ms`` (default:
+        ``default.api.timeout.ms``).
+
+        Raises:
+            KafkaTimeoutError: No broker answered in time.
+            TopicAuthorizationError: One of ``topics`` must not be described.
         """
         with self._guard:
-            fetcher, timer = self._components.topic_metadata_fetcher, self._timer(timeout_ms)
-            if topics is None:
-                return fetcher.get_all_topic_metadata(timer)
-            return fetcher.get_metadata_of_topics(arguments.topics(topics), timer)
+            names = None if topics is None else arguments.topics(topics)
+            return self._components.topic_metadata_fetcher.describe_topics(names, self._timer(timeout_ms))
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
         """Wait until the cluster is known; with ``refresh`` until it was asked again. False when time ran out."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.errors import InvalidTopicError, KafkaError, KafkaTimeoutError, RetriableError, TopicAuthorizationError
+from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
 from pykclient.network.metadata_request import MetadataRequestBuilder
-from pykclient.types import Node, PartitionInfo
+from pykclient.types import Node, PartitionInfo, TopicDescription
 
 if TYPE_CHECKING:
     from pykclient.clock import Timer
@@ -40,22 +41,31 @@ class TopicMetadataFetcher:
     def get_topic_metadata(
         self, topic: str, allow_auto_topic_creation: bool, timer: Timer
     ) -> list[PartitionInfo] | None:
-        """The partitions of ``topic``; None when there is no such topic."""
-        builder = MetadataRequestBuilder.for_topic_names([topic], allow_auto_topic_creation)
-        return self._fetch(builder, f"topic {topic!r}", timer).get(topic)
+        """Return the partitions of ``topic``, or None if it does not exist.
 
-    def get_metadata_of_topics(self, topics: Collection[str], timer: Timer) -> dict[str, list[PartitionInfo]]:
-        """The partitions of those of ``topics`` that exist. None is created."""
+        Raises:
+            KafkaTimeoutError: No broker answered in time.
+            KafkaError: The topic cannot be described.
+        """
+        builder = MetadataRequestBuilder.for_topic_names([topic], allow_auto_topic_creation)
+        found = self._fetch(builder, f"topic {topic!r}", timer).get(topic)
+        return None if found is None else found.partitions
+
+    def describe_topics(self, topics: Collection[str] | None, timer: Timer) -> dict[str, TopicDescription]:
+        """Return those of ``topics`` that exist, by default all visible topics. Never creates one.
+
+        Raises:
+            KafkaTimeoutError: No broker answered in time.
+            KafkaError: A topic cannot be described.
+        """
+        if topics is None:
+            return self._fetch(MetadataRequestBuilder.all_topics(), "all topics", timer)
         if not topics:
             return {}
         builder = MetadataRequestBuilder.for_topic_names(topics, False)
         return self._fetch(builder, f"topics {', '.join(sorted(topics))}", timer)
 
-    def get_all_topic_metadata(self, timer: Timer) -> dict[str, list[PartitionInfo]]:
-        """The partitions of all topics that may be seen."""
-        return self._fetch(MetadataRequestBuilder.all_topics(), "all topics", timer)
-
-    def _fetch(self, builder: MetadataRequestBuilder, what: str, timer: Timer) -> dict[str, list[PartitionInfo]]:
+    def _fetch(self, builder: MetadataRequestBuilder, what: str, timer: Timer) -> dict[str, TopicDescription]:
         attempts = 0
         last_error: Exception | None = None
         while True:
@@ -67,7 +77,7 @@ class TopicMetadataFetcher:
                     response: MetadataResponse = future.value.response_body
                     last_error = _retriable_error(response)
                     if last_error is None:
-                        return _partitions(response)
+                        return _descriptions(response)
                 elif future.failed:
                     last_error = future.exception
                     if not future.is_retriable:
@@ -104,24 +114,29 @@ def _retriable_error(response: MetadataResponse) -> Exception | None:
     return retriable
 
 
-def _partitions(response: MetadataResponse) -> dict[str, list[PartitionInfo]]:
+def _descriptions(response: MetadataResponse) -> dict[str, TopicDescription]:
     nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
 
     def find(ids: list[int]) -> tuple[Node, ...]:
         return tuple(nodes.get(id) or Node(id, "", -1) for id in ids)
 
     return {
-        topic.name: [
-            PartitionInfo(
-                topic.name,
-                partition.partition_index,
-                nodes.get(partition.leader_id),
-                find(partition.replica_nodes),
-                find(partition.isr_nodes),
-                find(partition.offline_replicas),
-            )
-            for partition in topic.partitions
-        ]
+        topic.name: TopicDescription(
+            topic.name,
+            None if topic.topic_id == ZERO_UUID else topic.topic_id,
+            topic.is_internal,
+            [
+                PartitionInfo(
+                    topic.name,
+                    partition.partition_index,
+                    nodes.get(partition.leader_id),
+                    find(partition.replica_nodes),
+                    find(partition.isr_nodes),
+                    find(partition.offline_replicas),
+                )
+                for partition in topic.partitions
+            ],
+        )
         for topic in response.topics
         if topic.name is not None and not topic.error_code
     }

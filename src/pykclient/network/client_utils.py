@@ -40,27 +40,57 @@ _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+.-]*://)?(?:\[([0-9A-Fa-f:.%\w]+)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``(host, port)`` of ``host``, ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``; else ConfigError."""
+    """Return ``(host, port)`` of ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``, by default port 9092.
+
+    Raises:
+        ConfigError: ``text`` is not such an address.
+    """
+    host, port = split_address(text)
+    return host, DEFAULT_PORT if port is None else port
+
+
+def split_address(text: str) -> tuple[str, int | None]:
+    """Return ``(host, port)`` as ``parse_address`` does, but None for a missing port.
+
+    Raises:
+        ConfigError: ``text`` is not such an address.
+    """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         hint = ""
-        if "@" in text:  # what is before it may have a password, and is not shown
+        if "@" in text:  # what is before it may contain a password, and is not shown
             text = "...@" + text.rpartition("@")[2]
             hint = " (users and passwords are no part of it)"
         elif text.count(":") > 1:
             hint = " (an IPv6 address is written in brackets, as [::1]:9092)"
         raise ConfigError(f"bootstrap.servers: {text!r} is not an address of the form host:port{hint}")
     ipv6, host, port_text = match.groups()
-    port = int(port_text) if port_text is not None else DEFAULT_PORT
-    if not 0 < port < 65536:
+    port = None if port_text is None else int(port_text)
+    if port is not None and not 0 < port < 65536:
         raise ConfigError(f"bootstrap.servers: the port of {text!r} is not between 1 and 65535")
     return ipv6 or host, port
 
 
 def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
-    """``(host, port)`` of each address in a list, or in a string with commas. Nothing is resolved."""
-    parts = servers.split(",") if isinstance(servers, str) else servers
-    return list(dict.fromkeys(parse_address(part) for part in parts if part.strip()))
+    """Return ``(host, port)`` of each address in a list or in a comma-separated string. Nothing is resolved.
+
+    Raises:
+        ConfigError: One of them is not an address.
+    """
+    return list(dict.fromkeys(parse_address(part) for part in _split(servers)))
+
+
+def addresses_without_port(servers: str | Sequence[str]) -> list[str]:
+    """Return those addresses of a list or of a comma-separated string that have no port.
+
+    Raises:
+        ConfigError: One of them is not an address.
+    """
+    return [part.strip() for part in _split(servers) if split_address(part)[1] is None]
+
+
+def _split(servers: str | Sequence[str]) -> list[str]:
+    return [part for part in (servers.split(",") if isinstance(servers, str) else servers) if part.strip()]
 
 
 def parse_and_validate_addresses(
@@ -72,6 +102,8 @@ def parse_and_validate_addresses(
 ) -> list[tuple[str, int]]:
     """Return ``(host, port)`` of each address of bootstrap.servers. At least one host must be known to the DNS.
 
+    Addresses without a port get port 9092 and a warning, as Java refuses them.
+
     Hosts are looked up all at once. The wait ends when all look-ups are done, ``DNS_GRACE_MS`` after the first host was
     found, or after ``DNS_TIMEOUT_MS``. Hosts without an answer are kept, as their name server may recover. With
     ``client_dns_lookup`` = ``resolve_canonical_bootstrap_servers_only`` each host is replaced by the canonical names of
@@ -82,6 +114,11 @@ def parse_and_validate_addresses(
     """
     canonical = client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
     log = (log_context or LogContext()).logger(__name__)
+    if portless := addresses_without_port(servers):
+        # Nothing listens there in many a cluster, and the client would only find out by its time-outs.
+        log.warning(
+            "bootstrap.servers: no port in %s; trying port %d. Write host:port", ", ".join(portless), DEFAULT_PORT
+        )
     parsed = parse_addresses(servers)
     hosts = list(dict.fromkeys(host for host, _ in parsed))
     outcomes = _look_up_all(hosts, host_resolver or DefaultHostResolver(), clock, canonical)

@@ -1,6 +1,6 @@
-"""Batch queries: ranges of offsets resolved once on the driver, and read by tasks.
+"""Batch queries: the driver resolves ranges of offsets once, and tasks read them.
 
-What a task unpickles is small: configuration and columns once per stage, and its own ranges.
+A task unpickles little: configuration and columns once per stage, and its own ranges.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 
 
 class KafkaInputPartition(InputPartition):
-    """What one task reads (Spark: KafkaBatchInputPartition): one range, or several small ones."""
+    """The ranges that one task reads: one, or several small ones (Spark: KafkaBatchInputPartition).
 
-    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+    ``run`` names the run of the streaming query that planned them; None in a batch.
+    """
+
+    def __init__(self, ranges: tuple[OffsetRange, ...], run: str | None = None) -> None:
         self.ranges = ranges
+        self.run = run
 
 
 class RangesReader:
-    """What the readers of batches and of streams share: tasks know how to read, and nothing else of the query.
+    """Base of the readers of batches and streams. It pickles as what tasks need, without the rest of the query.
 
     Thread: owner.
     """
@@ -43,7 +47,7 @@ class RangesReader:
 
     @property
     def task(self) -> ReadTask:
-        """What tasks know of the query. Raises ConfigError."""
+        """The settings that all tasks of the query share. Raises ConfigError if options are wrong."""
         if self._task is None:
             self._task = self._new_task()
         return self._task
@@ -52,22 +56,28 @@ class RangesReader:
         raise NotImplementedError
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the ranges of ``partition``, on an executor."""
+        """Return the rows of ``partition``'s ranges. Called on an executor.
+
+        Raises:
+            IllegalStateError: Records are lost, and ``failOnDataLoss`` is on.
+            KafkaError: The records cannot be read; the error says why.
+        """
         from pykclient.spark.range_reader import read_ranges
 
-        ranges = partition.ranges if isinstance(partition, KafkaInputPartition) else ()
-        return read_ranges(self.task, ranges)
+        if not isinstance(partition, KafkaInputPartition):
+            return iter(())
+        return read_ranges(self.task, partition.ranges, partition.run)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Connections stay on the driver, and so do options: what a task needs of them is in its configuration.
+        # Neither connections nor options leave the driver: the task has what it needs of the options.
         return {"_task": self.task}
 
 
 class KafkaBatchReader(RangesReader, DataSourceReader):
-    """Reads one batch (Spark: KafkaBatch, KafkaScan). Its offsets are those of the moment when the query was planned.
+    """Reads one batch (Spark: KafkaBatch, KafkaScan). The offsets are those of the moment when the query was planned.
 
-    Spark 4.1 to 4.3 plan once for what a ``load()`` returned: all queries on it have the offsets of the first. With
-    Spark's own source each has its own.
+    Spark 4.1 to 4.3 plan once per ``load()``: all queries on its result read the offsets of the first one. With Spark's
+    own source each query has its own offsets.
 
     Thread: owner.
     """
@@ -81,9 +91,14 @@ class KafkaBatchReader(RangesReader, DataSourceReader):
         return new_read_task(self._options, self._columns, self._bounds)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition per task. Raises KafkaError where offsets cannot be had, or contradict."""
+        """Return one partition per task.
+
+        Raises:
+            KafkaError: The cluster does not answer, or the offsets contradict each other.
+        """
         from pykclient.spark.offset_reader import KafkaOffsetReader
 
+        self._options.log_notes()
         offset_reader = KafkaOffsetReader(self._options)
         try:
             ranges = offset_reader.batch_ranges(self._bounds)
@@ -95,16 +110,16 @@ class KafkaBatchReader(RangesReader, DataSourceReader):
 class KafkaBatchReaderWithPushdown(KafkaBatchReader):
     """Reads only what filters on topic, partition, offset and timestamp let through. Spark's own source reads all.
 
-    Needs ``spark.sql.python.filterPushdown.enabled``, and in Spark 4.1 to 4.3 the option ``filterPushdown``, too. These
-    keep what was planned with the filters of one query for whatever else uses what the same ``load()`` returned, or the
-    same view: the next query, or another branch of this one, gets no other rows than the first one asked for. With the
-    option on, what ``load()`` returned is for one place in one query; load again for another.
+    Needs ``spark.sql.python.filterPushdown.enabled``, and in Spark 4.1 to 4.3 the option ``filterPushdown``, too. Those
+    versions plan once per ``load()`` or view, with the filters of the query that comes first. Other queries on the same
+    result, or other branches of the same query, then read no other rows. With the option on, use the result of a
+    ``load()`` in one place of one query only, and load again for another.
 
     Thread: owner.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of the filters, and return them all: Spark applies them again, so a bound may be too wide."""
+        """Remember ``filters`` and return them all. Spark applies them again, so a bound may be too wide."""
         from pykclient.spark.filters import Bounds
 
         self._bounds = Bounds.of(filters)
@@ -112,39 +127,43 @@ class KafkaBatchReaderWithPushdown(KafkaBatchReader):
 
 
 def keeps_filters_apart() -> bool:
-    """Whether this Spark keeps what it planned with filters to the query that has them.
+    """Return True if this Spark plans each query with its own filters (SPARK-58551).
 
-    It does from the release on that lets a data source know the limit of a query, too (SPARK-58551).
+    The releases that do so also push limits to data sources, which can be detected.
     """
     return hasattr(DataSourceReader, "pushLimit")
 
 
 def checked_columns(schema: StructType) -> tuple[str, ...]:
-    """The names of the columns of ``schema``, in its order. Raises ConfigError for none, or one not as ours."""
+    """Return the names of the columns of ``schema``, in its order.
+
+    Raises:
+        ConfigError: There are no columns, or one differs from the format's in name, type or nullability.
+    """
     if not schema.fields:
-        raise ConfigError(f"The schema has no columns; leave it out or choose of: {', '.join(COLUMNS)}")
+        raise ConfigError(f"The schema has no columns; leave it out or choose from: {', '.join(COLUMNS)}")
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
         if wanted is None:
             raise ConfigError(
-                f"The schema has a column {field.name!r}, which the format pykclient has not; "
-                f"leave the schema out or choose of: {', '.join(COLUMNS)}"
+                f"The format pykclient has no column {field.name!r}, which the schema names; leave the schema out or "
+                f"choose from: {', '.join(COLUMNS)}"
             )
         given = field.dataType.simpleString()
         if given != wanted.replace(" ", ""):
             raise ConfigError(
-                f"The schema says {given} of the column {field.name!r}, which the format pykclient has as {wanted}; "
+                f"The column {field.name!r} has the type {wanted} in the format pykclient, but {given} in the schema; "
                 "leave the schema out, and cast the column once it is read"
             )
         if not field.nullable:
             raise ConfigError(
-                f"The schema says NOT NULL of the column {field.name!r}; columns of pykclient are nullable"
+                f"The column {field.name!r} is NOT NULL in the schema, but nullable in the format pykclient"
             )
     return tuple(schema.fieldNames())
 
 
 def new_read_task(options: ReadOptions, columns: tuple[str, ...], bounds: Bounds | None = None) -> ReadTask:
-    """What the tasks of a query with these options have in common."""
+    """Return the settings that all tasks of a query with these options share."""
     from pykclient.spark.range_reader import ReadTask
 
     return ReadTask(
@@ -154,15 +173,16 @@ def new_read_task(options: ReadOptions, columns: tuple[str, ...], bounds: Bounds
         fail_on_data_loss=options.fail_on_data_loss,
         bounds=bounds,
         freeze_heap=options.freeze_heap,
-        prefetch=options.streaming,
     )
 
 
-def input_partitions(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-    """Share ``ranges`` out over tasks: large ranges are split, small ones share a task.
+def input_partitions(
+    options: ReadOptions, ranges: Sequence[OffsetRange], run: str | None = None
+) -> list[InputPartition]:
+    """Distribute ``ranges`` over tasks: large ranges are split, small ones share a task.
 
-    A task costs Spark some 28 ms, more than to fetch a thousand records, so fewer are better where there is little to
-    read. Where the user says how many tasks there are to be, or how large, nothing is shared (see ``ReadOptions``).
+    A task costs Spark about 28 ms, more than fetching a thousand records, so few tasks are faster where there is little
+    to read. If the user sets the number or size of tasks, ranges do not share tasks (see ``ReadOptions``).
     """
     split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    return [KafkaInputPartition(shared) for shared in share_tasks(split, options.records_per_task)]
+    return [KafkaInputPartition(shared, run) for shared in share_tasks(split, options.records_per_task)]

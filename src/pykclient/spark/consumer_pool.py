@@ -1,13 +1,15 @@
 """The consumers of a Python worker, kept from task to task (Spark: InternalKafkaConsumerPool, FetchedDataPool).
 
-Spark's workers outlive tasks, micro-batches and queries. A consumer that waits here keeps its connections, so that a
-task need not wait for them. One whose task was part of a stream also keeps what was fetched beyond the end of its
-ranges, and the fetch that it has under way: it is *warm*, and waits for the micro-batch that begins where it stands.
+Spark's workers outlive tasks, micro-batches and queries. An idle consumer keeps its connections, so that the next task
+does not have to open them. A consumer that a stream has used also keeps the records that it fetched past the end of its
+ranges, and its fetch in flight. It is *warm*: it waits for the micro-batch that continues where this one ended.
 
-Warm consumers are for their own partitions only: a fetch under way may stay at a broker for ``fetch.max.wait.ms`` while
-there is nothing new, and no other is sent to that broker meanwhile. The others take any partitions.
+Only tasks of the same run of the same query get a warm consumer, and only for the same partitions of the same topics.
+The log may change between runs: if the topic is deleted and created again, other records are at these offsets. Other
+partitions would also have to wait: a fetch in flight may stay at a broker for ``fetch.max.wait.ms`` while there is
+nothing new, and no other fetch is sent to that broker meanwhile. Any task may take a consumer that is not warm.
 
-There is no thread that ends what is idle: whoever comes for a consumer, or brings one back, does that first.
+No thread closes idle consumers: ``acquire`` and ``release`` close those that have expired.
 """
 
 from __future__ import annotations
@@ -18,63 +20,84 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import KafkaError
 from pykclient.types import TopicPartition
 
-#: How many consumers wait at most (Spark: spark.kafka.consumer.cache.capacity).
+if TYPE_CHECKING:
+    from uuid import UUID
+
+#: The maximum number of idle consumers (Spark: spark.kafka.consumer.cache.capacity).
 CAPACITY = 64
 
-#: For how long one waits (Spark: spark.kafka.consumer.cache.timeout).
+#: How long a consumer may be idle before it is closed (Spark: spark.kafka.consumer.cache.timeout).
 IDLE_TIMEOUT_MS = 5 * 60_000
 
-#: How many of them are warm at most: each may hold a whole response, ``fetch.max.bytes``.
+#: The maximum number of warm consumers: each may hold a whole response, ``fetch.max.bytes``.
 MAX_WARM = 8
 
 _logger = logging.getLogger(__name__)
 
 AnyConsumer = KafkaConsumer[Any, Any]
 
+#: Partitions and the ids of their topics; None where the brokers have no topic ids (before Kafka 2.8).
+Partitions = Mapping[TopicPartition, "UUID | None"]
+
 
 class PooledConsumer:
-    """A consumer and where it stands. Thread: owner."""
+    """A consumer, what is assigned to it, and its positions. Thread: owner."""
 
-    __slots__ = ("config", "consumer", "idle_since_ms", "partitions", "positions")
+    __slots__ = ("config", "consumer", "idle_since_ms", "partitions", "positions", "run")
 
     def __init__(self, config: Mapping[str, object], consumer: AnyConsumer) -> None:
         self.config = config
         self.consumer = consumer
-        #: What is assigned to it.
-        self.partitions: frozenset[TopicPartition] = frozenset()
-        #: What follows next of these, where that is known. The consumer's own position may be beyond, over offsets
-        #: without records.
+        #: The partitions assigned to the consumer.
+        self.partitions: dict[TopicPartition, UUID | None] = {}
+        #: The next offset to read in each partition, where it is known. The consumer's own position may be higher, past
+        #: offsets without records.
         self.positions: dict[TopicPartition, int] = {}
+        #: The run of a streaming query whose tasks may take the consumer while it is warm.
+        self.run: str | None = None
         self.idle_since_ms = 0
 
     @property
     def is_warm(self) -> bool:
-        """Whether it keeps what it fetched of some partitions, and waits for these."""
+        """True if the consumer keeps its assignment and what it has fetched."""
         return bool(self.partitions)
 
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Make it read these partitions from these offsets, with what it has of them."""
+    def assign(self, partitions: Partitions, starts: Mapping[TopicPartition, int]) -> None:
+        """Assign ``partitions``, and seek to ``starts`` where the consumer is not there already."""
         consumer = self.consumer
-        if self.partitions != starts.keys():
-            consumer.assign(list(starts))
-            self.partitions = frozenset(starts)
-            self.positions = {tp: offset for tp, offset in self.positions.items() if tp in starts}
+        if self.partitions != partitions:
+            consumer.assign(list(partitions))
+            self.positions = {
+                tp: offset
+                for tp, offset in self.positions.items()
+                if tp in partitions and partitions[tp] == self.partitions[tp]
+            }
+            self.partitions = dict(partitions)
         for tp, offset in starts.items():
             if self.positions.get(tp) != offset:
-                consumer.seek(tp, offset)
+                consumer.seek(tp, offset, topic_id=partitions[tp])
         self.positions = dict(starts)
         consumer.resume(*starts)
 
+    def keep(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove all other partitions from the assignment."""
+        self.partitions = {tp: topic_id for tp, topic_id in self.partitions.items() if tp in partitions}
+        self.positions = {tp: offset for tp, offset in self.positions.items() if tp in partitions}
+        self.consumer.assign(list(self.partitions))
+
     def bytes_and_records_read(self) -> tuple[float, float]:
-        """How much the consumer has read since it was made, in responses that it is done with."""
-        # Not all values, as metrics() without raw has them: they take as long as a fetch.
+        """Return how many bytes and records the consumer has read since it was created.
+
+        Responses that are not consumed to their end do not count yet.
+        """
+        # Not metrics() with all values: computing them takes as long as a fetch.
         totals = {
             name.name: metric
             for name, metric in self.consumer.metrics(raw=True).items()
@@ -83,101 +106,108 @@ class PooledConsumer:
         return totals["bytes-consumed-total"].metric_value(), totals["records-consumed-total"].metric_value()
 
     def prefetch(self) -> bool:
-        """Let it fetch what comes behind where it stands, for whoever takes it next; False when it cannot."""
+        """Send the fetches for what comes after the positions; return False if that fails."""
         try:
             self.consumer.resume(*self.partitions)
             self.consumer.prefetch()
         except KafkaError as error:
-            _logger.debug("No fetch for the next task: %s", error)
+            _logger.debug("Not fetching for the next task: %s", error)
             return False
         return True
 
     def cool(self) -> bool:
-        """Let go of all but the connections; False when it cannot."""
+        """Drop the assignment and keep the connections; return False if that fails."""
         try:
             self.consumer.unsubscribe()
         except KafkaError as error:
-            _logger.debug("A consumer is not kept: %s", error)
+            _logger.debug("Closing a consumer instead of keeping it: %s", error)
             return False
-        self.partitions = frozenset()
+        self.partitions = {}
         self.positions = {}
         return True
 
     def close(self) -> None:
-        # No time for good-byes, which nobody needs: brokers end the sessions of connections that are gone.
+        """Close the consumer at once. Brokers end the fetch sessions of closed connections by themselves."""
         with contextlib.suppress(KafkaError):
             self.consumer.close(autocommit=False, timeout_ms=0)
 
 
 class ConsumerPool:
-    """Who takes a consumer has it alone, until it is released or discarded. Thread: any."""
+    """Idle consumers, each of which one task at a time may take. Thread: any."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, new_consumer: Callable[..., AnyConsumer] = KafkaConsumer) -> None:
         self._clock = clock
         self._new_consumer = new_consumer
         self._lock = threading.Lock()  # guards: _idle
-        #: The one that was released last is last.
+        #: In the order of their release.
         self._idle: list[PooledConsumer] = []
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of idle consumers."""
         return len(self._idle)
 
     def acquire(
-        self, config: Mapping[str, object], partitions: Collection[TopicPartition], *, fresh: bool = False
+        self, config: Mapping[str, object], partitions: Partitions, *, run: str | None = None, fresh: bool = False
     ) -> PooledConsumer:
-        """A consumer of this configuration: one that has read these partitions, or one that reads none, or a new one.
+        """Return a consumer with this configuration, an idle one if there is one that fits.
 
-        With ``fresh`` it is new, and what waits for these partitions is closed: a task that failed may have done so for
-        what its consumer knows (as in KafkaDataConsumer.acquire).
+        A task of a stream names its ``run``, and gets the warm consumer that this run has left for ``partitions``.
+        Otherwise the consumer has no assignment. With ``fresh`` it is a new one, and the warm one is closed: what that
+        consumer knows may be the reason why an earlier attempt at the task failed (as in KafkaDataConsumer.acquire).
 
-        Raises ConfigError.
+        Raises:
+            ConfigError: The configuration is wrong.
         """
-        wanted = frozenset(partitions)
         with self._lock:
             closed = self._take_expired()
-            own = [each for each in self._idle if each.partitions == wanted and each.config == config]
-            if fresh:
-                closed += own
-                self._idle = [each for each in self._idle if each not in own]
-                found = None
-            else:
+            own = [
+                each
+                for each in self._idle
+                if run is not None
+                and each.run == run
+                and each.partitions.keys() == partitions.keys()
+                and each.config == config
+            ]
+            # What was fetched of a topic that was deleted must not be read as records of its successor.
+            found = None if fresh else next((each for each in reversed(own) if each.partitions == partitions), None)
+            stale = [each for each in own if fresh or each.partitions != partitions]
+            closed += stale
+            if found is None and not fresh:
                 cold = [each for each in self._idle if not each.is_warm and each.config == config]
-                found = own[-1] if own else cold[-1] if cold else None
-                if found is not None:
-                    self._idle.remove(found)
+                found = cold[-1] if cold else None
+            self._idle = [each for each in self._idle if each is not found and each not in stale]
         for each in closed:
             each.close()
         return found or PooledConsumer(dict(config), self._new_consumer(config))
 
-    def release(self, pooled: PooledConsumer, *, warm: bool = False) -> None:
-        """Bring it back, so that another task may have it: with what it has fetched, or without.
+    def release(self, pooled: PooledConsumer, *, run: str | None = None) -> None:
+        """Keep ``pooled`` for another task: warm for tasks of ``run``, or without an assignment for any task.
 
-        Raises nothing of Kafka's: the task that has read its ranges is not to fail for the next one.
+        No error of the consumer is raised: it must not fail the task that has just read its ranges.
         """
-        if not (pooled.prefetch() if warm else pooled.cool()):
+        if not (pooled.cool() if run is None else pooled.prefetch()):
             pooled.close()
             return
+        pooled.run = run
         pooled.idle_since_ms = self._clock.now_ms()
         with self._lock:
             closed = self._take_expired()
             self._idle.append(pooled)
-            while len(self._idle) > CAPACITY:
-                closed.append(self._idle.pop(0))
-            # Under the lock, as they could be taken otherwise.
-            for each in [each for each in self._idle if each.is_warm][:-MAX_WARM]:
-                if not each.cool():
-                    self._idle.remove(each)
-                    closed.append(each)
-        for each in closed:
+            warm = [each for each in self._idle if each.is_warm]
+            # Closed and not cooled: an answer to its fetch in flight could be taken for an answer to a later one.
+            surplus = warm[:-MAX_WARM]
+            self._idle = [each for each in self._idle if each not in surplus]
+            surplus += self._idle[:-CAPACITY]
+            self._idle = self._idle[-CAPACITY:]
+        for each in (*closed, *surplus):
             each.close()
 
     def discard(self, pooled: PooledConsumer) -> None:
-        """After a failure nobody shall have it."""
+        """Close ``pooled`` instead of keeping it: its task has failed, or stopped with fetches in flight."""
         pooled.close()
 
     def close(self) -> None:
-        """Close all that wait."""
+        """Close all idle consumers."""
         with self._lock:
             idle, self._idle = self._idle, []
         for each in idle:
@@ -191,19 +221,19 @@ class ConsumerPool:
         return expired
 
 
-#: The last one is of this process, the others of those that it was forked from. These are kept, as nothing of them may
-#: be finalized here: the connections are not ours.
+#: The last pool is this process's. The others belong to the processes that it was forked from. They are kept, so that
+#: nothing of them is finalized here: their connections are still in use there.
 _pools = [ConsumerPool()]
 
 
 def pool() -> ConsumerPool:
-    """The pool of this process."""
+    """Return the pool of this process."""
     return _pools[-1]
 
 
 @atexit.register
 def _close() -> None:
-    """Spark's workers end without this; where an interpreter ends in order, so do its connections."""
+    """Close the connections when an interpreter exits. Spark ends its workers without it."""
     pool().close()
 
 

@@ -107,7 +107,6 @@ def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _parse_for_either(options: Mapping[str, str]) -> ReadOptions:
     """The options as a stream or as a batch has them. Raises ConfigError where neither may have them."""
-    # The stream first, as parsing for a batch warns of what only a stream heeds.
     try:
         return ReadOptions.parse(options, streaming=True)
     except ConfigError as error:

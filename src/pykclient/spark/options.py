@@ -118,6 +118,7 @@ class ReadOptions:
         "max_trigger_delay_ms",
         "min_offsets_per_trigger",
         "min_partitions",
+        "notes",
         "num_retries",
         "poll_timeout_ms",
         "push_filters",
@@ -139,7 +140,9 @@ class ReadOptions:
 
     def __init__(self, given: GivenOptions, streaming: bool) -> None:
         self.streaming = streaming
-        self._kafka = _checked_kafka(given, _REFUSED_IN_SOURCE)
+        #: Warnings for ``log_notes``.
+        self.notes: list[str] = []
+        self._kafka = _checked_kafka(given, _REFUSED_IN_SOURCE, self.notes)
         self.topics = _topics(given)
         self._read_limits(given)
         self._read_rates(given)
@@ -151,7 +154,7 @@ class ReadOptions:
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
         #: None: wherever no other query can suffer from it (see KafkaBatchReaderWithPushdown).
         self.push_filters: bool | None = given.boolean("filterPushdown", False) if "filterPushdown" in given else None
-        self.group_id: str | None = _group_id(given, self._kafka.get("group.id"))
+        self.group_id: str | None = _group_id(given, self._kafka.get("group.id"), self.notes)
         _check_client_config(ConsumerConfig, self.executor_config())
 
     def _read_limits(self, given: GivenOptions) -> None:
@@ -185,15 +188,17 @@ class ReadOptions:
         if not self.streaming:
             for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
                 if name in given:
-                    _logger.warning("option %s has no effect in a batch query", name)
+                    self.notes.append(f"Option {name} has no effect in a batch query")
         self.min_partitions: int | None = given.whole("minPartitions", 1, 32)
         self.max_records_per_partition: int | None = given.whole("maxRecordsPerPartition", 1)
         shared = given.whole("minRecordsPerTask", 0)
         self.records_per_task: int = DEFAULT_RECORDS_PER_TASK if shared is None else shared
         if self.min_partitions is not None or self.max_records_per_partition is not None:
-            # Who says how many tasks there are to be gets them.
+            # Sharing tasks would make other numbers of them than the user asked for.
             if shared:
-                _logger.warning("option minRecordsPerTask has no effect beside minPartitions or maxRecordsPerPartition")
+                self.notes.append(
+                    "Option minRecordsPerTask has no effect together with minPartitions or maxRecordsPerPartition"
+                )
             self.records_per_task = 0
 
     def _read_columns(self, given: GivenOptions) -> None:
@@ -210,6 +215,10 @@ class ReadOptions:
                 key="columns",
             )
         self.include_headers = _HEADERS in self.columns
+
+    def log_notes(self) -> None:
+        """Log warnings about these options. Call it once per query: options are parsed in several processes."""
+        _log_notes(self.notes)
 
     def driver_config(self) -> dict[str, object]:
         """The configuration of the consumer that asks for partitions and offsets. It has secrets, if there are any."""
@@ -250,7 +259,7 @@ class WriteOptions:
     Thread: any (nothing changes after it was made).
     """
 
-    __slots__ = ("_kafka", "freeze_heap", "include_headers", "streaming", "topic")
+    __slots__ = ("_kafka", "freeze_heap", "include_headers", "notes", "streaming", "topic")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
@@ -260,7 +269,9 @@ class WriteOptions:
 
     def __init__(self, given: GivenOptions, streaming: bool) -> None:
         self.streaming = streaming
-        self._kafka = _checked_kafka(given, _REFUSED_IN_SINK)
+        #: Warnings for ``log_notes``.
+        self.notes: list[str] = []
+        self._kafka = _checked_kafka(given, _REFUSED_IN_SINK, self.notes)
         topic = given.get("topic")
         self.topic: str | None = None if topic is None else topic.strip()
         if self.topic == "":
@@ -271,6 +282,10 @@ class WriteOptions:
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
         _check_client_config(ProducerConfig, self.producer_config())
         _check_partitioner(self._kafka.get("partitioner.class"))
+
+    def log_notes(self) -> None:
+        """Log warnings about these options. Call it once per query: options are parsed in several processes."""
+        _log_notes(self.notes)
 
     def producer_config(self) -> dict[str, object]:
         """The configuration of the producer. It has secrets, if there are any."""
@@ -395,8 +410,12 @@ def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) 
 # --- Kafka's own settings ------------------------------------------------------------------------------------------
 
 
-def _checked_kafka(given: GivenOptions, refused: Mapping[str, str]) -> dict[str, object]:
-    """What ``kafka.*`` options say, by the keys' names in dots, without those that a query may not set."""
+def _checked_kafka(given: GivenOptions, refused: Mapping[str, str], notes: list[str]) -> dict[str, object]:
+    """Return the settings of the ``kafka.*`` options by their keys with dots.
+
+    Raises:
+        ConfigError: A query may not set one of them, one is given twice, or the servers are missing or wrong.
+    """
     settings: dict[str, object] = {}
     spelling: dict[str, str] = {}
     for name, value in given.kafka.items():
@@ -415,7 +434,32 @@ def _checked_kafka(given: GivenOptions, refused: Mapping[str, str]) -> dict[str,
             f"option kafka.bootstrap.servers must be set, to addresses such as host:9092{_hint(given)}",
             key=KAFKA_PREFIX + _SERVERS,
         )
+    settings[_SERVERS] = _servers(str(settings[_SERVERS]), notes)
     return settings
+
+
+def _servers(text: str, notes: list[str]) -> str:
+    """Return the addresses without duplicates, of which each client of each task would warn.
+
+    Raises:
+        ConfigError: An address has no port. Java's clients refuse it, too; another default port may be meant, and the
+            query would only fail once connecting to this one has timed out several times.
+    """
+    from pykclient.network.client_utils import addresses_without_port
+
+    with _as_option():
+        portless = addresses_without_port(text)
+    if portless:
+        raise ConfigError(
+            f"option kafka.bootstrap.servers must have a port in each address, such as host:9092, but there is none in "
+            f"{', '.join(portless)}",
+            key=KAFKA_PREFIX + _SERVERS,
+        )
+    addresses = [part.strip() for part in text.split(",") if part.strip()]
+    unique = list(dict.fromkeys(addresses))
+    if len(unique) < len(addresses):
+        notes.append(f"Option kafka.bootstrap.servers has duplicates, which are ignored: {','.join(unique)} is used")
+    return ",".join(unique)
 
 
 def _hint(given: GivenOptions) -> str:
@@ -428,21 +472,26 @@ def _hint(given: GivenOptions) -> str:
     )
 
 
-def _group_id(given: GivenOptions, chosen: object) -> str | None:
-    """The group's name, for the consumers only: no query joins a group, nor commits to it.
+def _group_id(given: GivenOptions, chosen: object, notes: list[str]) -> str | None:
+    """Return the ``group.id`` of the consumers, which neither join the group nor commit to it; None without one.
 
-    Spark ends a name with a UUID of the query. Here queries that read the same with the same options share one: a
-    worker finds its consumer again by its configuration, which each process of a query makes anew.
+    Spark appends a UUID of the query. Here queries with the same options share a group id: each process of a query
+    computes it, and a worker finds its idle consumers by their configuration.
     """
     prefix = given.get("groupIdPrefix")
     if chosen is not None:
-        _logger.warning("kafka.group.id is set: a group shared with other consumers disturbs them and this query")
+        notes.append("Option kafka.group.id is set: do not share the group id with other consumers or queries")
         if prefix is not None:
-            _logger.warning("option groupIdPrefix has no effect beside kafka.group.id")
+            notes.append("Option groupIdPrefix has no effect together with kafka.group.id")
         return str(chosen)
     if prefix is None:
         return None
     return f"{prefix}-{zlib.crc32(repr(sorted(given.values.items())).encode()):08x}"
+
+
+def _log_notes(notes: list[str]) -> None:
+    for note in notes:
+        _logger.warning("%s", note)
 
 
 def _check_client_config(config: Callable[[Mapping[str, Any]], Mapping[str, Any]], settings: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Ranges of offsets as Arrow record batches, in the executor's Python worker (Spark: KafkaDataConsumer).
 
-A range ends at its last offset, without a wait for more. Offsets without records, which compaction and transactions
-leave, are passed over. Records that are gone are noticed.
+A range ends at its last offset, without waiting for more records. Offsets without records, which compaction and
+transactions leave, are skipped. Lost records are detected.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pykclient.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     LogTruncationError,
+    NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
 from pykclient.spark import consumer_pool
@@ -32,43 +33,34 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: How many rows a batch has at most; Spark's own batches of Arrow have as many.
+#: The maximum number of rows of a batch; Spark's own Arrow batches have as many.
 MAX_ROWS = 10_000
 
-#: How many bytes of records a batch has at most, unless one record alone is larger.
+#: The maximum size of a batch's records, unless one record alone is larger.
 MAX_BYTES = 8 * 1024 * 1024
 
-#: How long to pass over what was fetched and another worker has read.
+#: How long to skip records that were fetched here and read by another worker.
 _CATCH_UP_MS = 1000
 
-#: What is asked for of each partition at once where a range has so few offsets that more would mostly be dropped.
+#: Ranges of at most so many offsets fetch at most so many bytes of each partition: the rest would mostly be dropped.
 _SMALL_RANGE = 1000
 _SMALL_FETCH_BYTES = 1024 * 1024
 
-#: How long to look for the reason why nothing comes.
+#: How long to look for the reason why no records arrive.
 _DIAGNOSIS_MS = 10_000
 
 
 class ReadTask:
-    """What all tasks of one read have in common, as it is pickled to the executors.
+    """The settings that all tasks of a query share, as they are pickled to the executors.
 
-    ``columns`` are Spark's names in the order of the schema. ``poll_timeout_ms`` is how long nothing may come before
-    the task fails. Where records are gone it fails, too, or without ``fail_on_data_loss`` goes on behind them. Rows
-    with times outside of ``bounds`` are left out. With ``prefetch`` a consumer goes on fetching behind its ranges, for
-    the next micro-batch. ``freeze_heap``: see ``freeze_heap_once``.
+    ``columns`` are Spark's names in the order of the schema. A task fails if no records arrive for ``poll_timeout_ms``.
+    It fails on lost records, too, unless ``fail_on_data_loss`` is off: then it logs a warning and continues after them.
+    Rows with timestamps outside ``bounds`` are left out. ``freeze_heap``: see ``freeze_heap_once``.
 
-    Thread: any (nothing changes after it was made).
+    Thread: any (immutable).
     """
 
-    __slots__ = (
-        "bounds",
-        "columns",
-        "consumer_config",
-        "fail_on_data_loss",
-        "freeze_heap",
-        "poll_timeout_ms",
-        "prefetch",
-    )
+    __slots__ = ("bounds", "columns", "consumer_config", "fail_on_data_loss", "freeze_heap", "poll_timeout_ms")
 
     def __init__(
         self,
@@ -78,7 +70,6 @@ class ReadTask:
         fail_on_data_loss: bool = True,
         bounds: Bounds | None = None,
         freeze_heap: bool = True,
-        prefetch: bool = False,
     ) -> None:
         self.consumer_config = dict(consumer_config)
         self.columns = tuple(columns)
@@ -86,56 +77,65 @@ class ReadTask:
         self.fail_on_data_loss = fail_on_data_loss
         self.bounds = bounds
         self.freeze_heap = freeze_heap
-        self.prefetch = prefetch
 
     def __repr__(self) -> str:
-        return f"ReadTask(columns={','.join(self.columns)})"  # the configuration may have secrets
+        return f"ReadTask(columns={','.join(self.columns)})"  # the configuration may contain secrets
 
 
 def read_ranges(
     task: ReadTask,
     ranges: Sequence[OffsetRange],
+    run: str | None = None,
     pool: ConsumerPool | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``ranges`` in batches of Spark's schema; those of a partition come in order.
+    """Yield the rows of ``ranges`` in batches of Spark's schema. Rows of a partition come in order.
+
+    ``run`` names the run of a streaming query. After its ranges the consumer continues to fetch for the next
+    micro-batch of that run. In a batch (None) it does not, and everything is fetched anew.
 
     Raises:
-        IllegalStateError: records of a range are gone, and the task is to fail then.
-        KafkaTimeoutError: nothing came for ``poll_timeout_ms``; says of which partition, and why, if that is known.
-        KafkaError: what cannot be read, or must not.
+        IllegalStateError: Records of a range are lost, and ``fail_on_data_loss`` is on.
+        KafkaTimeoutError: No records arrived for ``poll_timeout_ms``. Names the partition, and the reason if known.
+        KafkaError: The records cannot be read, or reading is not allowed.
     """
     if task.freeze_heap:
         freeze_heap_once()
     pool = consumer_pool.pool() if pool is None else pool
     for part in _disjoint(ranges):
-        pooled = pool.acquire(_consumer_config(task, part.values()), part, fresh=_is_retry())
-        is_usable = False
+        partitions = {tp: each.topic_id for tp, each in part.items()}
+        config = _consumer_config(task, part.values(), run)
+        pooled = pool.acquire(config, partitions, run=run, fresh=_is_retry())
+        is_reusable = False
         try:
-            yield from _RangeReader(task, pooled, part, clock).read()
-            is_usable = True
+            yield from _RangeReader(task, run, pooled, part, clock).read()
+            is_reusable = True
         except GeneratorExit:
-            is_usable = True  # Spark has rows enough, as for a LIMIT
+            # Spark has enough rows, as for a LIMIT. Fetches may be in flight, which only the same run may use.
+            is_reusable = run is not None
             raise
         finally:
-            if is_usable:
-                pool.release(pooled, warm=task.prefetch)
+            if is_reusable:
+                pool.release(pooled, run=run)
             else:
                 pool.discard(pooled)
 
 
-def _consumer_config(task: ReadTask, ranges: Collection[OffsetRange]) -> dict[str, object]:
-    """The task's, with smaller fetches for small ranges, unless what comes beyond them is for the next micro-batch."""
+def _consumer_config(task: ReadTask, ranges: Collection[OffsetRange], run: str | None) -> dict[str, object]:
+    """Return the task's configuration, in a batch with smaller fetches for small ranges.
+
+    In a stream, fetches may be larger than the ranges: the rest is for the next micro-batch.
+    """
     config = task.consumer_config
     size_bytes = config.get("max.partition.fetch.bytes")
     is_small = all(each.end - each.start <= _SMALL_RANGE for each in ranges)
-    if task.prefetch or not is_small or not isinstance(size_bytes, int) or size_bytes <= _SMALL_FETCH_BYTES:
+    if run is not None or not is_small or not isinstance(size_bytes, int) or size_bytes <= _SMALL_FETCH_BYTES:
         return config
     return {**config, "max.partition.fetch.bytes": _SMALL_FETCH_BYTES}
 
 
 def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, OffsetRange]]:
-    """The ranges that are not empty, by partition; a partition's second one is for when the first has been read."""
+    """Return the non-empty ranges by partition; a partition's second range is in the second dict, and so on."""
     parts: list[dict[TopicPartition, OffsetRange]] = []
     for each in ranges:
         if each.start < each.end:
@@ -147,12 +147,12 @@ def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, Offset
 
 
 def _is_retry() -> bool:
-    """Whether Spark runs this task again after it has failed, or beside another attempt at it."""
+    """Return True if this is a repeated or speculative attempt at the task."""
     return task_context()[1] > 0
 
 
 class _RangeReader:
-    """Reads ranges of different partitions with one consumer, at once. Thread: owner."""
+    """Reads ranges of different partitions with one consumer, in parallel. Thread: owner."""
 
     __slots__ = (
         "_bounds",
@@ -160,24 +160,33 @@ class _RangeReader:
         "_columns",
         "_consumer",
         "_ends",
+        "_partitions",
         "_pooled",
         "_ranges",
+        "_run",
         "_skipped",
         "_spark_batches",
         "_task",
     )
 
     def __init__(
-        self, task: ReadTask, pooled: PooledConsumer, ranges: Mapping[TopicPartition, OffsetRange], clock: Clock
+        self,
+        task: ReadTask,
+        run: str | None,
+        pooled: PooledConsumer,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        clock: Clock,
     ) -> None:
         self._task = task
+        self._run = run
         self._pooled = pooled
         self._consumer = pooled.consumer
         self._clock = clock
         self._ranges = ranges
-        #: Of the ranges that are not read to their end.
+        self._partitions = {tp: each.topic_id for tp, each in ranges.items()}
+        #: The ends of the ranges that are not read completely.
         self._ends = {tp: each.end for tp, each in ranges.items()}
-        #: Those whose records are lost up to the end, so that the consumer has not got there.
+        #: Partitions whose records are lost up to the end of the range, which the consumer so has not reached.
         self._skipped: set[TopicPartition] = set()
         self._spark_batches = SparkBatches(task.columns)
         self._columns = self._spark_batches.source_columns
@@ -186,17 +195,21 @@ class _RangeReader:
             self._columns.append("timestamp")
 
     def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the ranges."""
         consumer, ends, timeout_ms = self._consumer, self._ends, self._task.poll_timeout_ms
         self._catch_up()
-        # Nobody knows where it stands, should nobody go on with this generator.
+        # Unknown as long as this generator is suspended, for it may never be resumed.
         self._pooled.positions = {}
         timer = Timer(self._clock, timeout_ms)
         while ends:
             try:
-                # As much as there is: what the next fetch brings comes while this is handed on.
+                # Takes all that has arrived. The next fetch is in flight while Spark works on this.
                 batch = consumer.poll_arrow(timer.remaining_ms, max_bytes=MAX_BYTES, columns=self._columns, until=ends)
             except (OffsetOutOfRangeError, LogTruncationError) as error:
                 self._on_lost(error)
+                continue
+            except NoOffsetForPartitionError as error:
+                self._on_recreated(error)
                 continue
             for tp in consumer.paused():
                 ends.pop(tp, None)
@@ -209,17 +222,17 @@ class _RangeReader:
         self._pooled.positions = {tp: each.end for tp, each in self._ranges.items() if tp not in self._skipped}
 
     def _catch_up(self) -> None:
-        """Go to where the ranges begin.
+        """Move to the starts of the ranges.
 
-        Another worker may have read what lies between, so that what this one has fetched since begins too early. Where
-        the ranges are likely to be in it, it is faster to pass over the rest than to drop it all and to fetch anew.
+        Another worker may have read the records in between, so that this consumer's fetch begins too early. If it
+        probably contains the starts, skipping the records in between is faster than dropping it and fetching again.
         """
         pooled, consumer = self._pooled, self._consumer
         starts = {tp: each.start for tp, each in self._ranges.items()}
         behind = self._fetched_before(starts)
         if behind:
-            pooled.assign({**starts, **behind})
-            # Only now it shows how large those records really are.
+            pooled.assign(self._partitions, {**starts, **behind})
+            # The sizes so far are estimates: stop once the records turn out to be larger.
             limit = pooled.bytes_and_records_read()[0] + len(behind) * self._partition_fetch_bytes
             timer = Timer(self._clock, _CATCH_UP_MS)
             try:
@@ -228,19 +241,19 @@ class _RangeReader:
                     if pooled.bytes_and_records_read()[0] > limit:
                         break
                     timer.update()
-            except (OffsetOutOfRangeError, LogTruncationError) as error:
-                _logger.debug("Not going on from %s: %s", behind, error)
+            except (OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError) as error:
+                _logger.debug("Not continuing from %s: %s", behind, error)
             reached = consumer.paused()
             pooled.positions = {tp: start for tp, start in starts.items() if tp in reached}
-        pooled.assign(starts)
+        pooled.assign(self._partitions, starts)
 
     def _fetched_before(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where it stands in partitions in which what it has fetched from there on is likely to have the start.
+        """Return the positions of partitions whose fetch in flight probably contains the start.
 
-        The fetch was sent when it got there. If the log had the start by then, the fetch brings it, unless it lies too
-        far behind; if not, the fetch waited, and brings no more than the first records that came.
+        The fetch was sent when the consumer reached its position. If the log had the start by then, the fetch returns
+        it, unless it is too far away. If not, the fetch waited, and returns only the first records that arrived.
         """
-        last = self._consumer.highwater  # as the fetch before has told
+        last = self._consumer.highwater  # as of the previous fetch
         behind = {
             tp: at
             for tp, at in self._pooled.positions.items()
@@ -248,14 +261,14 @@ class _RangeReader:
         }
         if not behind:
             return behind
-        # They are taken to be as large as those before. If none were counted yet, the first response is still read.
+        # Assume that records are as large as those so far. If none were counted yet, read at least the first response.
         size_bytes, records = self._pooled.bytes_and_records_read()
         limit = self._partition_fetch_bytes * records
         return {tp: at for tp, at in behind.items() if (starts[tp] - at) * size_bytes <= limit}
 
     @property
     def _partition_fetch_bytes(self) -> int:
-        """As much of a partition a fetch brings, unless one batch is larger."""
+        """The size of the records of one partition that a fetch returns, unless one batch is larger."""
         size_bytes: int = self._consumer.config["max.partition.fetch.bytes"]
         return size_bytes
 
@@ -267,54 +280,69 @@ class _RangeReader:
         for start in range(0, batch.num_rows, MAX_ROWS):
             yield batch.slice(start, MAX_ROWS)
 
-    # --- what can be wrong
+    # --- lost records and time-outs
 
     def _on_lost(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
-        """Go on with what is there, if that is wanted (Spark: KafkaDataConsumer.getEarliestAvailableOffsetBetween)."""
+        """Fail, or continue with what is left (Spark: KafkaDataConsumer.getEarliestAvailableOffsetBetween)."""
         for tp, offset in error.offset_out_of_range_partitions.items():
             if tp in self._ends:
                 first, last = self._available(tp)
                 is_replaced = isinstance(error, LogTruncationError)
-                why = "what was read last was replaced in its log, which" if is_replaced else "its log"
+                why = "the last records that were read were replaced in its log, which" if is_replaced else "its log"
                 self._lose(tp, offset, f"{why} has offsets from {first} up to {last}", first, last)
 
+    def _on_recreated(self, error: NoOffsetForPartitionError) -> None:
+        """Fail, or skip ranges whose topic was created again: the driver plans to read it from its beginning.
+
+        All partitions had a position. The consumer drops it when metadata shows another topic id.
+        """
+        for tp in sorted(error.partitions):
+            if tp in self._ends:
+                why = self._why_missing(tp) or "its topic was deleted and created again"
+                self._lose(tp, self._ranges[tp].start, why, 0, 0)
+        # Polls raise as long as a partition without a position is assigned.
+        self._pooled.keep(self._ends)
+
     def _lose(self, tp: TopicPartition, offset: int, why: str, first: int, last: int) -> None:
-        """Records from ``offset`` on are not in the log, which has those from ``first`` up to ``last``."""
+        """Report lost records from ``offset`` on. The log has those from ``first`` up to, not including, ``last``."""
         end = self._ends[tp]
         what = f"{tp} cannot be read from offset {offset} up to {end}, as {why}"
         if self._task.fail_on_data_loss:
+            planned = (
+                "The offsets are those of the first query on what load() returned: if that was a while ago, load again"
+                if self._run is None
+                else "They were deleted by retention, or their topic was deleted, before the query read them"
+            )
             raise IllegalStateError(
-                f"Records are lost: {what}. They were aged out, or their topic was deleted or made anew, before the "
-                "query read them; or it was given offsets that the topic does not have. If it is to go on with what "
-                "there is, set the option failOnDataLoss to false"
+                f"Records are lost: {what}. {planned}. To continue without them, set the option failOnDataLoss to false"
             )
         if offset >= last or first >= end:
             del self._ends[tp]
             self._skipped.add(tp)
             self._consumer.pause(tp)
-            rest = "all of that is skipped"
+            rest = "all of them are skipped"
         else:
             goes_on = max(offset, first, self._ranges[tp].start)
-            self._consumer.seek(tp, goes_on)
-            rest = f"it is read from {goes_on} on"
+            self._consumer.seek(tp, goes_on, topic_id=self._partitions[tp])
+            rest = f"reading continues at offset {goes_on}"
         _logger.warning("Records are lost: %s; %s, as failOnDataLoss is false", what, rest)
 
     def _available(self, tp: TopicPartition) -> tuple[int, int]:
-        """The first offset of the log and the one behind its last. Raises KafkaError."""
+        """Return the first offset of the log and the one after its last. Raises KafkaError."""
         if self._pooled.config.get("isolation.level") != "read_committed":
             return _log_offsets(self._consumer, tp)
-        # It would be told as the end where the first open transaction began, and all behind that be taken for lost.
+        # With read_committed the log would seem to end where the first open transaction began, and the rest be lost.
         with KafkaConsumer({**self._pooled.config, "isolation.level": "read_uncommitted"}) as reads_all:
             return _log_offsets(reads_all, tp)
 
     def _on_timeout(self) -> None:
-        """Find out why nothing came: go on without what is gone, if that is wanted, or say what is wrong."""
+        """Find out why no records arrived: report the loss of records that do not exist, or raise KafkaTimeoutError."""
         for tp in sorted(self._ends):
             offset: int | None = None
             try:
                 offset = self._consumer.position(tp, _DIAGNOSIS_MS)
-                if not self._exists(tp):
-                    self._lose(tp, offset, "it does not exist any more", 0, 0)
+                if missing := self._why_missing(tp):
+                    self._lose(tp, offset, missing, 0, 0)
                     continue
                 first, last = self._available(tp)
             except KafkaTimeoutError as error:
@@ -328,16 +356,22 @@ class _RangeReader:
                 )
             self._lose(tp, offset, f"its log has offsets from {first} up to {last}", first, last)
 
-    def _exists(self, tp: TopicPartition) -> bool:
-        partitions = self._consumer.list_topics(_DIAGNOSIS_MS, topics=[tp.topic]).get(tp.topic, ())
-        return any(each.partition == tp.partition for each in partitions)
+    def _why_missing(self, tp: TopicPartition) -> str | None:
+        """Return why the partition cannot be there to be read; None if it exists."""
+        topic = self._consumer.describe_topics(_DIAGNOSIS_MS, topics=[tp.topic]).get(tp.topic)
+        if topic is None or not any(each.partition == tp.partition for each in topic.partitions):
+            return "it does not exist any more"
+        wanted = self._partitions[tp]
+        if wanted is not None and topic.topic_id not in (None, wanted):
+            return f"the topic was deleted and created again (its topic id was {wanted} and is {topic.topic_id} now)"
+        return None
 
     def _timeout_error(self, tp: TopicPartition, offset: int | None, why: str) -> KafkaTimeoutError:
         of = self._ranges[tp]
         where = f"from offset {offset}" if offset is not None else f"after offset {of.start}"
         return KafkaTimeoutError(
-            f"{tp} cannot be read {where} up to {of.end}: nothing came for {self._task.poll_timeout_ms} ms (option "
-            f"kafkaConsumer.pollTimeoutMs); {why}"
+            f"{tp} cannot be read {where} up to {of.end}: no records arrived for {self._task.poll_timeout_ms} ms "
+            f"(option kafkaConsumer.pollTimeoutMs); {why}"
         )
 
 
@@ -350,11 +384,11 @@ def _has_times(bounds: Bounds) -> bool:
 
 
 def _within(batch: pa.RecordBatch, bounds: Bounds) -> pa.RecordBatch:
-    """The rows whose timestamps are within the bounds."""
+    """Return the rows whose timestamps are within the bounds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # What has none counts as -1, as Spark will see it.
+    # A record without a timestamp counts as -1, which is what Spark gets.
     times = batch.column("timestamp").view(pa.int64()).fill_null(-1)
     wanted = None
     if bounds.first_timestamp_ms is not None:

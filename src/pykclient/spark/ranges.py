@@ -9,21 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, starmap
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.types import TopicPartition
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 
 class OffsetRange(NamedTuple):
-    """The records of one partition with offsets from ``start`` up to, and without, ``end``. A log may have gaps."""
+    """The records of one partition with offsets from ``start`` up to, but not including, ``end``. A log may have gaps.
+
+    ``topic_id`` tells the topic from an earlier or later one of the same name. None where brokers have no topic ids
+    (before Kafka 2.8).
+    """
 
     topic_partition: TopicPartition
     start: int
     end: int
+    topic_id: UUID | None = None
 
     @property
     def size(self) -> int:
-        """How many offsets that are; with gaps more than records."""
+        """The number of offsets. In a log with gaps there are fewer records."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -70,7 +78,7 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     for part in range(parts):
         end = start + (whole.end - start) // (parts - part)
         if end > start:
-            pieces.append(OffsetRange(whole.topic_partition, start, end))
+            pieces.append(whole._replace(start=start, end=end))
         start = end
     return pieces
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -77,6 +78,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._given = options
         self._schema = schema
         self._clock = clock
+        self._run = uuid4().hex  # Spark creates the reader that plans once per run of the query
         self._checked_options: ReadOptions | None = None
         self._made_offset_reader: KafkaOffsetReader | None = None
         self._initial: Offsets | None = None
@@ -168,7 +170,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 begin = {tp: min(offset, until.get(tp, offset)) for tp, offset in begin.items()}
         if begin == until:
             return []
-        return input_partitions(self._options, self._offset_reader.stream_ranges(begin, until))
+        return input_partitions(self._options, self._offset_reader.stream_ranges(begin, until), self._run)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing to do: Spark keeps the offsets."""
@@ -206,6 +208,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         if self._made_offset_reader is None:
             from pykclient.spark.offset_reader import KafkaOffsetReader
 
+            self._options.log_notes()
             self._made_offset_reader = KafkaOffsetReader(self._options)
         return self._made_offset_reader
 

@@ -93,6 +93,7 @@ class _Writing:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(schema, options.topic)
+        options.log_notes()
         self._options = options
         self._config = bulk_config(options.producer_config())
 
