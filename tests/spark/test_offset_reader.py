@@ -233,7 +233,8 @@ def test_a_cluster_that_is_away_for_a_while(start_kafka: StartKafka, topic: str)
     with start_kafka({}) as kafka:
         filled = Topic(kafka, topic, 1)
         filled.produce(0, [1, 2, 3])
-        impatient = {"kafka__default__api__timeout__ms": "500", "kafka__request__timeout__ms": "400"}
+        timeouts = {"default.api.timeout.ms": "500", "request.timeout.ms": "400", "fetch.max.wait.ms": "300"}
+        impatient = {"kafka__" + key.replace(".", "__"): value for key, value in timeouts.items()}
         reader = filled.reader(True, fetchOffset__retryIntervalMs="100", fetchOffset__numRetries="3", **impatient)
         assert reader.latest_offsets() == {filled[0]: 3}
         (broker,) = kafka.brokers.values()
