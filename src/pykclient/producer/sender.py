@@ -224,8 +224,9 @@ class Sender:
         if not result.ready_nodes:
             return FOREVER_MS
         if not any(collated.values()):
-            # Due, but held back by sequence numbers until an answer comes, which ends the wait.
-            return self._config.retry_backoff_ms
+            # Due, but held back by sequence numbers: until the epoch is bumped, or until an answer ends the wait.
+            manager = self._transaction_manager
+            return 0 if manager is not None and manager.is_about_to_bump_epoch else self._config.retry_backoff_ms
         return self._accumulator.delay_of_rest_ms(snapshot, result.ready_nodes, now_ms)
 
     def _request_leaders(self, topics: set[str], now_ms: int) -> None:

@@ -164,6 +164,11 @@ class TransactionManager:
             self._transition_to(state.INITIALIZING)
             self._pending_requests.append(InitProducerIdHandler(self))
 
+    @property
+    def is_about_to_bump_epoch(self) -> bool:
+        """Return whether the next round begins with a bump of the epoch, which needs no answer from a broker."""
+        return self._epoch_bump_required and self.has_producer_id
+
     def _bump_epoch(self) -> None:
         """The idempotent producer raises its epoch by itself: nobody else uses its id (KIP-360)."""
         self._epoch_bump_required = False
@@ -251,7 +256,11 @@ class TransactionManager:
         return self._state != state.FATAL_ERROR
 
     def should_stop_drain(self, first: ProducerBatch) -> bool:
-        """Whether sequence numbers forbid to send ``first``, the next batch of its partition, now."""
+        """Return whether sequence numbers forbid to send ``first``, the next batch of its partition, now.
+
+        A batch that would need numbers over 2^31 - 1 waits until nothing of its partition is in flight, and asks for a
+        new epoch then, which starts from 0.
+        """
         topic_partition = first.topic_partition
         if not self.is_send_to_partition_allowed(topic_partition) or not self.has_producer_id:
             return True
@@ -268,7 +277,14 @@ class TransactionManager:
             ):
                 return True
             # While it is unknown whether an expired batch was written, the next number is unknown.
-            return self.has_unresolved_sequence(topic_partition)
+            if self.has_unresolved_sequence(topic_partition):
+                return True
+            if entry.has_sequences_for(first):
+                return False
+            if not in_flight:
+                self._log.info("%s has used up its sequence numbers: numbering from 0 in a new epoch", topic_partition)
+                self.request_idempotent_epoch_bump_for_partition(topic_partition)
+            return True
         # A retry: only the one that is next by sequence may go, which leaves one request in flight.
         expected = in_flight[0].base_sequence if in_flight else NO_SEQUENCE
         return expected not in (NO_SEQUENCE, first.base_sequence)
@@ -354,7 +370,9 @@ class TransactionManager:
                 batch.producer_epoch,
                 batch.base_sequence,
             )
-            refused = not batch.may_be_written
+            # A broker remembers the last five batches only. An earlier attempt may have been written before these, and
+            # so may the batches behind it.
+            refused = batch.attempts == 0 and not batch.may_be_written
         if refused and not self._partitions.get_or_create(batch.topic_partition).has_in_flight_before(batch):
             self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
         else:

@@ -10,7 +10,7 @@ from pykclient.errors import IllegalStateError
 from pykclient.log_context import LogContext
 from pykclient.producer.future import NO_OFFSET
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
+from pykclient.record.record_batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from pykclient.types import TopicPartition
 
 NO_LAST_ACKED_SEQUENCE_NUMBER = -1
@@ -51,7 +51,7 @@ class TxnPartitionEntry:
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
-        #: The base sequence of the next batch.
+        #: The base sequence of the next batch; 2^31 once all are used up. It never starts again within an epoch.
         self.next_sequence = 0
         #: Of the last record that was acknowledged; without batches in flight it is ``next_sequence - 1``.
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
@@ -64,7 +64,15 @@ class TxnPartitionEntry:
         self.in_flight: list[ProducerBatch] = []
 
     def increment_sequence(self, increment: int) -> None:
-        self.next_sequence = increment_sequence(self.next_sequence, increment)
+        self.next_sequence += increment
+
+    def has_sequences_for(self, batch: ProducerBatch) -> bool:
+        """Return whether the rest of the epoch's sequence numbers is enough for the records of ``batch``.
+
+        Numbers that started again from 0 would compare wrongly with those in flight before them. With a retry among
+        these, Java fails records that were written.
+        """
+        return self.next_sequence + batch.record_count - 1 <= MAX_INT32
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         insort(self.in_flight, batch, key=_order)

@@ -1,0 +1,184 @@
+"""A partition's sequence numbers end at 2^31 - 1. Then the epoch is bumped, and they begin from 0 again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaProducer, TopicPartition
+from pykclient.errors import (
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
+    RecordTooLargeError,
+)
+from pykclient.producer.txn_partition_map import TxnPartitionEntry
+from pykclient.record import Compression
+from pykclient.testing import EmbeddedCluster
+from tests.producer.harness import RETRY_BACKOFF_MS, TP0, TP1, SenderHarness
+from tests.producer.model.schedule import make
+from tests.producer.model.world import failure
+
+END = 1 << 31
+TP = TopicPartition("t", 0)
+
+
+def go_to(producer: KafkaProducer[Any, Any], left: int) -> None:
+    """Let partition 0 have ``left`` sequence numbers before it writes anything."""
+    producer.send(TP.topic, b"", partition=1).get(10)
+    manager = producer._transaction_manager
+    assert manager is not None
+    entry = manager._partitions.get_or_create(TP)
+    entry.producer_id_and_epoch = manager.producer_id_and_epoch
+    entry.next_sequence = END - left
+    entry.last_acked_sequence = END - left - 1
+    producer.send(TP.topic, b"00", partition=0).get(10)
+
+
+FAULTS: dict[str, Callable[[EmbeddedCluster], object]] = {
+    "none": lambda cluster: None,
+    "lost answers": lambda cluster: cluster.faults.drop_responses("Produce", times=2, disconnect=True),
+    "refused": lambda cluster: cluster.faults.answer("Produce", NotEnoughReplicasError, times=5),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("left", [1, 2, 3, 6, 8])
+@pytest.mark.parametrize("batch_size", [1, 150])
+def test_all_are_written_once_and_in_order(fault: str, left: int, batch_size: int) -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TP.topic, partitions=2)
+        with KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            batch_size=batch_size,
+            linger_ms=0,
+            request_timeout_ms=1000,
+            retry_backoff_ms=10,
+        ) as producer:
+            go_to(producer, left)
+            FAULTS[fault](cluster)
+            futures = [producer.send(TP.topic, b"%02d" % number, partition=0) for number in range(1, 21)]
+            for future in futures:
+                future.get(30)
+            other = producer.send(TP.topic, b"", partition=1).get(10)
+            manager = producer._transaction_manager
+            assert manager is not None
+            assert manager.producer_id_and_epoch.epoch == 1
+        assert [record.value for record in cluster.log(TP)] == [b"%02d" % number for number in range(21)]
+        assert other.offset == 1
+
+
+def test_the_bump_waits_for_what_is_in_flight() -> None:
+    h = SenderHarness()
+    h.append(TP1)
+    h.get_producer_id()
+    h.run_once()
+    h.respond(0, 0, TP1)
+    h.run_once()
+    assert h.manager is not None
+    entry = h.manager._partitions.get_or_create(TP0)
+    entry.producer_id_and_epoch = h.manager.producer_id_and_epoch
+    entry.next_sequence = END - 3
+    entry.last_acked_sequence = END - 4
+    h.append()
+    h.run_once()
+    h.respond(0, 0)  # the first one goes alone
+    h.run_once()
+    first = h.append()
+    h.run_once()
+    second = h.append()
+    h.run_once()
+    third = h.append()
+    h.run_once(3)
+    assert h.sent_batches() == [(13, 0, END - 2, 1), (13, 0, END - 1, 1)]
+    # A retry keeps its number, and the third waits for it.
+    h.respond(NotLeaderOrFollowerError.code, -1)
+    h.respond(0, 1)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, END - 2, 1)]
+    h.respond(0, 0)
+    h.run_once(3)
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+    h.respond(0, 2)
+    h.run_once()
+    assert [future.get(0).offset for future in (first, second, third)] == [0, 1, 2]
+    assert (entry.next_sequence, entry.last_acked_sequence) == (1, 0)
+
+
+def test_parts_of_a_split_batch_share_the_last_numbers() -> None:
+    h = SenderHarness(compression=Compression.of("gzip"), batch_size=16 * 1024)
+    h.append(TP1)
+    h.get_producer_id()
+    h.run_once()
+    h.respond(0, 0, TP1)
+    h.run_once()
+    assert h.manager is not None
+    entry = h.manager._partitions.get_or_create(TP0)
+    entry.producer_id_and_epoch = h.manager.producer_id_and_epoch
+    entry.next_sequence = END - 4
+    entry.last_acked_sequence = END - 5
+    futures = [h.append(value=b"v" * 10) for _ in range(4)]
+    h.run_once()
+    h.respond(RecordTooLargeError.code, -1)
+    h.run_once()
+    sent = []
+    offset = 0
+    for _ in range(10):
+        for request in h.requests():
+            batches = h.sent_batches()
+            sent += batches
+            h.respond_to(request, 0, offset)
+            offset += batches[0][3]
+        h.run_once()
+    assert all(future.get(0) for future in futures)
+    assert sent == [(13, 0, END - 4, 2), (13, 0, END - 2, 2)]
+    last = h.append()
+    h.run_once(3)
+    assert h.sent_batches() == [(13, 1, 0, 1)]
+    h.respond(0, offset)
+    h.run_once()
+    assert last.get(0)
+
+
+def test_a_retry_that_is_out_of_order_may_be_written() -> None:
+    """A broker remembers five batches. Those behind the first attempt may be in the log, and keep their numbers."""
+    h = SenderHarness(retries=1)
+    h.append()
+    h.get_producer_id()
+    h.run_once()
+    h.respond(0, 0)
+    h.run_once()
+    first = h.append()
+    h.run_once()
+    h.respond(NotLeaderOrFollowerError.code, -1)
+    h.run_once()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.run_once()
+    second = h.append()
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 1, 1), (13, 0, 2, 1)]
+    h.respond(OutOfOrderSequenceError.code, -1)
+    h.run_once(2)
+    assert isinstance(first.exception, OutOfOrderSequenceError)
+    assert h.sent_batches() == [(13, 0, 2, 1)]
+    h.respond(0, 9)
+    h.run_once(2)
+    assert second.get(0).offset == 9
+    assert h.manager is not None
+    assert h.manager.producer_id_and_epoch.epoch == 0
+
+
+@pytest.mark.parametrize(("numbers", "first_seed"), [(3, 50_000), (12, 500_700), (40, 600_000)])
+def test_few_numbers_in_any_schedule(monkeypatch: pytest.MonkeyPatch, numbers: int, first_seed: int) -> None:
+    """Schedules of faults in which an epoch has only so many numbers; 500719 found the retry above."""
+
+    def has_sequences_for(entry: TxnPartitionEntry, batch: Any) -> bool:
+        return entry.next_sequence == 0 or entry.next_sequence + batch.record_count <= numbers + 1
+
+    monkeypatch.setattr(TxnPartitionEntry, "has_sequences_for", has_sequences_for)
+    for seed in range(first_seed, first_seed + 40):
+        assert failure(make(seed)) is None, seed
