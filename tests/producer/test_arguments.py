@@ -118,6 +118,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "flush": {"timeout": 5},
     "partitions_for": {"topic": TOPIC},
     "bootstrap_connected": {},
+    "max_usable_produce_magic": {"api_version": (2, 8)},
     "metrics": {"raw": False},
     "init_transactions": {},
     "begin_transaction": {},

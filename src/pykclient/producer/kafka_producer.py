@@ -544,7 +544,12 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         """Return the newest message format that brokers of a version take: 0, 1 or 2. From kafka-python.
 
         This client always sends format 2, as it supports brokers from 2.1 on.
+
+        Raises:
+            IllegalArgumentError: ``api_version`` is no tuple of whole numbers.
         """
+        if not isinstance(api_version, tuple) or not all(isinstance(number, int) for number in api_version):
+            raise IllegalArgumentError(f"api_version is {arguments.shown(api_version)}; it must be a tuple as (2, 8)")
         if api_version >= (0, 11):
             return 2
         return 1 if api_version >= (0, 10, 0) else 0
