@@ -1,14 +1,14 @@
-"""Writes ``src/pykclient/protocol/messages/*.py`` and ``api_table.py`` from the message schemas in Kafka's jars.
+"""The generator of ``src/pykclient/protocol/messages/*.py`` and ``api_table.py``, from the schemas in Kafka's jars.
 
     python tools/protocol/generate.py --lib 4.3.1/lib --old-lib 3.9.1/lib            write the files
-    python tools/protocol/generate.py --lib 4.3.1/lib --old-lib 3.9.1/lib --check    exit 1 if a file is not up to date
+    python tools/protocol/generate.py --lib 4.3.1/lib --old-lib 3.9.1/lib --check    exit 1 if a file is out of date
 
-What a client speaks is what the newer Kafka has. Versions and APIs that it has dropped come from the older one: brokers
-that pose as an old release serve them, and brokers talk among themselves with them.
+Clients use what the newer Kafka has. Versions and APIs that it has dropped come from the older one; brokers that
+imitate an old release serve them, and embedded brokers use them among themselves.
 
-Only facts are taken from the schemas: names, types, versions, tags and defaults. The steps are those of any compiler:
-``load`` reads a schema, ``Message`` and its parts model it, ``ClassEmitter`` writes a class. The emitted code is what
-``ruff format`` leaves as it is.
+The generator takes only facts from the schemas: names, types, versions, tags and defaults. It works like a compiler:
+``load`` reads a schema, ``Message`` and its parts model it, ``ClassEmitter`` writes a class. The emitted code is
+formatted as ``ruff format`` would.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ APIS = """
 BROKER_APIS = """
     AllocateProducerIds AlterPartition ControlledShutdown Envelope LeaderAndIsr StopReplica UpdateMetadata
 """
-"""APIs by which brokers and their controller talk to each other; clients do not send them."""
+"""The APIs between brokers and controllers, which clients do not use."""
 
 DATA = {
     "kafka-clients": "ConsumerProtocolAssignment ConsumerProtocolSubscription ControlRecordTypeSchema EndTxnMarker",
@@ -56,18 +56,18 @@ DATA = {
     ),
     "kafka-transaction-coordinator": "TransactionLogKey TransactionLogValue",
 }
-"""By jar: messages that are not sent by themselves, but are in the bytes of another message or in a record."""
+"""Messages inside the bytes of another message or in a record, by jar."""
 
 SECRETS = {
     ("AlterConfigsRequest", "AlterableConfig"): ("value",),
     ("IncrementalAlterConfigsRequest", "AlterableConfig"): ("value",),
     ("CreateTopicsRequest", "CreatableTopicConfig"): ("value",),
 }
-"""Strings that may be passwords; bytes are never shown anyway."""
+"""Strings that may be passwords. Bytes are never shown anyway."""
 
 
 def singular(name: str) -> str:
-    """The name of one element of an array."""
+    """Return the name of one element of an array."""
     if name.endswith("ies"):
         return name[:-3] + "y"
     return name[:-1] if name.endswith("s") and not name.endswith("ss") else f"{name}_item"
@@ -77,7 +77,7 @@ def singular(name: str) -> str:
 
 
 def grouped(fields: Iterable[Field], key: Callable[[Field], Any]) -> Iterator[list[Field]]:
-    """Adjacent fields of the same key, in lists. A field whose key is None stays alone."""
+    """Yield lists of adjacent fields with the same key. A field whose key is None is alone in its list."""
     group: list[Field] = []
     for f in fields:
         if group and (key(f) is None or key(group[0]) != key(f)):
@@ -89,7 +89,7 @@ def grouped(fields: Iterable[Field], key: Callable[[Field], Any]) -> Iterator[li
 
 
 class Lines:
-    """The lines of one module, and the names that they need from elsewhere."""
+    """The lines of a module, and the names they need from other modules."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -116,7 +116,7 @@ class Lines:
         return len(self._indent + line) <= LINE_LENGTH
 
     def listed(self, head: str, items: list[str], tail: str, exploded: tuple[str, str] | None = None) -> None:
-        """Items between ``head`` and ``tail`` on one line, or one item a line if that is too long."""
+        """Write items between ``head`` and ``tail`` on one line or, if that is too long, one per line."""
         line = f"{head}{', '.join(items)}{tail}"
         if self.fits(line):
             self.add(line)
@@ -127,7 +127,7 @@ class Lines:
         self.add(tail)
 
     def elements(self, name: str, element: str, count: str) -> None:
-        """``name`` becomes a list of ``count`` elements."""
+        """Write code that makes ``name`` a list of ``count`` elements."""
         line = f"{name} = [{element} for _ in range({count})]"
         if self.fits(line):
             self.add(line)
@@ -142,7 +142,7 @@ class Lines:
         return name
 
     def layout(self, codes: str) -> str:
-        """The name of the module's ``Struct`` for these codes."""
+        """Return the name of the module's ``Struct`` for these codes."""
         names = {"?": "BOOL", "H": "UINT16", "I": "UINT32", "d": "DOUBLE"}
         parts = [names.get(code, code.upper()) for code in codes]
         name = "_" + ("_" if any(len(part) > 1 for part in parts) else "").join(parts)
@@ -224,7 +224,7 @@ class ClassEmitter:
 
     @contextmanager
     def _version_checked(self, cls: str) -> Iterator[None]:
-        """A method's body, after the lines that it needs: the check of the version, the variable ``flexible``."""
+        """Write the body of a method, after the lines it needs: the version check, the variable ``flexible``."""
         out, versions, flexible = self.out, self.struct.versions, self.message.flexible & self.struct.versions
         if self.struct is self.message.body:
             one = versions.lowest == versions.highest
@@ -256,7 +256,7 @@ class ClassEmitter:
         return f"{self._struct_type(f)}()" if f.default == "Struct()" else f.default
 
     def _non_default(self, f: Field) -> str:
-        """True if the field is set."""
+        """Return Python code that is true if the field is set."""
         name = f"self.{f.name}"
         match self._default(f):
             case "None":
@@ -273,7 +273,7 @@ class ClassEmitter:
                 return f"{name} != {default}"
 
     def _flexible(self, f: Field, known: Versions) -> str:
-        """True if the field is in its compact form, given that the version is in ``known``."""
+        """Return Python code that is true if the field is in its compact form, for versions in ``known``."""
         if not f.flexible & known:
             return "False"
         return "True" if f.flexible.covers(known) else "flexible"
@@ -539,7 +539,7 @@ def notice(sources: str) -> str:
 
 
 def module_text(messages: list[Message], sources: str) -> str:
-    """The module with these messages."""
+    """Return the text of the module with these messages."""
     out = Lines()
     for message in messages:
         out.add("", "")
@@ -572,13 +572,13 @@ def module_text(messages: list[Message], sources: str) -> str:
 
 
 def imported(out: Lines, module: str, names: Iterable[str]) -> None:
-    """An import in the order that ruff wants: constants, classes, functions."""
+    """Write an import in ruff's order: constants, classes, functions."""
     ordered = sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
     out.listed(f"from {module} import ", ordered, "", exploded=(f"from {module} import (", ")"))
 
 
 def table_text(requests: dict[str, Message], sources: str) -> str:
-    """The module that lists the APIs, so that nobody has to import their messages."""
+    """Return the text of the module that lists the APIs, so that their messages need not be imported."""
     out = Lines()
     out.add(notice(sources), "")
     out.add('"""The APIs whose messages this package has."""', "", "from __future__ import annotations", "", "")
@@ -607,7 +607,7 @@ def table_text(requests: dict[str, Message], sources: str) -> str:
 
 @contextmanager
 def opened(lib: Path, name: str) -> Iterator[tuple[zipfile.ZipFile, str]]:
-    """The jar ``name`` in a folder of jars, and its version."""
+    """Open the jar ``name`` in a folder of jars; yield it and its version."""
     jars = list(lib.glob(f"{name}-[0-9]*.jar"))
     if len(jars) != 1:
         raise FileNotFoundError(f"{lib} should have one {name} jar, and has {len(jars)}")
@@ -616,13 +616,13 @@ def opened(lib: Path, name: str) -> Iterator[tuple[zipfile.ZipFile, str]]:
 
 
 def generate(lib: Path, old_lib: Path) -> dict[Path, str]:
-    """The text of every generated file."""
+    """Return the text of every generated file."""
     files: dict[Path, str] = {}
     requests: dict[str, Message] = {}
     with opened(lib, "kafka-clients") as (jar, version), opened(old_lib, "kafka-clients") as (old_jar, old_version):
         for name in (APIS + BROKER_APIS).split():
             request, response = load(jar, f"{name}Request", old_jar), load(jar, f"{name}Response", old_jar)
-            response.spoken = request.spoken  # which only requests tell
+            response.spoken = request.spoken  # only requests have it
             requests[name] = request
             sources = f"Kafka {version}"
             if read_schema(jar, f"{name}Request") is None:
@@ -639,7 +639,7 @@ def generate(lib: Path, old_lib: Path) -> dict[Path, str]:
 
 
 def check(files: dict[Path, str]) -> list[str]:
-    """What differs between the files and what they should be."""
+    """Return the differences between the files and their generated text."""
     problems = [
         f"{path.relative_to(ROOT)} is {'out of date' if path.exists() else 'missing'}"
         for path, text in files.items()

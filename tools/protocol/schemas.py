@@ -1,7 +1,7 @@
-"""Kafka's message schemas as the generator needs them: read from the jars, checked, cut to the versions that exist.
+"""Kafka's message schemas as the generator needs them: read from the jars, checked, and limited to existing versions.
 
-A schema of today's Kafka and the one of an older Kafka are merged first (``merged``), so that the message has the
-versions that were dropped in between as well.
+The schemas of the current Kafka and of an older one are merged first (``merged``), so that a message also has the
+versions that were dropped in between.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ RESERVED = {"read", "write", "unknown_tags"}
 
 
 def snake(name: str) -> str:
-    """``TopicData`` becomes ``topic_data``, ``isKRaftController`` ``is_kraft_controller``."""
+    """Convert to snake case: ``TopicData`` to ``topic_data``, ``isKRaftController`` to ``is_kraft_controller``."""
     name = name.replace("KRaft", "Kraft")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions from ``lowest`` to ``highest``, both included; none if they are crossed."""
+    """The versions from ``lowest`` to ``highest``, inclusive; none if ``lowest`` is greater."""
 
     lowest: int
     highest: int
@@ -53,7 +53,7 @@ class Versions:
         return self & other == other
 
     def condition(self, among: Versions) -> str:
-        """Python that is true for these versions, when the version is known to be in ``among``."""
+        """Return Python code that is true for these versions, if the version is known to be in ``among``."""
         if self.lowest > among.lowest and self.highest < among.highest:
             return (
                 f"{self.lowest} <= version <= {self.highest}"
@@ -65,7 +65,7 @@ class Versions:
         return f"version == {self.highest}" if self.highest == among.lowest else f"version <= {self.highest}"
 
     def outside(self, among: Versions) -> str:
-        """Python that is true for the versions of ``among`` that are not these."""
+        """Return Python code that is true for the versions of ``among`` other than these."""
         if self.lowest > among.lowest and self.highest < among.highest:
             return f"not {self.lowest} <= version <= {self.highest}"
         return f"version < {self.lowest}" if self.lowest > among.lowest else f"version > {self.highest}"
@@ -76,7 +76,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Primitive:
-    """A type of the protocol: the method of Reader and Writer, the type in Python, the struct code if it has one."""
+    """A type of the protocol: the method of Reader and Writer, the Python type, and the struct code if it has one."""
 
     method: str
     python: str
@@ -122,7 +122,7 @@ class Field:
 
     @property
     def code(self) -> str | None:
-        """The struct code of a field that can be joined to its neighbours."""
+        """The struct code, if the field can be joined with its neighbours."""
         return self.primitive.code if self.primitive and not self.array and self.tag is None else None
 
     @property
@@ -148,7 +148,7 @@ class Struct:
 
 @dataclass
 class Message:
-    """A request, a response or a data message, and all structs in it. They have unique names, as in Java's classes."""
+    """A request, a response or a data message with all its structs, which have unique names as in Java's classes."""
 
     name: str
     kind: str
@@ -164,7 +164,7 @@ class Message:
 
     @property
     def is_sent(self) -> bool:
-        """Whether it goes over connections by itself."""
+        """True if it is sent over connections by itself."""
         return self.kind in ("request", "response")
 
 
@@ -176,7 +176,7 @@ Schema = dict[str, Any]
 
 
 def read_schema(jar: zipfile.ZipFile, name: str) -> Schema | None:
-    """The schema ``name``; None if the jar lacks it or says that no version is left of it."""
+    """Return the schema ``name``; None if the jar does not have it, or has no versions of it left."""
     try:
         text = jar.read(f"common/message/{name}.json").decode()
     except KeyError:
@@ -186,9 +186,11 @@ def read_schema(jar: zipfile.ZipFile, name: str) -> Schema | None:
 
 
 def load(jar: zipfile.ZipFile, name: str, old_jar: zipfile.ZipFile | None = None) -> Message:
-    """The message ``name``, with the versions that only ``old_jar`` has.
+    """Return the message ``name``, including the versions that only ``old_jar`` has.
 
-    Raises KeyError if neither has it, ValueError if it is beyond this generator.
+    Raises:
+        KeyError: neither jar has it.
+        ValueError: the generator does not support the schema.
     """
     schema, old = read_schema(jar, name), read_schema(old_jar, name) if old_jar else None
     if old and old_jar and old["type"] == "response":  # only requests say that their last version is not stable
@@ -200,9 +202,10 @@ def load(jar: zipfile.ZipFile, name: str, old_jar: zipfile.ZipFile | None = None
 
 
 def merged(old: Schema, new: Schema) -> Schema:
-    """``new`` with the versions below its lowest that ``old`` has, if they were stable.
+    """Return ``new`` with the stable versions of ``old`` that are lower than its lowest.
 
-    Raises ValueError if a field of both is not the same in those versions.
+    Raises:
+        ValueError: a field of both differs in those versions.
     """
     was, now = Versions.parse(old["validVersions"]), Versions.parse(new["validVersions"])
     dropped = Versions(was.lowest, min(was.highest - bool(old.get("latestVersionUnstable")), now.lowest - 1))
@@ -220,7 +223,10 @@ def merged(old: Schema, new: Schema) -> Schema:
 
 
 def merged_fields(old: list[Schema], new: list[Schema], dropped: Versions, path: str) -> list[Schema]:
-    """The fields of a struct: those of ``new``, and those of ``old`` that only ``dropped`` versions have, in place."""
+    """Return the fields of a struct.
+
+    These are those of ``new`` and, in their places, those of ``old`` that only ``dropped`` versions have.
+    """
     theirs = {f["name"]: f for f in old}
     both = []
     for f in new:
@@ -246,13 +252,13 @@ def merged_fields(old: list[Schema], new: list[Schema], dropped: Versions, path:
 
 
 def in_versions(f: Schema, versions: Versions) -> tuple[object, ...]:
-    """What decides about the bytes of a field in ``versions``."""
+    """Return the properties that determine the bytes of a field in ``versions``."""
     kinds = (Versions.parse(f.get(kind)) & versions for kind in ("versions", "nullableVersions", "taggedVersions"))
     return (f["type"], f.get("default"), f.get("flexibleVersions"), *(kind if kind else None for kind in kinds))
 
 
 def message_of(schema: Schema, spoken: Schema) -> Message:
-    """The message of a whole schema; ``spoken`` is the part of it that today's Kafka has."""
+    """Return the message of a whole schema; ``spoken`` is the part of it that the current Kafka has."""
     name = schema["name"]
     versions, now = Versions.parse(schema["validVersions"]), Versions.parse(spoken["validVersions"])
     unstable = 1 if schema.get("latestVersionUnstable") else 0
@@ -275,7 +281,7 @@ def message_of(schema: Schema, spoken: Schema) -> Message:
 
 
 def add_struct(name: str, fields: list[dict[str, Any]], message: Message, among: Versions) -> None:
-    """Give ``message`` the struct ``name``, which occurs in the versions ``among``."""
+    """Add the struct ``name``, which occurs in the versions ``among``, to ``message``."""
     struct = Struct(name, among)
     message.structs.append(struct)
     struct.fields = [load_field(f, message, among) for f in fields]
@@ -285,7 +291,7 @@ def add_struct(name: str, fields: list[dict[str, Any]], message: Message, among:
 
 
 def load_field(schema: dict[str, Any], message: Message, among: Versions) -> Field:
-    """A field of a struct that occurs in the versions ``among``."""
+    """Return a field of a struct that occurs in the versions ``among``."""
     array = schema["type"].startswith("[]")
     type_name = schema["type"].removeprefix("[]")
     tagged = Versions.parse(schema.get("taggedVersions"))
@@ -309,7 +315,7 @@ def load_field(schema: dict[str, Any], message: Message, among: Versions) -> Fie
 
 
 def default_of(type_name: str, array: bool, default: Any) -> str:
-    """Python of a field's default: what its schema says, else its type's."""
+    """Return Python code of a field's default: the schema's, or else the type's."""
     if default == "null":
         return "None"
     if array:

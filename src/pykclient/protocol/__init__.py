@@ -1,1 +1,1 @@
-"""What the bytes on a connection mean: primitives, messages, headers. No sockets, no clocks."""
+"""Encoding and decoding of Kafka's messages: primitives, messages, headers. No sockets, no clocks."""

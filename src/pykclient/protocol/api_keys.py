@@ -22,24 +22,25 @@ def _upper_snake(name: str) -> str:
 
 
 class ApiKeys(ApiConstants):
-    """``ApiKeys.PRODUCE`` and its like are plain ints; the methods take any int (Java: ApiKeys).
+    """The keys of the APIs (Java: ApiKeys).
 
-    A message's module is imported when its class is first asked for.
+    ``ApiKeys.PRODUCE`` and the others are plain ints; the methods take any int. A message's module is imported when its
+    class is first requested.
     """
 
     @staticmethod
     def all() -> list[int]:
-        """The keys of all APIs that this package has messages for."""
+        """Return the keys of all APIs for which this package has messages."""
         return list(API_TABLE)
 
     @staticmethod
     def client_apis() -> list[int]:
-        """The keys of the APIs that clients use."""
+        """Return the keys of the APIs that clients use."""
         return [key for key in API_TABLE if key not in BROKER_APIS]
 
     @staticmethod
     def is_broker_only(key: int) -> bool:
-        """Whether only brokers and their controller send it. No answer to ApiVersions lists it."""
+        """Return whether only brokers and controllers use the API. ApiVersions responses do not list it."""
         return key in BROKER_APIS
 
     @staticmethod
@@ -48,34 +49,40 @@ class ApiKeys(ApiConstants):
 
     @staticmethod
     def name_of(key: int) -> str:
-        """Kafka's name in capitals, such as ``INIT_PRODUCER_ID``; ``UNKNOWN(99)`` if there are no messages for it."""
+        """Return Kafka's name in capitals, such as ``INIT_PRODUCER_ID``.
+
+        An API without messages is ``UNKNOWN(99)``.
+        """
         row = API_TABLE.get(key)
         return _upper_snake(row[0]) if row else f"UNKNOWN({key})"
 
     @staticmethod
     def oldest_version(key: int) -> int:
-        """The oldest version that a client speaks."""
+        """Return the oldest version that clients use."""
         return _row(key)[1]
 
     @staticmethod
     def oldest_served_version(key: int) -> int:
-        """The oldest version that there are messages for, so that a broker can serve old clients."""
+        """Return the oldest version with messages, which brokers can serve to old clients."""
         return _row(key)[5]
 
     @staticmethod
     def latest_version(key: int, enable_unstable: bool = False) -> int:
-        """The newest version. A last version that Kafka has not declared stable counts only if it is asked for."""
+        """Return the newest version.
+
+        A version that Kafka has not declared stable counts only with ``enable_unstable``.
+        """
         return _row(key)[2] if enable_unstable else _row(key)[3]
 
     @staticmethod
     def is_version_supported(key: int, version: int) -> bool:
-        """Whether a client can speak it."""
+        """Return whether clients can use the version."""
         row = API_TABLE.get(key)
         return row is not None and row[1] <= version <= row[2]
 
     @staticmethod
     def is_flexible(key: int, version: int) -> bool:
-        """Whether this version of the API has tagged fields, in its messages and in their headers (KIP-482)."""
+        """Return whether this version of the API has tagged fields, in its messages and their headers (KIP-482)."""
         try:
             return version >= API_TABLE[key][4]
         except KeyError:
@@ -91,7 +98,7 @@ class ApiKeys(ApiConstants):
 
     @staticmethod
     def message_class(key: int, request: bool = True) -> type[Request] | type[Response]:
-        """The class of the API's request, or of its response."""
+        """Return the class of the API's request or response."""
         found = _classes.get((key, request))
         if found is None:
             name = _row(key)[0]

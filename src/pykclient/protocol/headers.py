@@ -1,9 +1,9 @@
-"""Headers of requests and responses, and whole messages with them.
+"""Request and response headers, and whole messages with them.
 
-A request is int32 size, header, body. Its header has version 2 if the body's version is flexible, else 1. A response
-is int32 size, header, body, with header version 1 if the body is flexible, else 0. There are two exceptions: the header
-of an ApiVersions response is always version 0, so that a client can read it that does not know its version yet
-(KIP-511); and version 0 of ControlledShutdown has a header of version 0, which lacks the client id.
+A request is int32 size, header, body. Its header has version 2 if the body's version is flexible, else 1. A response is
+int32 size, header, body, with header version 1 if the body is flexible, else 0. There are two exceptions. The header of
+an ApiVersions response always has version 0, so that a client can read it before it knows the broker's versions
+(KIP-511). And version 0 of ControlledShutdown has a header of version 0, which lacks the client id.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REQUEST_HEAD = struct.Struct(">ihhi")
 
 
 class RequestHeader:
-    """What is before the body of every request.
+    """The header before the body of every request.
 
     Thread: any
     """
@@ -45,21 +45,22 @@ class RequestHeader:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """Which version of the header is before this version of a request."""
+    """Return the version of the header of this version of a request."""
     if api_version == 0 and api_key == ApiKeys.CONTROLLED_SHUTDOWN:
         return 0
     return 2 if ApiKeys.is_flexible(api_key, api_version) else 1
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """Which version of the header is before this version of a response."""
+    """Return the version of the header of this version of a response."""
     return 1 if api_key != ApiKeys.API_VERSIONS and ApiKeys.is_flexible(api_key, api_version) else 0
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> Writer:
-    """The request as it goes over the connection, size and header included.
+    """Encode a request for the connection, including its size and header.
 
-    Raises UnsupportedVersionError and LocalProtocolError as ``Message.write`` does.
+    Raises:
+        UnsupportedVersionError, LocalProtocolError: see ``Message.write``.
     """
     w = Writer()
     w.pack(_REQUEST_HEAD, 0, request.API_KEY, version, correlation_id)
@@ -74,10 +75,13 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 
 def parse_response(buffer: BytesLike, api_key: int, version: int) -> tuple[int, Response]:
-    """The correlation id and the response in ``buffer``, which is without the size.
+    """Decode a response from ``buffer``, which does not include the size; return its correlation id and the response.
 
-    A broker that does not know the version of an ApiVersions request answers it with version 0, so that is tried next
-    (KIP-511). Records in the response are views of ``buffer``. Raises RemoteProtocolError.
+    A broker that does not know the version of an ApiVersions request responds with version 0, so that is tried next
+    (KIP-511). Records in the response are views of ``buffer``.
+
+    Raises:
+        RemoteProtocolError: the bytes are not such a response.
     """
     r = Reader(buffer)
     correlation_id = r.int32()
@@ -95,10 +99,13 @@ def parse_response(buffer: BytesLike, api_key: int, version: int) -> tuple[int, 
 
 
 def parse_request_header(r: Reader) -> RequestHeader:
-    """The header of a request; ``r`` is left where the body begins. The server's half.
+    """Decode the header of a request; ``r`` is then at the start of the body. For servers.
 
-    An ApiVersions request of an unknown, newer version still has a header of version 2: the answer to it tells which
-    versions there are. Raises RemoteProtocolError.
+    An ApiVersions request of an unknown, newer version still has a header of version 2; the response to it lists the
+    supported versions.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a header.
     """
     api_key, api_version, correlation_id = r.int16(), r.int16(), r.int32()
     if not ApiKeys.is_known(api_key):
@@ -111,9 +118,13 @@ def parse_request_header(r: Reader) -> RequestHeader:
 
 
 def parse_request(buffer: BytesLike) -> tuple[RequestHeader, Request]:
-    """The header and the request in ``buffer``, which is without the size. The server's half.
+    """Decode a request from ``buffer``, which does not include the size; return its header and the request.
 
-    Raises RemoteProtocolError, or UnsupportedVersionError if the request has a version that there is not.
+    For servers.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a request.
+        UnsupportedVersionError: the request's version is unknown.
     """
     r = Reader(buffer)
     header = parse_request_header(r)
@@ -121,7 +132,7 @@ def parse_request(buffer: BytesLike) -> tuple[RequestHeader, Request]:
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> Writer:
-    """The response as it goes over the connection, size and header included. The server's half."""
+    """Encode a response for the connection, including its size and header. For servers."""
     w = Writer()
     w.int32(0)
     w.int32(correlation_id)

@@ -1,4 +1,4 @@
-"""What all messages have in common."""
+"""The base classes of messages."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _MAX_SHOWN_ELEMENTS = 10
 
 
 class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
-    """A message of the protocol, or a struct inside of one. Equal if the class and all fields are.
+    """A message of the protocol, or a struct inside one. Messages are equal if their classes and all fields are.
 
-    ``unknown_tags`` are the tagged fields that a newer peer sent and this side does not know; they are written back.
+    ``unknown_tags`` are tagged fields from a newer peer that this side does not know; they are written back.
 
     Thread: owner
     """
@@ -44,18 +44,21 @@ class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
     unknown_tags: Tags | None
 
     def write(self, w: Writer, version: int) -> None:
-        """Append this message as ``version`` has it.
+        """Append this message in ``version``.
 
-        Raises UnsupportedVersionError if a field is set that the version lacks and that the receiver may not miss,
-        LocalProtocolError if a value does not fit its field.
+        Raises:
+            UnsupportedVersionError: a field is set that the version lacks and the receiver must not miss.
+            LocalProtocolError: a value does not fit its field.
         """
         raise NotImplementedError
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Self:
-        """Take a message of ``version``; fields that the version lacks get their defaults.
+        """Read a message of ``version``. Fields that the version lacks get their defaults.
 
-        Raises RemoteProtocolError, or UnsupportedVersionError if there is no such version.
+        Raises:
+            RemoteProtocolError: the bytes are not such a message.
+            UnsupportedVersionError: there is no such version.
         """
         raise NotImplementedError
 
@@ -68,7 +71,7 @@ class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
         return self.unknown_tags == other.unknown_tags
 
     def __repr__(self) -> str:
-        """All fields, except that bytes are only counted, secrets hidden and long arrays cut: fit for a log."""
+        """Return all fields in a form that is safe to log: bytes are counted, secrets hidden, long arrays cut."""
         fields = [
             f"{name}=<hidden>" if name in self.SECRETS else f"{name}={_shown(getattr(self, name))}"
             for name in self.__slots__
@@ -79,7 +82,7 @@ class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
 
 
 class DataMessage(Message):
-    """What is not sent by itself but inside the bytes of another message, or in a record."""
+    """A message inside the bytes of another message, or in a record."""
 
     __slots__ = ()
 
@@ -87,7 +90,7 @@ class DataMessage(Message):
 
 
 class Request(Message):
-    """What a client sends: the base of all requests."""
+    """The base class of requests."""
 
     __slots__ = ()
 
@@ -97,7 +100,7 @@ class Request(Message):
 
 
 class Response(Message):
-    """What a broker answers: the base of all responses."""
+    """The base class of responses."""
 
     __slots__ = ()
 
@@ -118,7 +121,11 @@ def _shown(value: object) -> str:
 
 
 def not_null(value: T | None, field: str) -> T:
-    """``value``, for a version in which the field may not be null. Raises LocalProtocolError if it is."""
+    """Return ``value``, for a version in which the field must not be null.
+
+    Raises:
+        LocalProtocolError: it is null.
+    """
     if value is None:
         raise LocalProtocolError(f"{field} may not be null in this version")
     return value

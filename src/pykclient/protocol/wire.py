@@ -1,11 +1,10 @@
-"""The primitive types of Kafka's protocol: ``Reader`` takes them from a buffer, ``Writer`` gathers them for one.
+"""The primitive types of Kafka's protocol: ``Reader`` decodes them from a buffer, ``Writer`` encodes them.
 
-A *flexible* version of a message writes its lengths as unsigned varints, one higher than they are so that zero means
-null, and ends every struct with a section of tagged fields (KIP-482). Older versions write lengths as int16 or int32,
-null as -1.
+A *flexible* version of a message writes lengths as unsigned varints, increased by one so that zero means null, and ends
+every struct with a section of tagged fields (KIP-482). Older versions write lengths as int16 or int32, and null as -1.
 
-What a peer sent is never trusted: whatever it sent, reading ends in values or in ``RemoteProtocolError``. A value that
-cannot be written is the caller's fault, hence ``LocalProtocolError``.
+Input is never trusted: reading returns values or raises ``RemoteProtocolError``. A value that cannot be written is the
+caller's mistake, and raises ``LocalProtocolError``.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ _MAX_UINT32 = 0xFFFFFFFF
 _MAX_UINT64 = 0xFFFFFFFFFFFFFFFF
 _MAX_INT16 = 0x7FFF
 
-#: Ids by their bytes: those of topics come with each answer, and to make one takes a microsecond.
+#: A cache of UUIDs by their bytes. Topic ids occur in every response, and creating a UUID takes a microsecond.
 _uuids: dict[bytes, UUID] = {bytes(16): ZERO_UUID}
 _MOST_UUIDS = 10_000
 
-# Records shorter than this are copied into the writer's own buffer: a segment more for the kernel costs about as much.
+# Shorter records are copied into the writer's buffer: an additional segment for the kernel costs about as much.
 _COPY_BELOW = 1024
 
 
 class PythonReader:
-    """Takes values from ``buffer``, one after the other, beginning at ``pos``.
+    """Reads values from ``buffer``, one after the other, from ``pos`` on.
 
-    The buffer is neither copied nor changed; views handed out by ``records`` keep it alive. The caller must not write
+    The buffer is neither copied nor changed. Views returned by ``records`` keep it alive, and the caller must not write
     to it while they are in use.
 
     Thread: owner
@@ -62,7 +61,7 @@ class PythonReader:
 
     @property
     def remaining(self) -> int:
-        """Bytes not read yet."""
+        """Return the number of unread bytes."""
         return self.end - self.pos
 
     def _truncated(self, needed: int) -> RemoteProtocolError:
@@ -73,7 +72,7 @@ class PythonReader:
     # --- fixed size ------------------------------------------------------------------------------------------------
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Adjacent fields of fixed size, all at once."""
+        """Read adjacent fields of fixed size at once."""
         pos = self.pos
         try:
             values = layout.unpack_from(self._buf, pos)
@@ -136,7 +135,7 @@ class PythonReader:
     # --- varints ---------------------------------------------------------------------------------------------------
 
     def uvarint(self) -> int:
-        """An unsigned 32-bit integer in one to five bytes."""
+        """Read an unsigned 32-bit integer of one to five bytes."""
         try:
             value = self._buf[self.pos]
         except IndexError:
@@ -147,12 +146,12 @@ class PythonReader:
         return self._long_uvarint(5, _MAX_UINT32)
 
     def varint(self) -> int:
-        """A signed 32-bit integer, zigzag encoded."""
+        """Read a signed 32-bit integer in zigzag encoding."""
         value = self.uvarint()
         return (value >> 1) ^ -(value & 1)
 
     def varlong(self) -> int:
-        """A signed 64-bit integer, zigzag encoded in one to ten bytes."""
+        """Read a signed 64-bit integer in zigzag encoding, of one to ten bytes."""
         value = self._long_uvarint(10, _MAX_UINT64)
         return (value >> 1) ^ -(value & 1)
 
@@ -213,7 +212,7 @@ class PythonReader:
         return value
 
     def nullable_bytes(self, flexible: bool) -> bytes | None:
-        """A copy, independent of the buffer."""
+        """Read bytes as a copy, independent of the buffer."""
         length = self.uvarint() - 1 if flexible else self.int32()
         return None if length == -1 else bytes(self._take(length))
 
@@ -224,12 +223,12 @@ class PythonReader:
         return value
 
     def nullable_records(self, flexible: bool) -> memoryview | None:
-        """A view of the buffer, not a copy."""
+        """Read records as a view of the buffer, or null."""
         length = self.uvarint() - 1 if flexible else self.int32()
         return None if length == -1 else memoryview(self._take(length, memoryview(self._buf)))
 
     def records(self, flexible: bool) -> memoryview:
-        """A view of the buffer, not a copy."""
+        """Read records as a view of the buffer."""
         value = self.nullable_records(flexible)
         if value is None:
             raise RemoteProtocolError(f"records that may not be null are null, before byte {self.pos}")
@@ -248,9 +247,9 @@ class PythonReader:
     # --- arrays ----------------------------------------------------------------------------------------------------
 
     def nullable_array_length(self, flexible: bool) -> int:
-        """How many elements follow, -1 if the array is null.
+        """Read the number of elements that follow, -1 if the array is null.
 
-        Every element takes a byte at least, so a number above the bytes that are left is refused before anything is
+        Each element has at least one byte, so a number above the remaining bytes is rejected before anything is
         allocated.
         """
         length = self.uvarint() - 1 if flexible else self.int32()
@@ -261,7 +260,7 @@ class PythonReader:
         return length
 
     def array_length(self, flexible: bool) -> int:
-        """How many elements follow."""
+        """Read the number of elements that follow."""
         length = self.nullable_array_length(flexible)
         if length < 0:
             raise RemoteProtocolError(f"an array that may not be null is null, before byte {self.pos}")
@@ -285,7 +284,7 @@ class PythonReader:
     # --- tagged fields ---------------------------------------------------------------------------------------------
 
     def tags(self) -> Tags | None:
-        """A section of tagged fields, none of them known: their bytes by tag, None if there are none."""
+        """Read a section of unknown tagged fields; return their bytes by tag, or None if there are none."""
         count = self.uvarint()
         if not count:
             return None
@@ -296,7 +295,7 @@ class PythonReader:
         return tags
 
     def tag(self) -> tuple[int, int]:
-        """The head of a tagged field: its tag and the position where it ends."""
+        """Read the head of a tagged field; return its tag and end position."""
         tag = self.uvarint()
         size = self.uvarint()
         end = self.pos + size
@@ -305,12 +304,12 @@ class PythonReader:
         return tag, end
 
     def end_tag(self, tag: int, end: int) -> None:
-        """Check that a tagged field had the size that it claimed."""
+        """Check that a tagged field had its declared size."""
         if self.pos != end:
             raise RemoteProtocolError(f"the field with tag {tag} ends at byte {self.pos} and claims to end at {end}")
 
     def raw(self, end: int) -> bytes:
-        """A copy of what is left up to the position ``end``."""
+        """Read a copy of the bytes up to position ``end``."""
         return bytes(self._take(end - self.pos))
 
 
@@ -321,7 +320,7 @@ if TYPE_CHECKING or _compiled is None:
 else:
 
     class Reader(_compiled.Reader):
-        """The compiled twin. Thread: owner."""
+        """The compiled reader. Thread: owner."""
 
         __slots__ = ()
         _twin = PythonReader
@@ -329,7 +328,7 @@ else:
 
 
 class Writer:
-    """Gathers values into the buffers of one message. Records are kept as segments of their own and are not copied.
+    """Collects the buffers of one message. Large records are kept as separate segments and not copied.
 
     Thread: owner
     """
@@ -343,26 +342,29 @@ class Writer:
 
     @property
     def size(self) -> int:
-        """Bytes written so far, all segments together."""
+        """Return the number of bytes written so far, in all segments."""
         return self._sealed_size + len(self._buf)
 
     def buffers(self) -> list[BytesLike]:
-        """The message as buffers to send in this order. They are the writer's own: write nothing more after this."""
+        """Return the message's buffers, to be sent in this order.
+
+        The writer owns them, so write nothing more after this.
+        """
         return [*self._sealed, self._buf] if self._buf else self._sealed
 
     def getvalue(self) -> bytes:
-        """The message as one copy."""
+        """Return the message as one copy."""
         return b"".join(self.buffers()) if self._sealed else bytes(self._buf)
 
     def patch_int32(self, position: int, value: int) -> None:
-        """Overwrite an int32 written earlier, before any records."""
+        """Overwrite an int32 that was written earlier, before any records."""
         first = self._sealed[0] if self._sealed else self._buf
         _INT32.pack_into(first, position, value)
 
     # --- fixed size ------------------------------------------------------------------------------------------------
 
     def pack(self, layout: struct.Struct, *values: Any) -> None:
-        """Adjacent fields of fixed size, all at once."""
+        """Write adjacent fields of fixed size at once."""
         try:
             self._buf += layout.pack(*values)
         except struct.error as error:
@@ -404,18 +406,18 @@ class Writer:
     # --- varints ---------------------------------------------------------------------------------------------------
 
     def uvarint(self, value: int) -> None:
-        """An unsigned 32-bit integer in one to five bytes."""
+        """Write an unsigned 32-bit integer in one to five bytes."""
         if 0 <= value < 0x80:
             self._buf.append(value)
         else:
             self._long_uvarint(value, _MAX_UINT32)
 
     def varint(self, value: int) -> None:
-        """A signed 32-bit integer, zigzag encoded."""
+        """Write a signed 32-bit integer in zigzag encoding."""
         self._long_uvarint((value << 1) ^ (value >> 31), _MAX_UINT32)
 
     def varlong(self, value: int) -> None:
-        """A signed 64-bit integer, zigzag encoded in one to ten bytes."""
+        """Write a signed 64-bit integer in zigzag encoding, in one to ten bytes."""
         self._long_uvarint((value << 1) ^ (value >> 63), _MAX_UINT64)
 
     def _long_uvarint(self, value: int, max_value: int) -> None:
@@ -467,7 +469,10 @@ class Writer:
             self.bytes_(value, flexible)
 
     def records(self, value: BytesLike | Sequence[BytesLike], flexible: bool) -> None:
-        """Records as one buffer or several. Large ones are not copied, so they must not change until they are sent."""
+        """Write records from one buffer or several.
+
+        Large ones are not copied, so they must not change until they are sent.
+        """
         segments = value if isinstance(value, (list, tuple)) else (value,)
         self.array_length(sum(map(len, segments)), flexible)
         for segment in segments:
@@ -490,7 +495,7 @@ class Writer:
     # --- arrays ----------------------------------------------------------------------------------------------------
 
     def array_length(self, length: int, flexible: bool) -> None:
-        """The number of elements that follow; -1 writes a null array."""
+        """Write the number of elements that follow; -1 is a null array."""
         if flexible:
             self.uvarint(length + 1)
         else:
@@ -513,7 +518,7 @@ class Writer:
     # --- tagged fields ---------------------------------------------------------------------------------------------
 
     def tags(self, tags: Tags | None) -> None:
-        """A section of tagged fields, from their bytes by tag, in the order of their tags."""
+        """Write a section of tagged fields from their bytes by tag, in the order of their tags."""
         if not tags:
             self._buf.append(0)
             return
