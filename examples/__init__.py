@@ -1,1 +1,1 @@
-"""Programs to learn from, run as modules: ``python -m examples.flights``."""
+"""Example programs, run as modules: ``python -m examples.flights``."""

@@ -1,8 +1,8 @@
 """Await deliveries in asyncio.
 
-What ``send`` returns can be awaited. ``send`` itself puts the record into a batch, which takes microseconds; it blocks
-only while a topic's metadata is missing, or ``buffer.memory`` is full. So the metadata is asked for in a thread first,
-and a program that sends faster than its brokers take it would send in a thread as well.
+You can await the result of ``send``. The call itself puts the record into a batch, which takes microseconds. It blocks
+only while a topic's metadata is missing or ``buffer.memory`` is full. So this program first fetches the metadata in a
+thread. A program that sends faster than its brokers accept records should call ``send`` in a thread as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pykclient import KafkaProducer
 
 
 async def ticker(stop: asyncio.Event) -> int:
-    """Something else that the loop does meanwhile."""
+    """Count ticks, as a stand-in for the other work of the loop."""
     ticks = 0
     while not stop.is_set():
         await asyncio.sleep(0)

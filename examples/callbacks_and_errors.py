@@ -1,7 +1,7 @@
-"""Every way to learn what became of a record, and every way that a send can fail.
+"""The ways to learn the result of a record, and the ways a send can fail.
 
-``send`` returns a future. What is wrong with the call itself is raised by ``send``; what a broker says of a record, and
-that one is too large, is its future's error. Callbacks run on the producer's own thread and must not block.
+``send`` returns a future. ``send`` itself raises errors of the call. The future raises errors of the broker about the
+record, and the error that a record is too large. Callbacks run on the producer's thread and must not block.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pykclient import KafkaError, KafkaProducer, RecordMetadata, errors
 
 
 def delivered(error: Exception | None, metadata: RecordMetadata) -> None:
-    """Called for every record, in the order of each partition."""
+    """Print the result of a record. Called for every record, in the order of each partition."""
     if error is None:
         print(f"on_delivery: {metadata.topic_partition} at offset {metadata.offset}")
     else:
@@ -34,14 +34,14 @@ def main(bootstrap_servers: str, topic: str) -> None:
         future.add_errback(lambda error: print("errback:", error))
         producer.flush(timeout=10)  # the callbacks have run when it returns
 
-        # Too large: nothing is sent, and the future says so.
+        # Too large: nothing is sent, and the future raises the error.
         failed = producer.send(topic, key="big", value="x" * 20_000, on_delivery=delivered)
         try:
             failed.get(timeout=10)
         except errors.RecordTooLargeError as error:
             print("too large:", error)
 
-        # What no broker has a say in is raised at once.
+        # Errors that do not depend on a broker are raised at once.
         try:
             producer.send(topic, key="three", value={1, 2, 3})
         except errors.SerializationError as error:
@@ -51,7 +51,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
         except errors.KafkaTimeoutError as error:
             print("no such partition:", error)
 
-        # All of them have one root, and say whether trying again may help.
+        # All errors have one base class, and say whether retrying may help.
         try:
             producer.send("not a topic's name!", value=5).get(timeout=10)
         except KafkaError as error:

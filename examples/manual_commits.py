@@ -1,7 +1,7 @@
-"""At least once, with commits of one's own: nothing is committed before it was processed.
+"""At-least-once with explicit commits: nothing is committed before it is processed.
 
-Two consumers of a group take turns. The first one stops in the middle without a word of what it did after its last
-commit, as if it had been killed: the second one gets those records again, and no others.
+Two consumers of a group run one after the other. The first one stops between commits, as if it had been killed. The
+second one reads the records since the last commit again, and no others.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ RECORDS = 300
 
 
 class CommitBeforeLeaving(ConsumerRebalanceListener):
-    """Commits what was processed of partitions that are about to go to another member."""
+    """Commits the processed records of partitions before they are revoked."""
 
     def __init__(self, consumer: KafkaConsumer[bytes, bytes], processed: dict[TopicPartition, int]) -> None:
         self.consumer = consumer
         self.processed = processed
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        # A committed offset is that of the next record to read.
+        # The committed offset is that of the next record to read.
         self.consumer.commit({tp: offset for tp, offset in self.processed.items() if tp in revoked})
         self.forget(revoked)
 
@@ -30,7 +30,7 @@ class CommitBeforeLeaving(ConsumerRebalanceListener):
         print("assigned:", ", ".join(str(tp) for tp in sorted(assigned)))
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        # Another member may have them already: a commit would fail, and do harm if it did not.
+        # Other members may own them already: a commit would fail.
         self.forget(lost)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -39,7 +39,7 @@ class CommitBeforeLeaving(ConsumerRebalanceListener):
 
 
 def read(bootstrap_servers: str, topic: str, stop_after: int, crash: bool) -> list[tuple[int, int]]:
-    """Process ``stop_after`` records, committing after every poll; the last poll's are lost in a ``crash``."""
+    """Process ``stop_after`` records, committing after every poll. A ``crash`` loses the last poll's commit."""
     seen: list[tuple[int, int]] = []
     processed: dict[TopicPartition, int] = {}
     consumer = KafkaConsumer[bytes, bytes](
@@ -58,14 +58,14 @@ def read(bootstrap_servers: str, topic: str, stop_after: int, crash: bool) -> li
                     seen.append((record.partition, record.offset))
                     processed[tp] = record.offset + 1
             if crash and len(seen) >= stop_after:
-                processed.clear()  # the revocation on closing finds nothing to commit
+                processed.clear()  # so that the revocation on closing commits nothing
             else:
                 consumer.commit(processed)
     return seen
 
 
 def process(record: ConsumerRecord[bytes, bytes]) -> None:
-    """What the program is for. Whatever has an effect outside must stand being done twice."""
+    """Process a record. As records may come twice, all external effects must be repeatable."""
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
@@ -73,7 +73,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
         for number in range(RECORDS):
             producer.send(topic, b"%d" % number)
     first = read(bootstrap_servers, topic, stop_after=100, crash=True)
-    # Whatever the first one committed does not come again, the rest does.
+    # The second consumer reads everything that the first one has not committed.
     second = read(bootstrap_servers, topic, stop_after=RECORDS - 50, crash=False)
     print(f"{len(first)} and {len(second)} records, {len(set(first) & set(second))} of them twice")
     print("every record was read" if len({*first, *second}) == RECORDS else "records are missing")

@@ -1,7 +1,7 @@
-"""A partitioner that keeps one partition for what is urgent, and an interceptor that follows every record.
+"""A partitioner that reserves a partition for urgent records, and an interceptor that traces every record.
 
-An interceptor sees a record before it is serialized, may change it, and sees its fate. It need not know of the program,
-nor the program of it: tracing and counting are what it is made for.
+An interceptor sees a record before it is serialized, may change it, and learns its result. It is independent of the
+program, which suits tracing and counting.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pykclient.types import Headers
 
 
 def urgent_first(key: bytes | None, all_partitions: list[int], _available: list[int]) -> int:
-    """Partition 0 is for urgent records alone; the others share the rest by key.
+    """Return partition 0 for urgent records, and one of the others, by key, for the rest.
 
-    A function will do. A class of pykclient's Partitioner sees the topic, the value and the cluster as well.
+    A function is enough. A subclass of pykclient's Partitioner also gets the topic, the value and the cluster.
     """
     if key == b"urgent" or len(all_partitions) == 1:
         return all_partitions[0]
@@ -27,7 +27,7 @@ def urgent_first(key: bytes | None, all_partitions: list[int], _available: list[
 
 
 class Tracer(ProducerInterceptor):
-    """Gives each record a trace id, and takes note of what became of them."""
+    """Gives each record a trace id, and counts results."""
 
     def __init__(self) -> None:
         self.under_way: set[bytes | None] = set()

@@ -1,7 +1,7 @@
 """Read as a member of a group: ``python -m examples.quickstart_consumer --bootstrap-servers HOST:PORT``.
 
-It ends when nothing has come for five seconds. Run two at once, and they share the topic's partitions; run one again,
-and it goes on behind the last record that was read.
+The program ends when nothing has arrived for five seconds. Run two at once, and they share the topic's partitions. Run
+one again, and it continues after the last record that was read.
 """
 
 from examples.options import run

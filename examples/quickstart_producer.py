@@ -10,7 +10,7 @@ def produce(bootstrap_servers: str, topic: str) -> None:
             producer.send(topic, key=b"N14228", value=b"flight %d" % number)
         last = producer.send(topic, key=b"N14228", value=b"the last one")
         print("acknowledged at offset", last.get(timeout=10).offset)
-    # Leaving the block has sent everything, and closed the connections.
+    # At the end of the block everything has been sent, and the connections are closed.
 
 
 if __name__ == "__main__":

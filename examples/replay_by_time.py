@@ -1,6 +1,6 @@
-"""Read a topic again from a point in time on, up to its present end, without a group.
+"""Read a topic again from a timestamp to its current end, without a group.
 
-Partitions are assigned by hand, so that nobody else's reading is disturbed and nothing is committed.
+Partitions are assigned manually, so that other readers are not disturbed and nothing is committed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ HOUR_MS = 3_600_000
 
 
 def write_a_day(bootstrap_servers: str, topic: str) -> None:
-    """A record an hour, each with the time that it stands for."""
+    """Write one record per hour, each with that hour as its timestamp."""
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         for hour in range(24):
             producer.send(topic, b"%02d:00" % hour, timestamp_ms=MIDNIGHT_MS + hour * HOUR_MS)
 
 
 def replay(bootstrap_servers: str, topic: str, since_ms: int) -> list[bytes]:
-    """The values of all records from ``since_ms`` on, in the order of their times."""
+    """Return the values of all records since ``since_ms``, in the order of their timestamps."""
     with KafkaConsumer[bytes, bytes](bootstrap_servers=bootstrap_servers) as consumer:
         partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
         consumer.assign(partitions)
@@ -28,7 +28,7 @@ def replay(bootstrap_servers: str, topic: str, since_ms: int) -> list[bytes]:
         for tp, found in consumer.offsets_for_times(dict.fromkeys(partitions, since_ms)).items():
             consumer.seek(tp, ends[tp] if found is None else found.offset)
         records = []
-        # A position is that of the next record, also where the last offsets hold none to return.
+        # The position moves past the last offsets even if they contain no records to return.
         while any(consumer.position(tp) < ends[tp] for tp in partitions):
             for batch in consumer.poll(timeout_ms=1_000).values():
                 records += [record for record in batch if record.timestamp >= since_ms]

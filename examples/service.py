@@ -43,7 +43,7 @@ class ShippingError(Exception):
 
 
 def ship(order: Any) -> Any:
-    """Ship one order; return the shipment. Replace this with what your service is for."""
+    """Ship one order; return the shipment. Replace this with your own processing."""
     if not isinstance(order, dict) or "address" not in order:
         raise ShippingError("the order has no address")
     return {"order": order["id"], "to": order["address"]}
@@ -85,7 +85,11 @@ class ShippingService(ConsumerRebalanceListener):
         self.consumer.wakeup()
 
     def run(self) -> None:
-        """Ship orders until ``stop`` is called. Raises KafkaError when the service cannot go on."""
+        """Ship orders until ``stop`` is called.
+
+        Raises:
+            KafkaError: the service cannot continue.
+        """
         with self.producer, self.consumer:
             self.consumer.subscribe([self.topic], listener=self)
             while not self.stopping:
