@@ -1,4 +1,4 @@
-"""What a batch is: built, compressed, checked, read; all formats that Kafka has had."""
+"""Record batches of all formats that Kafka has had: building, compressing, validating and reading them."""
 
 from __future__ import annotations
 

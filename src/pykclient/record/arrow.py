@@ -1,4 +1,4 @@
-"""Arrow arrays of columns, and columns of Arrow arrays. The only module that imports pyarrow, when it is first used."""
+"""Conversion between columns and Arrow arrays. The only module that imports pyarrow, on first use."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _INT8 = struct.Struct("=b")
 
 _TIMESTAMPS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
-#: Bytes that nobody minds.
+#: A size below which copying does not matter.
 _SMALL = 16 * 1024
 
 
 def pyarrow() -> Any:
-    """The package.
+    """Import and return pyarrow.
 
     Raises:
-        ImportError: it is not installed; says how to.
+        ImportError: it is not installed; the text says how to install it.
     """
     try:
         import pyarrow
@@ -41,7 +41,7 @@ def pyarrow() -> Any:
 
 @lru_cache(maxsize=16)
 def schema(names: tuple[str, ...] = COLUMN_NAMES, views: bool = False) -> pa.Schema:
-    """What ``record_batch`` gives for such columns."""
+    """Return the schema of ``record_batch`` for such columns."""
     pa = pyarrow()
     binary = pa.binary_view() if views else pa.binary()
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -60,9 +60,9 @@ def schema(names: tuple[str, ...] = COLUMN_NAMES, views: bool = False) -> pa.Sch
 
 
 def record_batch(columns: Columns) -> pa.RecordBatch:
-    """The rows of ``columns``, whose buffers it takes over: nothing may be added to them any more.
+    """Return the rows of ``columns``, and take over their buffers: nothing may be added to them afterwards.
 
-    Their memory is given back for further columns, which may have it once nothing of the batch is left.
+    Their memory is reused for later columns once nothing refers to the batch.
     """
     pa = pyarrow()
     of_schema = schema(columns.names, columns.views)
@@ -73,7 +73,10 @@ def record_batch(columns: Columns) -> pa.RecordBatch:
 
 
 def _buffer(pa: Any, buffer: bytearray | None, size: int) -> Any:
-    """The first ``size`` bytes of ``buffer``; a copy where so little is used that it should not keep all of it."""
+    """Return the first ``size`` bytes of ``buffer``.
+
+    The result is a copy if so little is used that it should not retain the buffer.
+    """
     assert buffer is not None
     if len(buffer) > _SMALL and size < len(buffer) >> 1:
         return pa.py_buffer(bytes(memoryview(buffer)[:size]))
@@ -114,7 +117,7 @@ def _topics(pa: Any, columns: Columns) -> Any:
     numbers: dict[str, int] = {}
     runs = [(numbers.setdefault(run.topic, len(numbers)), run.rows) for run in columns.runs]
     indices = _of_runs(pa, pa.int32(), _INT32, runs, columns.rows)
-    # pa.array() would import pandas, where it is installed.
+    # pa.array() would import pandas if it is installed.
     names = [topic.encode() for topic in numbers]
     buffers = [array("i", (0, *accumulate(map(len, names)))), b"".join(names)]
     topics = pa.Array.from_buffers(pa.string(), len(names), [None, *map(pa.py_buffer, buffers)], 0)
@@ -122,7 +125,7 @@ def _topics(pa: Any, columns: Columns) -> Any:
 
 
 def _null_where_missing(pa: Any, array: Any, has_missing: bool) -> Any:
-    """-1 stands for what is missing."""
+    """Return the array with -1 replaced by null."""
     if not has_missing:
         return array
     import pyarrow.compute as pc
@@ -158,31 +161,31 @@ def _headers(pa: Any, type: Any, columns: Columns) -> Any:
 
 
 def nullable_int64(numbers: array[int]) -> pa.Array:
-    """An array of these; -1 becomes null."""
+    """Return an array of numbers; -1 becomes null."""
     pa = pyarrow()
     made = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)], 0)
     return _null_where_missing(pa, made, -1 in numbers)
 
 
 def is_arrow(data: object) -> bool:
-    """Whether it can be handed over by Arrow's C interface (PyCapsule protocol)."""
+    """Return whether the object supports Arrow's C interface (PyCapsule protocol)."""
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
 
 
 def is_in_memory(data: object) -> bool:
-    """Whether it is no stream, of which nobody knows how much comes.
+    """Return whether the data is in memory, and not a stream of unknown length.
 
-    Tables and columns hand out a stream as well. What tells them apart is that numpy can make an array of them:
-    pyarrow's, polars' and pandas' have its method, readers and DuckDB's relations do not.
+    Tables and columns can export a stream as well. But numpy can make an array of those: pyarrow's, polars' and pandas'
+    have its method, readers and DuckDB's relations do not.
     """
     return hasattr(data, "__array__") or not hasattr(data, "__arrow_c_stream__")
 
 
 def to_batches(data: Any) -> Any:
-    """An iterator over the record batches of a table, a stream or one batch, as they come; None for what is an array.
+    """Return an iterator over the record batches of a table, a stream or one batch; None for an array.
 
     Raises:
-        IllegalArgumentError: Arrow does not take it.
+        IllegalArgumentError: Arrow does not accept the data.
     """
     pa = pyarrow()
     if isinstance(data, pa.RecordBatch):
@@ -201,7 +204,7 @@ def to_batches(data: Any) -> Any:
             try:
                 batches = pa.RecordBatchReader.from_stream(data)
                 return iter(batches)
-            except pa.ArrowInvalid:  # a stream of something else than rows
+            except pa.ArrowInvalid:  # a stream of something other than rows
                 return to_batches(pa.chunked_array(data))
         return to_batches(pa.array(data))
     except (TypeError, ValueError, pa.ArrowException) as error:
@@ -209,10 +212,10 @@ def to_batches(data: Any) -> Any:
 
 
 def to_array(data: Any) -> Any:
-    """One pyarrow.Array of anything that is an array in Arrow's interface, chunked or not.
+    """Return one pyarrow.Array for any array in Arrow's interface, chunked or not.
 
     Raises:
-        IllegalArgumentError: it is no array.
+        IllegalArgumentError: it is not an array.
     """
     pa = pyarrow()
     if isinstance(data, pa.Array):
@@ -228,17 +231,20 @@ def to_array(data: Any) -> Any:
         raise IllegalArgumentError(f"{type(data).__name__} is not an array for Arrow: {error}") from error
     if chunked.num_chunks == 1:
         return chunked.chunk(0)
-    # Dictionaries differ from chunk to chunk, and not all can be made one.
+    # Dictionaries differ from chunk to chunk, and some cannot be unified.
     return pa.concat_arrays([decoded(chunk) for chunk in chunked.chunks] or [pa.nulls(0)])
 
 
 def decoded(array: Any) -> Any:
-    """The array without a dictionary, which may have a value twice, null among its values, and indices of any width."""
+    """Return the array without its dictionary.
+
+    A dictionary may contain values twice, null among its values, and indices of any width.
+    """
     return takeable(array.dictionary).take(array.indices) if pyarrow().types.is_dictionary(array.type) else array
 
 
 def takeable(array: Any) -> Any:
-    """The same values in a type that Arrow has ``take`` for, which it has not for views, as polars' categories are."""
+    """Return the values in a type for which Arrow has ``take``. It has none for views, such as polars' categories."""
     pa = pyarrow()
     if pa.types.is_string_view(array.type):
         return array.cast(pa.large_string())
@@ -254,12 +260,12 @@ def _cast(array: Any, target: Any, what: str) -> Any:
 
 
 def bytes_column(array: Any, what: str) -> BytesColumn:
-    """A column of binary, large_binary, binary_view, fixed_size_binary, any kind of string, or a dictionary of these.
+    """Return a column of bytes from an array of any binary or string type, or a dictionary of these.
 
-    Where the type is binary or a string, its bytes are not copied.
+    The bytes of binary and string types are not copied.
 
     Raises:
-        IllegalArgumentError: it has another type.
+        IllegalArgumentError: the array has another type.
     """
     pa = pyarrow()
     array = decoded(array)
@@ -341,10 +347,10 @@ def _in_milliseconds(array: Any, per_second: int, highest: int, what: str) -> tu
 
 
 def headers_column(array: Any, what: str) -> BytesColumn | None:
-    """Each row's headers as a record has them, from a list of structs of a name and bytes, or a map of these.
+    """Return each row's encoded headers, from a list of structs of a name and bytes, or a map of these.
 
     Raises:
-        IllegalArgumentError: it has another type.
+        IllegalArgumentError: the array has another type.
     """
     pa = pyarrow()
     import pyarrow.compute as pc
@@ -361,15 +367,15 @@ def headers_column(array: Any, what: str) -> BytesColumn | None:
         raise IllegalArgumentError(
             f"{what} is of type {array.type}; it must be a list of structs of a name and bytes, or a map"
         )
-    # Without what lies under nulls, of rows or of pairs.
+    # Without the values under null rows and null pairs.
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     names, values = array.flatten().flatten()
     if names.null_count:
         raise IllegalArgumentError(f"{what} has a header without a name")
     of_names = f"the names of {what}"
-    # As a string, which must be UTF-8, and bytes need not be.
+    # A string must be UTF-8, which bytes need not be.
     names = _cast(decoded(names), pa.large_binary(), of_names)
-    names = bytes_column(_cast(names, pa.large_string(), of_names), of_names)  # which bytes in UTF-8 can be cast to
+    names = bytes_column(_cast(names, pa.large_string(), of_names), of_names)  # bytes in UTF-8 can be cast to a string
     places = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
     view = memoryview(places.buffers()[1]).cast("B").cast("q")[: len(places)]
     return BytesColumn(len(array), *gather_headers(view, names, bytes_column(values, f"the values of {what}")))

@@ -1,8 +1,8 @@
-"""CRC-32C from the crc32c package, without what else that imports.
+"""CRC-32C from the crc32c package, without the package's other imports.
 
-Its ``__init__`` imports what its command line needs (argparse, mmap) and reads its version with importlib.metadata:
-most of the time that ``import pykclient.record`` would take. The extension module alone takes a third of a millisecond,
-so it is loaded by itself; should a later version keep it elsewhere, the package is imported as usual.
+Its ``__init__`` imports argparse and mmap for its command line, and reads its version with importlib.metadata. That
+would be most of the time that ``import pykclient.record`` takes. The extension module alone takes a third of a
+millisecond, so it is loaded directly. If a later version keeps it elsewhere, the package is imported as usual.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def _load() -> Callable[..., int]:
     return crc32c
 
 
-# For 32 KiB and more it would let go of the interpreter's lock. It is done in microseconds, and whoever lets go of the
-# lock beside a busy thread waits for it for up to 5 ms.
+# For 32 KiB and more it would release the GIL. The computation takes microseconds, while getting the GIL back from a
+# CPU-bound thread takes up to 5 ms.
 crc32c: Callable[[Buffer], int] = partial(_load(), gil_release_mode=0)

@@ -1,11 +1,12 @@
-"""Batches read into columns: what Arrow wants, without an object per record.
+"""Reading batches into columns in Arrow's layout, without an object per record.
 
-``Columns`` gathers the rows of many batches, and only the columns that are wanted. ``ColumnCursor`` reads one batch
-into it, in steps, as ``RecordCursor`` reads into ConsumerRecords. What they fill are plain buffers in Arrow's layout:
-``record/arrow.py`` makes arrays of them, and nothing here needs pyarrow. A buffer may have room behind what is in it.
+``Columns`` collects the rows of many batches, and builds only the requested columns. ``ColumnCursor`` reads one batch
+into it, in steps, as ``RecordCursor`` reads into ConsumerRecords. The results are plain buffers in Arrow's layout:
+``record/arrow.py`` makes arrays of them, and this module does not need pyarrow. A buffer may have spare room at its
+end.
 
-``_speedups/columns.pyx`` has the twin of the loop in ``ColumnCursor``, and one of cursor after cursor over ordinary
-batches. Both stop in front of what is broken or unusual, and the cursors here go on.
+``_speedups/columns.pyx`` has compiled versions of the loop in ``ColumnCursor``, and of the loop over the cursors of
+ordinary batches. Both stop before anything broken or unusual, and the cursors here continue.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pykclient.types import Headers
 
 _compiled = compiled("columns")
 
-#: All columns that there are, in the order in which they come unless they are chosen.
+#: All columns, in their default order.
 COLUMN_NAMES = (
     "topic",
     "partition",
@@ -50,36 +51,37 @@ COLUMN_NAMES = (
     "leader_epoch",
 )
 
-#: Arrow's offsets within a column have 32 bits; and one record more than the bound must fit as well.
+#: Arrow's offsets within a column have 32 bits, and one record more than the bound must fit as well.
 MAX_BYTES_BOUND = 1 << 30
 
-#: A view is a size, and then the bytes themselves, if so few; or the first four, the number of a buffer, a place in it.
+#: A view consists of a size and either the bytes themselves, or their first four, the number of a buffer, and a
+#: position.
 _MAX_INLINE = 12
 _INLINE = Struct("<i12s")
 _REFERENCE = Struct("<i4sii")
 _NULL_VIEW = bytes(16)
 
-#: Where bytes lie in the data of a batch, as start and end; None for null.
+#: The start and end of bytes in the data of a batch; None for null.
 Span = tuple[int, int] | None
 
-#: Topic, partition, leader epoch, type of timestamps.
+#: Topic, partition, leader epoch, timestamp type.
 RunKey = tuple[str, int, int, int]
 
 _WRAP = 1 << 64
 
 
 def _wrapped(number: int) -> int:
-    """What 64 bits make of a sum that has more of them, as in Java. No honest batch has such a number."""
+    """Wrap a sum to 64 bits, as Java does. No valid batch has such a number."""
     number &= _WRAP - 1
     return number - _WRAP if number > MAX_INT64 else number
 
 
 class ColumnMemory:
-    """The memory of columns that were handed over, for the next ones, once nobody looks at it. Thread: owner."""
+    """The memory of columns that were handed out, for reuse once nothing refers to them. Thread: owner."""
 
     __slots__ = ("_spares",)
 
-    #: Of one purpose: what is being filled, and what the application has meanwhile.
+    #: Buffers per purpose: one to fill, and one that the application holds meanwhile.
     _MAX_COUNT = 2
     _MAX_BYTES = 64 * 1024 * 1024
 
@@ -87,7 +89,7 @@ class ColumnMemory:
         self._spares: dict[str, SpareBuffers] = {}
 
     def take(self, purpose: str) -> bytearray:
-        """A buffer with anything in it."""
+        """Return a buffer with arbitrary contents."""
         spares = self._spares.get(purpose)
         return (None if spares is None else spares.take()) or bytearray()
 
@@ -99,12 +101,12 @@ class ColumnMemory:
 
 
 def _put(buffer: bytearray, place: int, data: bytes | bytearray) -> None:
-    """Write ``data`` at ``place``, which is not behind the end."""
+    """Write ``data`` at ``place``, which is not beyond the end."""
     buffer[place : place + len(data)] = data
 
 
 def _extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[int]) -> None:
-    """Go from ``rows`` bits to ``more`` more, all set but those at ``nulls``, which count from ``rows``."""
+    """Add ``more`` bits after ``rows`` bits, all set except those at ``nulls``, which are relative to ``rows``."""
     size = (rows + 7) >> 3
     _put(validity, size, b"\xff" * (((rows + more + 7) >> 3) - size))
     for null in nulls:
@@ -112,7 +114,7 @@ def _extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[
 
 
 class BinaryBuffers:
-    """A column of bytes, one value after the other in ``data``. Thread: owner."""
+    """A column of bytes, with one value after the other in ``data``. Thread: owner."""
 
     __slots__ = ("data", "data_size", "null_count", "offsets", "purpose", "rows", "validity")
 
@@ -120,12 +122,12 @@ class BinaryBuffers:
         self.purpose = purpose
         self.rows = 0
         self.null_count = 0
-        #: int32: where each value begins, and where the last one ends.
+        #: int32: the start of each value, and the end of the last one.
         self.offsets = memory.take(f"{purpose} offsets")
         _put(self.offsets, 0, bytes(4))
         self.data = memory.take(f"{purpose} data")
         self.data_size = 0
-        #: A bit for each row, the lowest first; those behind the last row are set.
+        #: One bit per row, the lowest first. Bits after the last row are set.
         self.validity = memory.take(f"{purpose} validity")
 
     def give_back(self, memory: ColumnMemory) -> None:
@@ -151,12 +153,12 @@ class BinaryBuffers:
         self.null_count += len(nulls)
 
     def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:  # noqa: ARG002
-        """Take over what ``spans`` say of ``data``, which are the bytes of ``source``."""
+        """Copy the ``spans`` of ``data``, which are the bytes of ``source``."""
         self.extend([None if span is None else data[span[0] : span[1]] for span in spans])
 
 
 class ViewBuffers:
-    """A column of bytes that stay where they are: views of 16 bytes, which hold the short values. Thread: owner."""
+    """A column of bytes that stay where they are: views of 16 bytes, which contain short values. Thread: owner."""
 
     __slots__ = ("null_count", "purpose", "rows", "sources", "validity", "views")
 
@@ -165,7 +167,7 @@ class ViewBuffers:
         self.rows = 0
         self.null_count = 0
         self.views = memory.take(f"{purpose} views")
-        #: What the views point into.
+        #: The buffers to which the views refer.
         self.sources: list[Buffer] = []
         self.validity = memory.take(f"{purpose} validity")
 
@@ -174,18 +176,18 @@ class ViewBuffers:
         memory.keep(f"{self.purpose} validity", self.validity)
 
     def next_index(self, source: Buffer) -> int:
-        """The number that ``source_index`` will give."""
+        """Return the number that ``source_index`` will return."""
         return len(self.sources) - (1 if self.sources and self.sources[-1] is source else 0)
 
     def source_index(self, source: Buffer) -> int:
-        """The number that views know ``source`` by."""
+        """Return the number of ``source`` in views."""
         index = self.next_index(source)
         if index == len(self.sources):
             self.sources.append(source)
         return index
 
     def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:
-        """As in BinaryBuffers, without a copy."""
+        """Add views of the ``spans``, without copying."""
         views = bytearray()
         nulls = []
         for row, span in enumerate(spans):
@@ -210,7 +212,7 @@ class HeadersBuffers:
     __slots__ = ("names", "offsets", "values")
 
     def __init__(self, memory: ColumnMemory) -> None:
-        #: int32: where each record's headers begin among all, and where the last one's end.
+        #: int32: the start of each record's headers among all headers, and the end of the last one's.
         self.offsets = memory.take("headers")
         _put(self.offsets, 0, bytes(4))
         self.names = BinaryBuffers(memory, "header names")
@@ -222,7 +224,7 @@ class HeadersBuffers:
         self.values.give_back(memory)
 
     def extend(self, first: int, rows: Iterable[Headers]) -> None:
-        """Add rows from number ``first`` on."""
+        """Add rows, the first of which has the number ``first``."""
         ends = array("i")
         names: list[bytes] = []
         values: list[bytes | None] = []
@@ -238,7 +240,7 @@ class HeadersBuffers:
 
 
 class Run:
-    """Neighbouring rows that have in common what belongs to their batch. An epoch of -1 is unknown."""
+    """Adjacent rows with the same batch properties. An epoch of -1 is unknown."""
 
     __slots__ = ("key", "leader_epoch", "partition", "rows", "timestamp_type", "topic")
 
@@ -249,10 +251,10 @@ class Run:
 
 
 class Columns:
-    """Rows of any number of batches, by columns. A column that is not wanted is None, and never built.
+    """Rows of any number of batches, by columns. A column that is not requested is None, and never built.
 
-    ``size_bytes`` counts the records as they are encoded, uncompressed. A record that would take it over ``max_bytes``
-    is not read, unless it is the first: then ``is_full`` is set.
+    ``size_bytes`` is the encoded, uncompressed size of the records. A record that would exceed ``max_bytes`` is not
+    read, unless it is the first; then ``is_full`` is set.
 
     Thread: owner.
     """
@@ -281,11 +283,13 @@ class Columns:
         views: bool = False,
         memory: ColumnMemory | None = None,
     ) -> None:
-        """``names`` is some of COLUMN_NAMES, None all. With ``views`` keys and values are not copied out of batches.
-        ``memory`` is what earlier ones have left.
+        """Prepare the buffers of the requested columns.
+
+        ``names`` is a selection of COLUMN_NAMES; None means all. With ``views``, keys and values are not copied out of
+        batches. ``memory`` is what earlier columns have left for reuse.
 
         Raises:
-            IllegalArgumentError: there is no such column, or none is wanted.
+            IllegalArgumentError: a name is unknown, or there is none.
         """
         wanted = COLUMN_NAMES if names is None else tuple(names)
         for name in wanted:
@@ -301,10 +305,10 @@ class Columns:
         self.size_bytes = 0
         self.is_full = False
         self.runs: list[Run] = []
-        #: int64, as are the timestamps.
+        #: int64, like the timestamps.
         self.offsets = memory.take("offset") if "offset" in wanted else None
         self.timestamps = memory.take("timestamp") if "timestamp" in wanted else None
-        #: Whether any timestamp is -1, which means that its record has none.
+        #: True if any timestamp is -1, which means that its record has none.
         self.has_missing_timestamps = False
         new_column = ViewBuffers if views else BinaryBuffers
         self.keys: BinaryBuffers | ViewBuffers | None = new_column(memory, "key") if "key" in wanted else None
@@ -312,7 +316,7 @@ class Columns:
         self.headers = HeadersBuffers(memory) if "headers" in wanted else None
 
     def give_back(self) -> None:
-        """Leave the memory to the next columns, which will wait for those who look at it."""
+        """Leave the memory to later columns, which wait until nothing refers to it."""
         memory = self.memory
         if self.offsets is not None:
             memory.keep("offset", self.offsets)
@@ -323,7 +327,7 @@ class Columns:
                 column.give_back(memory)
 
     def add_run(self, key: RunKey, rows: int) -> None:
-        """Note what the last ``rows`` rows have in common."""
+        """Set the common properties of the last ``rows`` rows."""
         if not self.runs or self.runs[-1].key != key:
             self.runs.append(Run(key))
         self.runs[-1].rows += rows
@@ -339,7 +343,7 @@ class Columns:
         headers: Sequence[Headers],
         size_bytes: int,
     ) -> None:
-        """Add rows: what is to be said of each of them."""
+        """Add rows, given by columns."""
         if self.offsets is not None:
             _put(self.offsets, 8 * self.rows, array("q", offsets).tobytes())
         if self.timestamps is not None:
@@ -356,11 +360,11 @@ class Columns:
 
 
 class ColumnCursor:
-    """A place in a batch. ``read_into`` reads on from it, for as many rows as are wanted.
+    """A position in a batch. ``read_into`` reads on from there, as many rows as requested.
 
-    What cannot be read stops it: what comes before is returned first, the error is raised by the next call, and by
-    every further one. The fields mean the same as in ``RecordCursor``; ``bytes_read`` of batches in old formats counts
-    what their records would have in the present one.
+    An undecodable record stops it: the rows before it are returned first, and the next call, like every later one,
+    raises the error. The fields mean the same as in ``RecordCursor``. For old formats, ``bytes_read`` counts the size
+    that the records would have in the current format.
 
     Thread: owner.
     """
@@ -410,9 +414,10 @@ class ColumnCursor:
         self.exhausted = self._remaining == 0
 
     def read_into(self, columns: Columns, max_rows: int, end_offset: int = MAX_INT64) -> int:
-        """Add at most ``max_rows``; how many. Fewer only when ``columns`` is full, at the end, or before trouble.
+        """Add at most ``max_rows`` rows; return their number.
 
-        Records from ``end_offset`` on are left where they are, and ``next_offset`` is not below it once they are next.
+        It is lower only if ``columns`` is full, at the end of the batch, or before an undecodable record. Records from
+        ``end_offset`` on are not read; once they are next, ``next_offset`` is at least ``end_offset``.
 
         Raises:
             CorruptRecordError: the next record cannot be read.
@@ -422,7 +427,7 @@ class ColumnCursor:
             return 0
         if self._data is None:
             if self._batch.magic >= MAGIC_VALUE_V2 and self._base_offset >= end_offset:
-                self.next_offset = max(self.next_offset, end_offset)  # without decompressing it
+                self.next_offset = max(self.next_offset, end_offset)  # without decompressing the batch
                 return 0
             self._open()
         rows, size_bytes = columns.rows, columns.size_bytes
@@ -438,7 +443,7 @@ class ColumnCursor:
             except KafkaError as error:
                 failure = error
         if not self._remaining and failure is None:
-            failure = self._failure  # of an old format: what is behind the records that could be read
+            failure = self._failure  # of an old format: the error after the readable records
         added = columns.rows - rows
         if failure is not None and not added:
             raise failure
@@ -456,7 +461,7 @@ class ColumnCursor:
         self._data = self._convert() if batch.magic < MAGIC_VALUE_V2 else batch.record_view(self._limit)
 
     def _convert(self) -> bytes:
-        """The records of an old format as those of the present one, up to one that cannot be read."""
+        """Return the records of an old format in the current one, up to the first that cannot be read."""
         parts: list[bytes] = []
         try:
             for offset, timestamp, key, value, _ in self._batch.stream(self._limit):
@@ -487,7 +492,7 @@ class ColumnCursor:
         )
 
     def _decode(self, columns: Columns, max_rows: int, end_offset: int) -> None:
-        """Add rows; after each one the state of the cursor is that after it."""
+        """Add rows. After each row the cursor's state is consistent."""
         if self._bytes is None:
             self._bytes = bytes(self._data or b"")
         data = self._bytes
@@ -588,5 +593,5 @@ def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
 
 decode: Any = None if _compiled is None else _compiled.decode
 
-#: Reads batch after batch, as far as they are ordinary, as cursors would. What it takes and gives: see there.
+#: Reads many ordinary batches as cursors would. Its arguments and result are documented there.
 decode_batches: Any = None if _compiled is None else _compiled.decode_batches

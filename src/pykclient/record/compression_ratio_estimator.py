@@ -1,7 +1,7 @@
-"""How well a topic's batches compress, for the size estimates of the next ones (Java: CompressionRatioEstimator).
+"""Estimates of how well a topic's batches compress, for the sizes of later ones (Java: CompressionRatioEstimator).
 
-A batch that came out larger than estimated moves the estimate up fast, one that came out smaller moves it down slowly:
-too large an estimate wastes a little room, too small a one makes batches that the broker refuses.
+A batch that is larger than estimated raises the estimate quickly, a smaller one lowers it slowly. Too high an estimate
+wastes a little room; too low an estimate makes batches that the broker rejects.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ COMPRESSION_RATIO_DETERIORATE_STEP = 0.05
 
 
 class CompressionRatioEstimator:
-    """Compressed size by uncompressed size, per topic and codec, for all producers of the process. Thread: any."""
+    """The ratio of compressed to uncompressed size, per topic and codec, for all producers of the process.
 
-    _lock: ClassVar = threading.Lock()  # guards: _ratios, except for reading one number
+    Thread: any.
+    """
+
+    _lock: ClassVar = threading.Lock()  # guards: _ratios, except for reading a single number
     _ratios: ClassVar[dict[str, list[float]]] = {}
 
     @classmethod
     def estimation(cls, topic: str, compression_type: CompressionType) -> float:
-        """The ratio to expect; 1.0 for a topic without batches."""
+        """Return the expected ratio; 1.0 for a topic without batches."""
         ratios = cls._ratios.get(topic)
         return compression_type.rate if ratios is None else ratios[compression_type.id]
 
     @classmethod
     def update_estimation(cls, topic: str, compression_type: CompressionType, observed_ratio: float) -> float:
-        """Learn from a batch; returns the new estimate."""
+        """Update the estimate with a batch's ratio, and return it."""
         with cls._lock:
             ratios = cls._of_topic(topic)
             current = ratios[compression_type.id]
@@ -42,13 +45,13 @@ class CompressionRatioEstimator:
 
     @classmethod
     def set_estimation(cls, topic: str, compression_type: CompressionType, ratio: float) -> None:
-        """Put an estimate in place, as when the broker refused a batch that was too large."""
+        """Set the estimate, for example after the broker rejected a batch as too large."""
         with cls._lock:
             cls._of_topic(topic)[compression_type.id] = ratio
 
     @classmethod
     def reset_estimation(cls, topic: str) -> None:
-        """Forget what was learnt of ``topic``."""
+        """Reset the estimates of ``topic``."""
         with cls._lock:
             cls._ratios.pop(topic, None)
 

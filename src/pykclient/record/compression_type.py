@@ -8,9 +8,9 @@ from pykclient.errors import CorruptRecordError, IllegalArgumentError
 
 
 class CompressionType:
-    """One codec: its ``id`` on the wire, its ``name`` in configurations, the levels it takes (KIP-390).
+    """A codec: its ``id`` on the wire, its ``name`` in configurations, and its levels (KIP-390).
 
-    There is one instance of each, so that they are compared with ``is``. Levels are None where a codec has none.
+    There is one instance per codec, so compare with ``is``. Levels are None for codecs without levels.
     """
 
     __slots__ = ("default_level", "id", "max_level", "min_level", "name", "rate")
@@ -34,12 +34,12 @@ class CompressionType:
         self.min_level = min_level
         self.max_level = max_level
         self.default_level = default_level
-        #: The compression ratio that estimates start from.
+        #: The initial estimate of the compression ratio.
         self.rate = 1.0
 
     @staticmethod
     def for_id(id: int) -> CompressionType:
-        """The codec of a batch.
+        """Return the codec of a batch.
 
         Raises:
             CorruptRecordError: no version of Kafka defines ``id``.
@@ -52,7 +52,7 @@ class CompressionType:
 
     @staticmethod
     def for_name(name: str) -> CompressionType:
-        """The codec with the configuration name ``name``.
+        """Return the codec with this name in configurations.
 
         Raises:
             IllegalArgumentError: there is none.

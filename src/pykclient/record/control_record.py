@@ -17,7 +17,7 @@ _CURRENT_VERSION = 0
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says. ``UNKNOWN`` is whatever this client has not heard of: to be passed over."""
+    """The type of a control record. Clients skip ``UNKNOWN`` types, which newer brokers may write."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -34,10 +34,10 @@ class ControlRecordType(IntEnum):
 
     @classmethod
     def parse(cls, key: Buffer | None) -> ControlRecordType:
-        """The type that a control record's key names.
+        """Return the type in a control record's key.
 
         Raises:
-            CorruptRecordError: there is no such key.
+            CorruptRecordError: the key is not that of a control record.
         """
         if key is None or len(key) < _KEY.size:
             size = "no" if key is None else f"a {len(key)}-byte"
@@ -48,7 +48,7 @@ class ControlRecordType(IntEnum):
         return cls.from_type_id(type_id)
 
     def record_key(self) -> bytes:
-        """The key of a record of this type.
+        """Return the key of a record of this type.
 
         Raises:
             IllegalArgumentError: for ``UNKNOWN``.
@@ -59,14 +59,18 @@ class ControlRecordType(IntEnum):
 
 
 class EndTransactionMarker:
-    """The end of a transaction: ``COMMIT`` or ``ABORT``, and the epoch of the coordinator that says so. Thread: any."""
+    """The end of a transaction: ``COMMIT`` or ``ABORT``, and the epoch of the coordinator that wrote it.
+
+    Thread: any.
+    """
 
     __slots__ = ("control_type", "coordinator_epoch")
 
     def __init__(self, control_type: ControlRecordType, coordinator_epoch: int) -> None:
-        """
+        """Create a marker.
+
         Raises:
-            IllegalArgumentError: another type.
+            IllegalArgumentError: the type is another one.
         """
         if control_type not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
             raise IllegalArgumentError(f"{control_type.name} does not end a transaction")
@@ -75,9 +79,10 @@ class EndTransactionMarker:
 
     @classmethod
     def deserialize(cls, record: Record) -> EndTransactionMarker:
-        """
+        """Decode a control record.
+
         Raises:
-            CorruptRecordError: the record is none.
+            CorruptRecordError: it is not a transaction marker.
         """
         control_type = ControlRecordType.parse(record.key)
         if control_type not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):

@@ -1,12 +1,12 @@
-"""Records of format v2, encoded and decoded (Java: DefaultRecord).
+"""Encoding and decoding of records in format 2 (Java: DefaultRecord).
 
-A record is: its length, attributes (0), timestamp delta, offset delta, key, value, headers; all numbers are zigzag
-varints, the length -1 is null.
+A record consists of its length, attributes (0), timestamp delta, offset delta, key, value, and headers. All numbers are
+zigzag varints; the length -1 is null.
 
-The decoding loops, here and in ``record_cursor``, inline the varints of one and two bytes. They index `bytes`: for
-that the records of a batch are copied once, which costs a hundredth of what indexing a memoryview loses. Nothing is
-checked before it is read: reading stays inside ``data`` whatever the numbers say, and a record that does not end
-exactly where its length said it would is corrupt.
+The decoding loops, here and in ``record_cursor``, inline varints of one and two bytes. They index `bytes`, for which
+the records of a batch are copied once; that costs a hundredth of what indexing a memoryview would. Nothing is checked
+before it is read: reading stays inside ``data`` whatever the numbers are, and a record that does not end exactly where
+its length says is corrupt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _compiled = compiled("record")
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The end of a record: the number of headers, then names and values.
+    """Encode the headers of a record: their number, then names and values.
 
     Raises:
         IllegalArgumentError: a name is not a string.
@@ -43,14 +43,14 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def read_headers(data: bytes, pos: int, end: int) -> tuple[tuple[Header, ...], int]:
-    """The headers that start at ``pos`` with their count, and the position after them.
+    """Decode the headers that start at ``pos`` with their count; return them and the position after them.
 
     Raises:
-        CorruptRecordError: they do not fit before ``end``.
-        IndexError: the data ends inside.
+        CorruptRecordError: they do not end before ``end``.
+        IndexError: the data ends inside them.
     """
     count, pos = read_varint(data, pos)
-    # A header has two bytes at least.
+    # A header has at least two bytes.
     if not 0 <= count <= (end - pos) // 2:
         raise CorruptRecordError(f"a record with {end - pos} bytes left cannot have {count} headers")
     headers: list[Header] = []
@@ -61,7 +61,7 @@ def read_headers(data: bytes, pos: int, end: int) -> tuple[tuple[Header, ...], i
         try:
             name = data[pos : pos + size].decode()
         except UnicodeDecodeError:
-            # As Java does: a name that is not UTF-8 does not make the record unreadable.
+            # As in Java, a name that is not UTF-8 does not make the record unreadable.
             name = data[pos : pos + size].decode(errors="replace")
         size, pos = read_varint(data, pos + size)
         if size < 0:
@@ -89,10 +89,10 @@ def bytes_remain(remaining: int, count: int) -> CorruptRecordError:
 def decode_records(
     data: bytes, pos: int, count: int, base_offset: int, base_timestamp: int
 ) -> tuple[list[Record], int]:
-    """The ``count`` records of ``data`` from ``pos`` on, and the position after them.
+    """Decode ``count`` records from ``pos`` on; return them and the position after them.
 
     Raises:
-        CorruptRecordError: they cannot be read.
+        CorruptRecordError: they cannot be decoded.
     """
     records: list[Record] = []
     append = records.append
@@ -108,7 +108,7 @@ def decode_records(
                     zigzag, pos = rest_of_varint(data, pos, zigzag)
             end = pos + (zigzag >> 1)
             odd = zigzag & 1
-            # One byte of attributes, in which nothing is defined, lies before the timestamp.
+            # A byte of attributes, none of which are defined, precedes the timestamp.
             zigzag = data[pos + 1]
             pos += 2
             if zigzag > 0x7F:
@@ -165,8 +165,9 @@ def decode_records(
 
 
 class RecordsSummary(NamedTuple):
-    """What a broker wants to know of a batch's records. Records without a time do not count for the two timestamps,
-    which are -1 if none has one.
+    """The properties of a batch's records that a broker checks.
+
+    Records without a timestamp do not count for the two timestamps, which are -1 if no record has one.
     """
 
     min_timestamp: int
@@ -177,7 +178,7 @@ class RecordsSummary(NamedTuple):
 
 
 def summarize_records(data: bytes, count: int, base_timestamp: int) -> RecordsSummary:
-    """Check that ``data`` is exactly ``count`` records, in half of the time that decoding them takes.
+    """Check that ``data`` is exactly ``count`` records, in half the time of decoding them.
 
     Raises:
         CorruptRecordError: it is not.
@@ -188,7 +189,7 @@ def summarize_records(data: bytes, count: int, base_timestamp: int) -> RecordsSu
 
 
 def summarize_records_python(data: bytes, count: int, base_timestamp: int) -> RecordsSummary:
-    """The same, and what says why records are none."""
+    """Do the same as ``summarize_records``, with the reasons why bytes are not records."""
     min_timestamp = max_timestamp = NO_TIMESTAMP
     all_have_keys = offsets_follow = True
     previous = -1
@@ -212,7 +213,7 @@ def summarize_records_python(data: bytes, count: int, base_timestamp: int) -> Re
                 pos += 1
                 if zigzag > 0x3FFF:
                     zigzag, pos = rest_of_varlong(data, pos, zigzag)
-            if zigzag != previous:  # neighbours were often sent in the same millisecond
+            if zigzag != previous:  # adjacent records often have the same millisecond
                 previous = zigzag
                 timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
                 if timestamp > max_timestamp:  # noqa: PLR1730 - max() is a call

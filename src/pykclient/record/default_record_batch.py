@@ -1,7 +1,7 @@
-"""Batches of format v2 (Java: DefaultRecordBatch).
+"""Batches in format 2 (Java: DefaultRecordBatch).
 
-A header of 61 bytes, then the records, compressed together or not at all. The CRC-32C covers everything after itself,
-which is why a broker can set base offset and leader epoch in place.
+A batch is a header of 61 bytes and the records, compressed together or not at all. The CRC-32C covers everything after
+itself, so a broker can set the base offset and the leader epoch in place.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def compute_attributes(
     is_control_batch: bool = False,
     has_delete_horizon: bool = False,
 ) -> int:
-    """The attributes of a batch header.
+    """Return the attributes of a batch header.
 
     Raises:
-        IllegalArgumentError: no timestamp type.
+        IllegalArgumentError: the timestamp type is not valid.
     """
     if timestamp_type == NO_TIMESTAMP_TYPE:
         raise IllegalArgumentError("a batch of format v2 needs a timestamp type")
@@ -78,11 +78,11 @@ def compute_attributes(
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Once in a process: have the C library keep the memory of decompressed batches for the next ones.
+    """Make the C library keep the memory of decompressed batches for reuse. Called once per process.
 
-    glibc gives blocks that are larger than a threshold, at first 128 KiB, back to the kernel when they are freed, and
-    takes the size of such a block as its threshold from then on. Without this each batch comes with page faults, a
-    third of what it takes to read lz4.
+    glibc returns blocks above a threshold, initially 128 KiB, to the kernel when they are freed, and then raises the
+    threshold to the size of such a block. Without this call each batch causes page faults, which are a third of the
+    time to read lz4.
     """
     bytearray(4 << 20)
 
@@ -102,7 +102,7 @@ def write_header(
     partition_leader_epoch: int,
     count: int,
 ) -> None:
-    """Fill in the header of the batch that the first ``size`` bytes of ``buffer`` are."""
+    """Write the header of the batch in the first ``size`` bytes of ``buffer``."""
     _AFTER_CRC.pack_into(
         buffer,
         OFFSET_OF_ATTRIBUTES,
@@ -134,7 +134,10 @@ def write_empty_header(
     is_transactional: bool = False,
     is_control_batch: bool = False,
 ) -> bytearray:
-    """A batch from which compaction has removed every record; it keeps the producer's last sequence number alive."""
+    """Return a batch from which compaction has removed all records.
+
+    It preserves the producer's last sequence number.
+    """
     buffer = bytearray(RECORD_BATCH_OVERHEAD)
     write_header(
         buffer,
@@ -154,9 +157,10 @@ def write_empty_header(
 
 
 class DefaultRecordBatch:
-    """A v2 batch as a view of the bytes that it lies in; the header is read once, the records when they are asked for.
+    """A batch in format 2, as a view of its bytes. It decodes the header once, and the records on request.
 
-    ``buffer`` is exactly the batch. Timestamps are milliseconds since the epoch. Thread: any, as long as nobody writes.
+    ``buffer`` is exactly the batch. Timestamps are milliseconds since the epoch. Thread: any, as long as nothing writes
+    to it.
     """
 
     __slots__ = (
@@ -191,9 +195,10 @@ class DefaultRecordBatch:
     _count: int
 
     def __init__(self, buffer: memoryview) -> None:
-        """
+        """Decode the header.
+
         Raises:
-            CorruptRecordError: there is not even a header.
+            CorruptRecordError: the bytes are too few for a header.
         """
         if len(buffer) < RECORD_BATCH_OVERHEAD:
             raise CorruptRecordError(
@@ -226,7 +231,7 @@ class DefaultRecordBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch; where records were compacted away, more than the last record's plus one."""
+        """The offset after the batch. After compaction it may be more than the last record's plus one."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -239,9 +244,10 @@ class DefaultRecordBatch:
 
     @property
     def compression_type(self) -> CompressionType:
-        """
+        """The codec of the batch.
+
         Raises:
-            CorruptRecordError: an id that nobody defines.
+            CorruptRecordError: no version of Kafka defines its id.
         """
         return CompressionType.for_id(self._attributes & _COMPRESSION_MASK)
 
@@ -269,7 +275,7 @@ class DefaultRecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When a compacted batch's tombstones may go (KIP-534); kept in the place of the base timestamp."""
+        """The time when a compacted batch's tombstones may be removed (KIP-534); stored as the base timestamp."""
         return self.base_timestamp if self._attributes & _DELETE_HORIZON_FLAG else None
 
     @property
@@ -280,21 +286,22 @@ class DefaultRecordBatch:
         return crc32c(self.buffer[OFFSET_OF_ATTRIBUTES:])
 
     def ensure_valid(self) -> None:
-        """
+        """Check the CRC and the offsets.
+
         Raises:
-            CorruptRecordError: the stored CRC is not that of the bytes, or the offsets are none.
+            CorruptRecordError: the stored CRC does not match the bytes, or the offsets are invalid.
         """
         computed = self._compute_checksum()
         if computed != self.checksum:
             raise CorruptRecordError(
                 f"the batch at offset {self.base_offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
             )
-        # The base offset is not under the CRC; one near 2^63 would overflow in the next fetch request.
+        # The CRC does not cover the base offset. One near 2^63 would overflow in the next fetch request.
         if not 0 <= self.base_offset < MAX_INT64 - MAX_INT32 or self.last_offset_delta < 0:
             raise CorruptRecordError(f"a batch cannot have offsets {self.base_offset} to {self.last_offset}")
 
     def record_data(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        """The bytes of the records, decompressed.
+        """Return the bytes of the records, decompressed.
 
         Raises:
             CorruptRecordError: they cannot be decompressed, or are more than ``max_decompressed_bytes``.
@@ -307,14 +314,18 @@ class DefaultRecordBatch:
         return compression.decompress(data, CURRENT_MAGIC_VALUE, max_decompressed_bytes)
 
     def record_view(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
-        """The same where they lie, if they are not compressed. Raises as ``record_data``."""
+        """Return the bytes of the records, without copying them if they are not compressed.
+
+        Raises as ``record_data``.
+        """
         if self.is_compressed:
             return self.record_data(max_decompressed_bytes)
         return self.buffer[RECORD_BATCH_OVERHEAD:]
 
     @property
     def count(self) -> int:
-        """
+        """The number of records.
+
         Raises:
             CorruptRecordError: it is negative.
         """
@@ -324,14 +335,14 @@ class DefaultRecordBatch:
 
     @property
     def log_append_time(self) -> int | None:
-        """What replaces every record's timestamp, if anything does."""
+        """The timestamp that replaces every record's, or None."""
         return self.max_timestamp if self._attributes & _TIMESTAMP_TYPE_FLAG else None
 
     def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
-        """All records, control records included.
+        """Decode all records, including control records. This does not check the CRC; call ``ensure_valid`` first.
 
         Raises:
-            CorruptRecordError: they cannot be read. The CRC is not looked at: call ``ensure_valid`` first.
+            CorruptRecordError: they cannot be decoded.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
         return list(self.stream(max_decompressed_bytes, self.count))
@@ -339,8 +350,10 @@ class DefaultRecordBatch:
     def stream(
         self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, step: int = _STEP
     ) -> Iterator[Record]:
-        """The same one after the other, ``step`` of them decoded at a time: memory for the bytes alone, not for all
-        records, of which a byte of compressed data can hold thousands.
+        """Yield the records, decoding ``step`` of them at a time.
+
+        This needs memory for the bytes, but not for all records, of which a byte of compressed data can contain
+        thousands.
 
         Raises:
             CorruptRecordError, UnsupportedCompressionTypeError: as ``records``, when the bad record is reached.
@@ -365,7 +378,7 @@ class DefaultRecordBatch:
         return self.stream()
 
     def first_record(self) -> Record | None:
-        """The first record, without decoding the others: all that a control batch is asked for.
+        """Return the first record without decoding the others, which is all that a control batch has.
 
         Raises:
             CorruptRecordError, UnsupportedCompressionTypeError: as ``records``.
@@ -378,21 +391,24 @@ class DefaultRecordBatch:
         from_offset: int = 0,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> RecordCursor:
-        """Read the batch in steps, as ConsumerRecords, from ``from_offset`` on. Not for control batches."""
+        """Return a cursor that reads the batch in steps, as ConsumerRecords, from ``from_offset`` on.
+
+        Not for control batches.
+        """
         return RecordCursor(self, owner, from_offset, max_decompressed_bytes)
 
     def set_last_offset(self, offset: int) -> None:
-        """Move the batch to where it ends with ``offset``; its bytes must be writable. Broker side."""
+        """Set the offsets of the batch so that it ends at ``offset``. For brokers; the bytes must be writable."""
         self.base_offset = offset - self.last_offset_delta
         self.buffer[:8] = self.base_offset.to_bytes(8, "big", signed=True)
 
     def set_partition_leader_epoch(self, epoch: int) -> None:
-        """Broker side; the bytes must be writable."""
+        """Set the leader epoch. For brokers; the bytes must be writable."""
         self.partition_leader_epoch = epoch
         self.buffer[12:16] = epoch.to_bytes(4, "big", signed=True)
 
     def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
-        """Broker side: with LOG_APPEND_TIME every record has this time from now on. The bytes must be writable."""
+        """Set the timestamp of all records (with LOG_APPEND_TIME). For brokers; the bytes must be writable."""
         if timestamp_type == self.timestamp_type and max_timestamp == self.max_timestamp:
             return
         flag = _TIMESTAMP_TYPE_FLAG if timestamp_type == LOG_APPEND_TIME else 0

@@ -1,6 +1,7 @@
-"""Messages of formats v0 and v1 (Java: LegacyRecord).
+"""Messages in formats 0 and 1 (Java: LegacyRecord).
 
-Offset and size stand before each; then CRC-32 of all that follows, magic, attributes, the timestamp in v1, key, value.
+Each is preceded by its offset and size. It consists of a CRC-32 of the rest, magic, attributes, the timestamp (format
+1), key and value.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ def encode_message(
     compression_type: CompressionType = CompressionType.NONE,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """One message with its offset and size; with a compression type ``value`` is the compressed messages inside it.
+    """Encode one message with its offset and size. With a compression type, ``value`` is the compressed inner messages.
 
     Raises:
-        IllegalArgumentError: a timestamp below -1 or over 64 bits, or a v1 message without timestamp type.
+        IllegalArgumentError: a timestamp is below -1 or exceeds 64 bits, or a message in format 1 has no timestamp
+            type.
     """
     if not 0 <= timestamp <= MAX_INT64 and timestamp != NO_TIMESTAMP:
         raise IllegalArgumentError(f"timestamp {timestamp} is negative or has more than 64 bits")
@@ -71,7 +73,7 @@ def encode_message(
 
 
 class LegacyRecord:
-    """A v0 or v1 message with its offset, read. Key and value are bytes or None.
+    """A decoded message in format 0 or 1 with its offset. Key and value are bytes or None.
 
     Thread: any.
     """
@@ -82,9 +84,10 @@ class LegacyRecord:
     attributes: int
 
     def __init__(self, offset: int, message: Buffer) -> None:
-        """
+        """Decode a message.
+
         Raises:
-            CorruptRecordError: sizes that do not fit.
+            CorruptRecordError: the sizes do not fit.
         """
         data = bytes(message)
         if len(data) < RECORD_OVERHEAD_V0:
@@ -121,7 +124,7 @@ class LegacyRecord:
 
     @property
     def size_in_bytes(self) -> int:
-        """Without offset and size."""
+        """The size without offset and size field."""
         return _CRC_SIZE + len(self._body)
 
     @property
@@ -139,9 +142,10 @@ class LegacyRecord:
         return self.checksum == crc32(self._body)
 
     def ensure_valid(self) -> None:
-        """
+        """Check the CRC.
+
         Raises:
-            CorruptRecordError: the stored CRC is not that of the bytes.
+            CorruptRecordError: the stored CRC does not match the bytes.
         """
         computed = crc32(self._body)
         if computed != self.checksum:
@@ -151,20 +155,20 @@ class LegacyRecord:
 
 
 def read_messages(data: bytes) -> Iterator[LegacyRecord]:
-    """The messages inside a wrapper, decompressed; the last may be cut off, as old brokers did.
+    """Yield the messages inside a wrapper, decompressed. The last one may be cut off, as old brokers did.
 
     Raises:
-        CorruptRecordError: a message that cannot be read, when it is reached.
+        CorruptRecordError: a message cannot be decoded, when it is reached.
     """
     for offset, position, end in _places(data):
         yield LegacyRecord(offset, data[position:end])
 
 
 def last_inner_offset(data: bytes) -> int | None:
-    """The offset of the last message inside a wrapper, None if there is none; without making objects of the others.
+    """Return the offset of the last message inside a wrapper (None if there is none), without decoding the others.
 
     Raises:
-        CorruptRecordError: a size that cannot be.
+        CorruptRecordError: a size is invalid.
     """
     last = None
     for offset, _, _ in _places(data):

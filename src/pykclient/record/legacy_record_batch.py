@@ -1,4 +1,4 @@
-"""A message of format v0 or v1 seen as a batch: itself, or what it wraps (Java: AbstractLegacyRecordBatch)."""
+"""A message in format 0 or 1 as a batch of itself, or of the messages it wraps (Java: AbstractLegacyRecordBatch)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ _OFFSET = Struct(">q")
 
 
 class LegacyRecordBatch:
-    """One outer message. ``buffer`` is exactly it, with offset and size. Thread: any, as long as nobody writes."""
+    """An outer message.
+
+    ``buffer`` is exactly the message, with offset and size. Thread: any, as long as nothing writes to it.
+    """
 
     __slots__ = ("_message", "buffer", "last_offset")
 
     def __init__(self, buffer: memoryview) -> None:
-        """
+        """Decode the outer message.
+
         Raises:
-            CorruptRecordError: sizes that do not fit.
+            CorruptRecordError: the sizes do not fit.
         """
         self.buffer = buffer
         self.last_offset: int = _OFFSET.unpack_from(buffer)[0]
@@ -70,7 +74,7 @@ class LegacyRecordBatch:
 
     @property
     def base_offset(self) -> int:
-        """The first record's offset; a wrapper must be decompressed for it."""
+        """The first record's offset. To find it, a wrapper must be decompressed."""
         first = self.first_record() if self.is_compressed else None
         return self.last_offset if first is None else first.offset
 
@@ -123,26 +127,27 @@ class LegacyRecordBatch:
         return self._message.is_valid
 
     def ensure_valid(self) -> None:
-        """
+        """Check the CRC and the offset.
+
         Raises:
-            CorruptRecordError: the stored CRC is not that of the bytes, or the offset is none.
+            CorruptRecordError: the stored CRC does not match the bytes, or the offset is invalid.
         """
         self._message.ensure_valid()
         if not 0 <= self.last_offset < MAX_INT64:
             raise CorruptRecordError(f"a message cannot have offset {self.last_offset}")
 
     def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
-        """The record, or those inside it, with absolute offsets.
+        """Decode the record, or the records inside it, with absolute offsets.
 
         Raises:
-            CorruptRecordError: they cannot be read, or an inner CRC is wrong. The outer one is not looked at: call
+            CorruptRecordError: they cannot be decoded, or an inner CRC is wrong. The outer one is not checked: call
                 ``ensure_valid`` first.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
         return list(self.stream(max_decompressed_bytes))
 
     def stream(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-        """The same, made one by one.
+        """Yield the records one by one.
 
         Raises:
             CorruptRecordError, UnsupportedCompressionTypeError: as ``records``, when the bad record is reached.
@@ -169,10 +174,14 @@ class LegacyRecordBatch:
             yield Record(message.offset + shift, timestamp, message.key, message.value)
 
     def _shift_of_inner_offsets(self, last: int | None) -> int:
-        """v0 wraps absolute offsets; v1 relative ones in a wrapper with the last one's absolute offset (KIP-31)."""
+        """Return the amount to add to inner offsets.
+
+        Format 0 wraps absolute offsets; format 1 relative ones, in a wrapper with the last one's absolute offset
+        (KIP-31).
+        """
         if last is None:
             raise CorruptRecordError("a compressed message has no messages inside")
-        # Some versions of librdkafka send 0 in the wrapper: then the inner offsets are all that is known.
+        # Some versions of librdkafka send 0 in the wrapper; then only the inner offsets are known.
         if self.magic != MAGIC_VALUE_V1 or self.last_offset == 0:
             return 0
         if self.last_offset < last:
@@ -183,7 +192,7 @@ class LegacyRecordBatch:
         return self.stream()
 
     def first_record(self) -> Record | None:
-        """The first record.
+        """Return the first record.
 
         Raises:
             CorruptRecordError, UnsupportedCompressionTypeError: as ``records``.
@@ -196,7 +205,7 @@ class LegacyRecordBatch:
         from_offset: int = 0,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> RecordIteratorCursor:
-        """Read the batch in steps, as ConsumerRecords, from ``from_offset`` on."""
+        """Return a cursor that reads the batch in steps, as ConsumerRecords, from ``from_offset`` on."""
         return RecordIteratorCursor(self.stream(max_decompressed_bytes), owner, from_offset, self.timestamp_type)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A run of batches in memory, of any mixture of formats (Java: MemoryRecords and ByteBufferLogInputStream)."""
+"""A sequence of batches in memory, in any mixture of formats (Java: MemoryRecords and ByteBufferLogInputStream)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ AnyRecordBatch = DefaultRecordBatch | LegacyRecordBatch
 
 
 class MemoryRecords:
-    """Batches one after the other. ``buffer`` is a view of their bytes, which are not copied.
+    """A sequence of batches. ``buffer`` is a view of their bytes, which are not copied.
 
-    Thread: any, as long as nobody writes.
+    Thread: any, as long as nothing writes to it.
     """
 
     __slots__ = ("buffer",)
@@ -48,10 +48,12 @@ class MemoryRecords:
         return len(self.buffer)
 
     def batches(self, max_batch_size: int = MAX_INT32) -> Iterator[AnyRecordBatch]:
-        """The batches in order, as views. A broker cuts the last one off where its answer is full: it is the end.
+        """Yield the batches in order, as views.
+
+        The last one is omitted if it is cut off, as brokers do in full responses.
 
         Raises:
-            CorruptRecordError: a size below the smallest possible or over ``max_batch_size``, or an unknown format.
+            CorruptRecordError: a size is below the minimum or over ``max_batch_size``, or a format is unknown.
         """
         position = 0
         while (batch := self.batch_at(position, max_batch_size)) is not None:
@@ -59,7 +61,7 @@ class MemoryRecords:
             yield batch
 
     def batch_at(self, position: int, max_batch_size: int = MAX_INT32) -> AnyRecordBatch | None:
-        """The batch that begins at ``position``; None at the end, or where it is cut off.
+        """Return the batch that begins at ``position``; None at the end, or if it is cut off.
 
         Raises:
             CorruptRecordError: as ``batches``.
@@ -71,7 +73,10 @@ class MemoryRecords:
         return (DefaultRecordBatch if batch[MAGIC_OFFSET] >= CURRENT_MAGIC_VALUE else LegacyRecordBatch)(batch)
 
     def _batch_size_at(self, position: int, max_batch_size: int) -> int | None:
-        """The size that the batch at ``position`` declares, with its offset and size fields; None when cut off."""
+        """Return the declared size of the batch at ``position``; None if it is cut off.
+
+        The size includes the offset and size fields.
+        """
         buffer = self.buffer
         remaining = len(buffer) - position
         if remaining < LOG_OVERHEAD:
@@ -89,7 +94,7 @@ class MemoryRecords:
         return size + LOG_OVERHEAD
 
     def first_batch_size(self) -> int | None:
-        """The size in bytes that the first batch declares, even if it is cut off; None without enough of a header.
+        """Return the declared size in bytes of the first batch, even if it is cut off; None without enough of a header.
 
         Raises:
             CorruptRecordError: as ``batches``.
@@ -98,7 +103,7 @@ class MemoryRecords:
 
     @property
     def valid_bytes(self) -> int:
-        """The bytes of the complete batches."""
+        """The total size of the complete batches."""
         return sum(batch.size_in_bytes for batch in self.batches())
 
     def first_batch(self) -> AnyRecordBatch | None:
@@ -114,15 +119,15 @@ class MemoryRecords:
         return all(batch.magic == magic for batch in self.batches())
 
     def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-        """The records of all batches."""
+        """Yield the records of all batches."""
         for batch in self.batches():
             yield from batch.stream(max_decompressed_bytes)
 
     def slice(self, position: int, size: int) -> MemoryRecords:
-        """A view of at most ``size`` bytes from ``position`` on.
+        """Return a view of at most ``size`` bytes from ``position`` on.
 
         Raises:
-            IllegalArgumentError: a negative number, or a position after the end.
+            IllegalArgumentError: a number is negative, or the position is beyond the end.
         """
         if position < 0 or size < 0 or position > len(self.buffer):
             raise IllegalArgumentError(f"no {size} bytes at {position} in records of {len(self.buffer)} bytes")

@@ -1,4 +1,4 @@
-"""What all formats of batches share: constants, the record tuple, the batch interface, size estimates.
+"""The common parts of all batch formats: constants, the record tuple, the batch interface, size estimates.
 
 Java: RecordBatch, Record, Records and AbstractRecords.
 """
@@ -24,9 +24,9 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 
-#: Offset and size stand before every batch and every old message.
+#: The offset and size fields before every batch and every old message.
 LOG_OVERHEAD = 12
-#: The magic byte is at the same place in all formats.
+#: The magic byte is at the same position in all formats.
 MAGIC_OFFSET = 16
 HEADER_SIZE_UP_TO_MAGIC = 17
 
@@ -34,7 +34,7 @@ RECORD_BATCH_OVERHEAD = 61
 RECORD_OVERHEAD_V0 = 14
 RECORD_OVERHEAD_V1 = 22
 
-#: Length, attributes, timestamp delta and offset delta of a v2 record at their largest.
+#: The maximum size of length, attributes, timestamp delta and offset delta of a record in format 2.
 MAX_RECORD_OVERHEAD = 21
 
 MAX_INT32 = (1 << 31) - 1
@@ -44,7 +44,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Record(NamedTuple):
-    """One record of a batch as it lies in the log: absolute offset, timestamp in ms, bytes or None."""
+    """A record of a batch: absolute offset, timestamp in milliseconds, and key and value as bytes or None."""
 
     offset: int
     timestamp: int
@@ -58,7 +58,7 @@ Deserializer = Callable[[str, Headers, bytes], Any]
 
 
 class CursorOwner(NamedTuple):
-    """What a cursor puts into each ConsumerRecord, and how it makes keys and values. A deserializer of None: bytes."""
+    """The constant fields of a cursor's ConsumerRecords, and the deserializers. None as a deserializer means bytes."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class CursorOwner(NamedTuple):
 
 
 class Cursor(Protocol):
-    """A place in a batch that is read in steps; see ``RecordCursor``."""
+    """A position in a batch that is read in steps; see ``RecordCursor``."""
 
     next_offset: int
     bytes_read: int
@@ -78,7 +78,7 @@ class Cursor(Protocol):
 
 
 class RecordBatch(Protocol):
-    """A batch of any format, read (Java: RecordBatch). Fields that a format lacks hold the NO_ constants."""
+    """A decoded batch of any format (Java: RecordBatch). Fields that a format lacks have the NO_ constants."""
 
     @property
     def magic(self) -> int: ...
@@ -132,7 +132,7 @@ class RecordBatch(Protocol):
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers go on from 0 after 2^31 - 1."""
+    """Add to a sequence number. 0 follows 2^31 - 1."""
     return sequence + increment & MAX_INT32
 
 
@@ -145,7 +145,7 @@ def _size_of_nullable(data: Buffer | None) -> int:
 
 
 def size_of_headers(headers: Headers) -> int:
-    """The bytes of a record's headers with their count."""
+    """Return the encoded size of a record's headers with their count."""
     size = size_of_varint(len(headers))
     for name, value in headers:
         name_size = len(name) if name.isascii() else len(name.encode())
@@ -156,7 +156,7 @@ def size_of_headers(headers: Headers) -> int:
 def record_size(
     offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
 ) -> int:
-    """The bytes of a v2 record with its length (Java: DefaultRecord.sizeInBytes)."""
+    """Return the encoded size of a record in format 2 with its length (Java: DefaultRecord.sizeInBytes)."""
     body = (
         1
         + size_of_varint(offset_delta)
@@ -173,12 +173,12 @@ def legacy_record_overhead(magic: int) -> int:
 
 
 def legacy_record_size(magic: int, key: Buffer | None, value: Buffer | None) -> int:
-    """The bytes of a v0 or v1 message without offset and size (Java: LegacyRecord.recordSize)."""
+    """Return the size of a message in format 0 or 1, without offset and size field (Java: LegacyRecord.recordSize)."""
     return legacy_record_overhead(magic) + (0 if key is None else len(key)) + (0 if value is None else len(value))
 
 
 def record_batch_overhead(magic: int, compression_type: CompressionType) -> int:
-    """Bytes of a batch before its records: 61 in v2, the wrapper message's for compressed old ones, else 0."""
+    """Return the bytes of a batch before its records: 61 in format 2, the wrapper's if old and compressed, else 0."""
     if magic >= MAGIC_VALUE_V2:
         return RECORD_BATCH_OVERHEAD
     if compression_type is not CompressionType.NONE:
@@ -193,7 +193,7 @@ def estimate_size_in_bytes_upper_bound(
     value: Buffer | None,
     headers: Headers = (),
 ) -> int:
-    """An upper bound in bytes for a batch of this one record, compression left out of account."""
+    """Return an upper bound of the size in bytes of a batch with only this record, without compression."""
     if magic >= MAGIC_VALUE_V2:
         size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + _size_of_nullable(key) + _size_of_nullable(value)
         return size + (size_of_headers(headers) if headers else 1)

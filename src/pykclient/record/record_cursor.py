@@ -1,4 +1,4 @@
-"""Reading a batch in steps, straight into what the application gets."""
+"""Reading a batch in steps, directly into the application's records."""
 
 from __future__ import annotations
 
@@ -50,14 +50,16 @@ def _deserialization_error(
 
 
 class RecordCursor:
-    """A place in a v2 batch. ``next_records`` decodes, deserializes and makes ConsumerRecords in one loop.
+    """A position in a batch of format 2.
 
-    Both kinds of trouble stop it at the record that has it: what came before is returned first, the error is raised by
-    the next call, and by every further one unless the deserializer has changed its mind (Java: CompletedFetch).
+    ``next_records`` decodes, deserializes and creates ConsumerRecords in one loop.
 
-    ``next_offset`` is the offset after the last record returned, or where to start, so a failing record lies at
-    ``next_offset`` or, after a gap, behind it; the RecordDeserializationError has its exact offset.
-    ``records_read`` and ``bytes_read`` count what was returned, in records and in their (uncompressed) bytes.
+    A record that cannot be decoded or deserialized stops it: the records before it are returned first, and the next
+    call raises the error. So does every later call, unless the deserializer succeeds then (Java: CompletedFetch).
+
+    ``next_offset`` is the offset after the last returned record, or the start. So a failing record is at
+    ``next_offset`` or, after a gap, later; the RecordDeserializationError has its exact offset. ``records_read`` and
+    ``bytes_read`` count the returned records and their (uncompressed) bytes.
 
     Thread: owner.
     """
@@ -88,11 +90,14 @@ class RecordCursor:
         self.exhausted = self._remaining == 0
 
     def next_records(self, max_records: int) -> list[ConsumerRecord[Any, Any]]:
-        """At most ``max_records`` more; fewer only at the end of the batch or before trouble. Empty: ``exhausted``.
+        """Return at most ``max_records`` more records.
+
+        There are fewer only at the end of the batch or before a failing record, and none if the cursor is
+        ``exhausted``.
 
         Raises:
-            CorruptRecordError: the next record cannot be read.
-            RecordDeserializationError: it can, but not be deserialized.
+            CorruptRecordError: the next record cannot be decoded.
+            RecordDeserializationError: the next record cannot be deserialized.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
         records: list[ConsumerRecord[Any, Any]] = []
@@ -111,7 +116,7 @@ class RecordCursor:
         return records
 
     def _decode_compiled(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
-        """The same as ``_decode_python``, to which records are left that are broken or out of the ordinary."""
+        """Do the same as ``_decode_python``, which handles all broken or unusual records."""
         batch = self._batch
         if self._data is None:
             self._data = batch.record_view(self._limit)
@@ -141,7 +146,7 @@ class RecordCursor:
             self._decode_python(max_records - len(records), records)
 
     def _decode_python(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
-        """Append to ``records``; after each one the state of the cursor is that after it.
+        """Append to ``records``. After each record the cursor's state is consistent.
 
         The state is written back once, in ``finally``: the locals change only when a record is complete.
         """
@@ -160,7 +165,7 @@ class RecordCursor:
         next_offset = self.next_offset
         remaining = self._remaining
         total = len(data)
-        # Where the next record to return begins.
+        # The start of the next record to return.
         begin = pos = self._pos
         bytes_read = 0
         records_before = len(records)
@@ -278,7 +283,7 @@ class RecordCursor:
 
 
 class RecordIteratorCursor:
-    """The same over records from elsewhere: those of old formats. Thread: owner."""
+    """A cursor over an iterator of records, for old formats. Thread: owner."""
 
     __slots__ = (
         "_failure",
@@ -304,7 +309,7 @@ class RecordIteratorCursor:
         self.exhausted = False
 
     def next_records(self, max_records: int) -> list[ConsumerRecord[Any, Any]]:
-        """As ``RecordCursor.next_records``."""
+        """Return more records, as ``RecordCursor.next_records``."""
         result: list[ConsumerRecord[Any, Any]] = []
         try:
             while len(result) < max_records:
@@ -324,14 +329,14 @@ class RecordIteratorCursor:
         return result
 
     def _peek(self) -> Record | None:
-        """The record to convert next; one that could not be converted stays the next one."""
+        """Return the next record to convert. A record whose conversion failed remains the next one."""
         if self._failure is not None:
             raise self._failure
         if self._upcoming is None:
             try:
                 self._upcoming = next(self._records, None)
             except KafkaError as error:
-                # A generator ends with its error, which is to be raised again.
+                # A generator ends after an error, which must be raised again.
                 self._failure = error
                 raise
         return self._upcoming

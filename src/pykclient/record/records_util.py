@@ -1,4 +1,4 @@
-"""Batches of a newer format for readers that know only an older one (Java: RecordsUtil)."""
+"""Conversion of batches to older formats, for readers that know only these (Java: RecordsUtil)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykclient.types import LOG_APPEND_TIME
 
 
 class ConvertedRecords(NamedTuple):
-    """Batches of formats up to the one asked for, in order, and how many of their records were converted."""
+    """Converted batches in order, and the number of their converted records."""
 
     records: list[Buffer]
     num_records_converted: int
@@ -28,16 +28,18 @@ def down_convert(
     max_bytes: int = MAX_INT32,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> ConvertedRecords:
-    """``records``, buffers of whole batches, in format ``to_magic`` at most. Offsets stay; headers are lost.
+    """Convert ``records``, buffers of whole batches, to format ``to_magic`` or older.
 
-    Batches that are old enough are handed through as they are. Control batches are left out: old formats have nothing
-    for them. Uncompressed messages of old formats stand alone, so those below ``first_offset`` are left out, which some
-    old clients rely on. The conversion ends before the batch that would come to more than ``max_bytes`` together with
-    what is before it; the first is always converted.
+    Offsets are kept; headers are lost.
+
+    Batches that are old enough are passed through unchanged. Control batches are omitted, because old formats have
+    none. As uncompressed messages of old formats are independent, those below ``first_offset`` are omitted, which some
+    old clients rely on. The conversion ends before the batch with which the total would exceed ``max_bytes``; the first
+    one is always converted.
 
     Raises:
         UnsupportedCompressionTypeError: a batch is compressed with zstd, or the codec's package is not installed.
-        CorruptRecordError: a batch cannot be read.
+        CorruptRecordError: a batch cannot be decoded.
     """
     converted: list[Buffer] = []
     num_records = size = 0
@@ -68,7 +70,7 @@ def down_convert(
 def _convert(
     batch: AnyRecordBatch, to_magic: int, first_offset: int, max_decompressed_bytes: int
 ) -> tuple[Buffer, int]:
-    """The batch in an older format, and how many records that are; nothing at all if none of them is asked for."""
+    """Return the batch in an older format and the number of its records; nothing if no record is requested."""
     compression = default_compression(batch.compression_type)
     builder: MemoryRecordsBuilder | None = None
     for offset, timestamp, key, value, _ in batch.stream(max_decompressed_bytes):

@@ -1,9 +1,9 @@
-"""Rows to send, by columns, and their way into batches without an object per record.
+"""Rows to send, by columns, and their encoding into batches without an object per record.
 
-``BytesColumn`` has the layout of Arrow's large_binary, which all other kinds are brought into first, by
-``record/arrow.py``. ``encode_rows`` is what ``MemoryRecordsBuilder.append`` does, for a run of rows.
+``BytesColumn`` has the layout of Arrow's large_binary; ``record/arrow.py`` converts all other types to it.
+``encode_rows`` does what ``MemoryRecordsBuilder.append`` does, for a sequence of rows.
 
-``_speedups/rows.pyx`` has the twins of the functions here.
+``_speedups/rows.pyx`` has the compiled versions of the functions here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 _compiled = compiled("rows")
 
-#: The end of a record without headers: their number.
+#: The end of a record without headers: their number, 0.
 NO_HEADERS = b"\x00"
 
-#: The number of a row's partition while nobody has chosen one.
+#: The partition number of a row before the partitioner has chosen one.
 UNCHOSEN = -1
 
 
 class BytesColumn:
-    """Nullable bytes: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``, or null where its bit in ``validity`` is 0.
+    """Nullable bytes: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``, or null if its bit in ``validity`` is 0.
 
-    ``offsets`` is a view of int64; the bit of row 0 is the one at ``validity_offset``. Thread: any, nobody writes.
+    ``offsets`` is a view of int64; row 0 has the bit at ``validity_offset``. Thread: any, as nothing writes to it.
     """
 
     __slots__ = ("data", "length", "offsets", "validity", "validity_offset")
@@ -55,10 +55,10 @@ class BytesColumn:
 
     @staticmethod
     def of(values: Sequence[Buffer | None]) -> BytesColumn:
-        """A copy of these.
+        """Return a column of copies of the values.
 
         Raises:
-            IllegalArgumentError: something is neither bytes-like nor None.
+            IllegalArgumentError: a value is neither bytes-like nor None.
         """
         return BytesColumn(len(values), *gather(values))
 
@@ -66,9 +66,10 @@ class BytesColumn:
         return self.length
 
     def __getitem__(self, row: int) -> bytes | None:
-        """
+        """Return a row's bytes.
+
         Raises:
-            IllegalArgumentError: the offsets lead out of the data.
+            IllegalArgumentError: the offsets are outside the data.
         """
         if self.validity is not None:
             bit = self.validity_offset + row
@@ -80,18 +81,18 @@ class BytesColumn:
         return bytes(self.data[start:end])
 
     def size_of(self, start: int, stop: int) -> int:
-        """The bytes of some rows."""
+        """Return the total size of some rows."""
         return self.offsets[stop] - self.offsets[start] if stop > start else 0
 
 
 class Rows:
-    """The columns of ``count`` records. None stands for a column of nulls; or, of headers, for no headers at all.
+    """The columns of ``count`` records. None stands for a column of nulls or, for headers, for no headers.
 
-    ``headers`` are those of each row, encoded, or what all rows have. ``timestamps`` is a view of int64 in milliseconds
-    since the epoch, where -1 and a missing column mean ``timestamp_ms``. ``held`` is for the compiled twins, which keep
-    the addresses of all that there.
+    ``headers`` are the encoded headers of each row, or those of all rows. ``timestamps`` is a view of int64 in
+    milliseconds since the epoch; -1 and a missing column mean ``timestamp_ms``. ``held`` belongs to the compiled
+    versions, which keep the columns' addresses there.
 
-    Thread: any, nobody writes.
+    Thread: any, as nothing writes to it.
     """
 
     __slots__ = ("count", "headers", "held", "keys", "timestamp_ms", "timestamps", "values")
@@ -130,7 +131,7 @@ class Rows:
         return headers or NO_HEADERS
 
     def upper_bound(self, row: int) -> int:
-        """How large a batch of this row alone is at most, compression left out of account."""
+        """Return an upper bound of the size of a batch with only this row, without compression."""
         size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + len(self.encoded_headers(row))
         for data in (self.key(row), self.value(row)):
             size += 1 if data is None else size_of_varint(len(data)) + len(data)
@@ -138,10 +139,11 @@ class Rows:
 
 
 class RowRun:
-    """Rows of one partition on their way into batches: ``indices[first:stop]``, or ``first`` to ``stop`` without those.
+    """Rows of one partition to be put into batches.
 
-    ``first`` moves on as rows are appended. ``largest`` is what ``upper_bound`` says of them. ``has_filled_batch`` says
-    that they have just filled a batch all alone, so that there is none with room. Thread: owner.
+    They are ``indices[first:stop]``, or ``first`` to ``stop`` without ``indices``; ``first`` advances as rows are
+    appended. ``largest`` is the largest ``upper_bound`` of these rows. ``has_filled_batch`` is True if they have just
+    filled a batch alone, so that no open batch has room. Thread: owner.
     """
 
     __slots__ = ("first", "has_filled_batch", "indices", "largest", "rows", "stop")
@@ -155,7 +157,7 @@ class RowRun:
         self.has_filled_batch = False
 
     def size_of_next(self, enough: int) -> int:
-        """How large a batch must be at most for the next row to fit; more for more rows, up to ``enough``."""
+        """Return the size of a batch that fits the next row, and more rows up to ``enough`` bytes."""
         if self.largest <= enough:
             return min(enough, self.largest * (self.stop - self.first))
         return max(enough, self.rows.upper_bound(self.first if self.indices is None else self.indices[self.first]))
@@ -164,7 +166,7 @@ class RowRun:
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes
 ) -> bytes:
-    """A record of format v2 with its length. ``headers`` are encoded already."""
+    """Return a record of format 2 with its length. ``headers`` are already encoded."""
     varints = VARINTS
     body = b"".join(
         (
@@ -181,7 +183,8 @@ def encode_record(
     return varints[len(body)] + body
 
 
-#: How far an encoder came: rows, end of the bytes, size of all records; and the largest timestamp and record of these.
+#: The progress of an encoder: rows, end of the bytes, size of all records, the largest timestamp, and the largest
+#: record.
 Encoded = tuple[int, int, int, int, int]
 
 
@@ -199,14 +202,14 @@ def encode_rows_python(
     room: int,
     max_size: int,
 ) -> Encoded:
-    """Write records into ``target`` from ``position`` on, which grows when it is too short: as many as have room.
+    """Write as many records as have room into ``target`` from ``position`` on; ``target`` grows if it is too short.
 
-    They are the rows ``indices[first:stop]``, or ``first`` to ``stop`` without ``indices``. ``size`` is what the batch
-    has so far, in bytes before compression; ``size_factor`` times that is held against ``room``. The first record of a
-    batch always fits. Nothing follows on the record with which ``size`` reaches ``max_size``.
+    The records are the rows ``indices[first:stop]``, or ``first`` to ``stop`` without ``indices``. ``size`` is the size
+    of the batch so far, before compression; ``size_factor`` times the size must not exceed ``room``. The first record
+    of a batch always fits. The record with which ``size`` reaches ``max_size`` is the last.
 
     Raises:
-        BufferError: ``target`` cannot grow, as there is a view of it. It may have been written to.
+        BufferError: ``target`` cannot grow because there is a view of it. It may have been written to.
     """
     max_timestamp = -1
     largest = 0
@@ -234,10 +237,10 @@ def encode_rows_python(
 
 
 def _largest(column: BytesColumn, start: int, stop: int) -> int:
-    """The size of the largest of some rows; what lies between a null's offsets counts as well.
+    """Return the size of the largest of some rows. Bytes between a null's offsets count as well.
 
     Raises:
-        IllegalArgumentError: the offsets lead out of the data.
+        IllegalArgumentError: the offsets are outside the data.
     """
     offsets = column.offsets[start : stop + 1]
     if len(offsets) != stop + 1 - start:
@@ -251,10 +254,10 @@ def _largest(column: BytesColumn, start: int, stop: int) -> int:
 
 
 def upper_bound_python(rows: Rows, start: int, stop: int) -> int:
-    """What none of these rows exceeds alone in a batch: each column's largest ones together, with all that they take.
+    """Return a bound that no row exceeds alone in a batch: the sum of each column's largest values and all overhead.
 
     Raises:
-        IllegalArgumentError: a column leads out of its data.
+        IllegalArgumentError: a column's offsets are outside its data.
     """
     if start >= stop:
         return 0
@@ -269,14 +272,14 @@ def upper_bound_python(rows: Rows, start: int, stop: int) -> int:
 
 
 def oversized_python(rows: Rows, start: int, stop: int, limit: int) -> list[int]:
-    """The rows that are too large for a batch of ``limit`` bytes, even alone in it and with all that it may take."""
+    """Return the rows that are too large for a batch of ``limit`` bytes, even alone and with all overhead."""
     return [row for row in range(start, stop) if rows.upper_bound(row) > limit]
 
 
 def group_rows_python(numbers: memoryview, start: int, stop: int) -> list[tuple[int, memoryview]]:
-    """From row numbers to partitions: for each partition in ``numbers``, which has one per row, its rows in order.
+    """Group rows by partition: return each partition in ``numbers``, which has one per row, with its rows in order.
 
-    ``numbers`` is a view of int32, as are the rows. Partitions come in the order of their numbers.
+    ``numbers`` and the rows are views of int32. Partitions are in ascending order.
     """
     groups: dict[int, array[int]] = {}
     for row in range(start, stop):
@@ -289,10 +292,10 @@ Gathered = tuple[memoryview, bytes | bytearray, memoryview | None]
 
 
 def gather_python(values: Sequence[Buffer | None]) -> Gathered:
-    """Of a column of copies of these.
+    """Return the parts of a column with copies of the values.
 
     Raises:
-        IllegalArgumentError: something is neither bytes-like nor None.
+        IllegalArgumentError: a value is neither bytes-like nor None.
     """
     ends = array("q", (0,))
     end = 0
@@ -314,18 +317,18 @@ def gather_python(values: Sequence[Buffer | None]) -> Gathered:
     given = [value for value in values if value is not None] if nulls else values
     try:
         data = b"".join(given)  # type: ignore[arg-type]
-    except TypeError:  # of views with gaps, as all else was looked at
+    except TypeError:  # a view with gaps, as everything else was checked
         data = b"".join([bytes(value) for value in given])  # type: ignore[arg-type]
     return memoryview(ends), data, validity
 
 
 def gather_headers_python(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
-    """Of a column of headers, as records have them at their end: row ``i`` has those from ``places[i]`` to the next.
+    """Return the parts of a column of encoded headers. Row ``i`` has those from ``places[i]`` to the next place.
 
     ``places`` is a view of int64.
 
     Raises:
-        IllegalArgumentError: a header without a name, or a column leads out of its data.
+        IllegalArgumentError: a header has no name, or a column's offsets are outside its data.
     """
     varints = VARINTS
     encoded: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Zigzag varints, as the fields of v2 records are written (Java: ByteUtils).
+"""Zigzag varints, as used in records of format 2 (Java: ByteUtils).
 
-Encoding is a table look-up: ``VARINTS[n]`` is the encoding of any ``n``; those that batches are made of are kept once
-they have been computed. Decoders inline the one- and two-byte cases and come here for the rest.
+Encoding is a table lookup: ``VARINTS[n]`` is the encoding of any ``n``. Encodings of the numbers that are common in
+batches are cached once computed. Decoders inline the cases of one and two bytes, and call this module for the others.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
 
-#: Numbers below have one or two bytes. All of their encodings together take less than a megabyte.
+#: Lower numbers have one or two bytes. All their encodings together take less than a megabyte.
 _KEPT = 8192
 _MASK_64 = (1 << 64) - 1
 _INT64_BOUND = 1 << 63
 
 
 def encode_varint(value: int) -> bytes:
-    """The zigzag varint of a signed number of at most 64 bits.
+    """Return the zigzag varint of a signed number of at most 64 bits.
 
     Raises:
         IllegalArgumentError: it has more.
@@ -34,7 +34,7 @@ def encode_varint(value: int) -> bytes:
 
 
 class Varints(dict[int, bytes]):
-    """Encodings by number, of any number. Thread: any."""
+    """Encodings by number, for any number. Thread: any."""
 
     __slots__ = ()
 
@@ -49,26 +49,26 @@ VARINTS = Varints()
 
 
 def size_of_varint(value: int) -> int:
-    """How many bytes ``encode_varint(value)`` has."""
+    """Return the length of ``encode_varint(value)``."""
     zigzag = (value << 1 ^ value >> 63) & _MASK_64
     return (zigzag.bit_length() + 6) // 7 or 1
 
 
 def rest_of_varint(data: Sequence[int], pos: int, low: int) -> tuple[int, int]:
-    """The zigzag of an int32 with more than two bytes, and the position after it.
+    """Return the zigzag of an int32 with more than two bytes, and the position after it.
 
-    ``low`` is what the first two bytes give when they are added up with the second's continuation bit left in.
+    ``low`` is the sum of the first two bytes, with the second's continuation bit included.
 
     Raises:
-        CorruptRecordError: more than five bytes.
-        IndexError: the data ends inside.
+        CorruptRecordError: it has more than five bytes.
+        IndexError: the data ends inside it.
     """
     zigzag, pos = _rest(data, pos, low, 28)
     return zigzag & 0xFFFFFFFF, pos
 
 
 def rest_of_varlong(data: Sequence[int], pos: int, low: int) -> tuple[int, int]:
-    """As ``rest_of_varint`` for an int64 of at most ten bytes."""
+    """Return the zigzag of an int64 of at most ten bytes, as ``rest_of_varint``."""
     zigzag, pos = _rest(data, pos, low, 63)
     return zigzag & _MASK_64, pos
 
@@ -88,11 +88,11 @@ def _rest(data: Sequence[int], pos: int, low: int, last_shift: int) -> tuple[int
 
 
 def read_varint(data: Sequence[int], pos: int) -> tuple[int, int]:
-    """The int32 that starts at ``pos`` and the position after it.
+    """Return the int32 that starts at ``pos``, and the position after it.
 
     Raises:
-        CorruptRecordError: more than five bytes.
-        IndexError: the data ends inside.
+        CorruptRecordError: it has more than five bytes.
+        IndexError: the data ends inside it.
     """
     zigzag = data[pos]
     pos += 1
