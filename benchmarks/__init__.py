@@ -1,1 +1,1 @@
-"""pykclient beside its peers, on one real broker, in one interleaved run."""
+"""Benchmarks of pykclient and its peers, on one real broker, in one interleaved run."""

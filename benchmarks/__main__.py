@@ -1,7 +1,7 @@
-"""Every client through every case, taking turns, on one real broker: ``python -m benchmarks``.
+"""Run every client through every case, taking turns, on one real broker: ``python -m benchmarks``.
 
-Prints tables, keeps each run as a line of JSON and writes docs/performance.md from them. With ``--quick``, or with a
-part of the cases, that goes into build/benchmarks/ instead. Machines are noisy: quote the ratios between clients of
+Prints tables, stores each run as a line of JSON, and generates docs/performance.md from them. With ``--quick``, or with
+a selection of cases, the output goes to build/benchmarks/ instead. Machines are noisy: quote ratios between clients of
 one run.
 """
 
@@ -32,7 +32,7 @@ def cluster_of(kind: str) -> AbstractContextManager[Any]:
 
 
 def measure(arguments: argparse.Namespace, cluster: Any) -> Iterator[results.Line]:
-    """All runs, each as it ends; says on stderr how far it is."""
+    """Yield the result of each run; report progress on stderr."""
     begun_s = time.monotonic()
     benches = list(plan(arguments.kinds, arguments.sizes, arguments.codecs, arguments.partitions))
     runner = Runner(cluster, arguments.clients, arguments.rounds, arguments.scale)

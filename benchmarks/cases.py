@@ -1,4 +1,4 @@
-"""What is measured: every case, and how many records it takes."""
+"""The benchmark cases, and their numbers of records."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class Bench(NamedTuple):
-    """What all clients do by turns.
+    """A case that all clients run in turn.
 
-    ``kind`` is produce, consume, busy (produce beside a thread that never rests), busy-consume, latency (one record at
-    a time), idle-producer or idle-consumer.
+    ``kind`` is produce, consume, busy (produce beside a CPU-bound thread), busy-consume, latency (one record at a
+    time), idle-producer or idle-consumer.
     """
 
     kind: str
@@ -30,13 +30,13 @@ class Bench(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """For the name of a topic."""
+        """The case's part of a topic name."""
         keyed = "keyed" if self.keyed else "unkeyed"
         return f"{self.kind}-{self.size_bytes}-{self.codec}-{keyed}-{self.partitions}"
 
     @property
     def reads(self) -> bool:
-        """Whether clients read a log that is written once for all of them."""
+        """True if clients read a log that is written once for all of them."""
         return self.kind in ("consume", "busy-consume")
 
     @property
@@ -49,7 +49,7 @@ class Bench(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One run of one client. ``records`` are seconds where nothing is done."""
+    """A run of one client. For idle cases, ``records`` is the number of seconds."""
 
     kind: str
     bootstrap_servers: str
@@ -61,7 +61,7 @@ class Case(NamedTuple):
     keyed: bool = False
 
 
-#: Records of one run, by kind and size: about as many bytes for each size, about a second for the faster clients.
+#: Records per run, by kind and size: about the same number of bytes for each size, and about a second for fast clients.
 _RECORDS = {
     "produce": {100: 600_000, 1000: 60_000, 10_000: 6000},
     "consume": {100: 1_200_000, 1000: 120_000, 10_000: 12_000},
@@ -72,19 +72,19 @@ _RECORDS = {
     "idle-consumer": {100: 5},
 }
 
-#: Of these each client does as many as all others: seconds, and what is taken one by one.
+#: Kinds with the same number for each client: seconds, or single records.
 WHOLE = ("latency", "idle-producer", "idle-consumer")
 
 KINDS = tuple(_RECORDS)
 SIZES = (100, 1000, 10_000)
 CODECS = ("none", "lz4", "zstd")
 
-#: The cases of which the goals speak.
+#: The cases of the goals.
 PRODUCE, CONSUME, LATENCY = Bench("produce"), Bench("consume"), Bench("latency")
 
 
 def records_of(bench: Bench, scale: float) -> int:
-    """How many records a client of share 1 has to do."""
+    """Return the number of records for a client with share 1."""
     counts = _RECORDS[bench.kind]
     records = counts.get(bench.size_bytes) or counts[100] * 100 // bench.size_bytes
     if bench.kind == "produce" and bench.many_partitions:
@@ -98,7 +98,10 @@ def plan(
     codecs: Sequence[str] = CODECS,
     partitions: Sequence[int] = (3, 1000),
 ) -> Iterator[Bench]:
-    """Every case that was asked for. Keys, many partitions, and what is not about bytes: 100 of them, uncompressed."""
+    """Yield the selected cases.
+
+    Cases with keys, with many partitions and those not about bytes use 100 bytes, uncompressed.
+    """
     for kind in kinds:
         if kind not in ("produce", "consume"):
             yield Bench(kind)

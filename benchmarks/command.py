@@ -1,4 +1,4 @@
-"""What the commands that measure have in common: how much they do, where it goes, and what is told of the run."""
+"""Common parts of the benchmark commands: the amount of work, the output, and the description of the run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from benchmarks import report
 
-#: Rounds and share of the records of a full run, and of a quick one.
+#: Rounds and share of the records, for a full run and for a quick one.
 FULL, QUICK = (5, 1.0), (1, 0.5)
 
 
 def about(rounds: int, packages: Iterable[str]) -> dict[str, Any]:
-    """What a reader has to know of the run, and nothing of the machine's names."""
+    """Return what a reader must know about the run, without names of the machine."""
     from tests.kafka import artifacts
 
     return {
@@ -35,7 +35,7 @@ def about(rounds: int, packages: Iterable[str]) -> dict[str, Any]:
 
 
 def new_parser(prog: str, description: str | None, what: str) -> argparse.ArgumentParser:
-    """A parser of what ``parsed`` needs; ``what`` is read or written."""
+    """Return a parser of the arguments for ``parsed``; ``what`` is read or written."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--quick", action="store_true", help=f"one round, half of the {what}")
     parser.add_argument("--rounds", type=int)
@@ -45,11 +45,11 @@ def new_parser(prog: str, description: str | None, what: str) -> argparse.Argume
 
 
 def parsed(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
-    """The arguments, with ``place``: the repository's pages for a run of everything, a folder for any other."""
+    """Return the arguments with ``place``: the repository's pages for a complete run, a folder for any other."""
     whole = parser.parse_args([])
     arguments = parser.parse_args(words)
     rounds, scale = QUICK if arguments.quick else FULL
-    whole.rounds = arguments.rounds  # fewer rounds of everything are a page as well
+    whole.rounds = arguments.rounds  # a complete run with fewer rounds also makes a page
     everything = arguments == whole
     arguments.rounds = arguments.rounds or rounds
     arguments.scale = arguments.scale or scale

@@ -1,8 +1,8 @@
-"""What the embedded cluster takes: ``python -m benchmarks.embedded`` prints one JSON line per figure.
+"""The cost of the embedded cluster: ``python -m benchmarks.embedded`` prints one JSON line per figure.
 
-Start-up with and without imports, records through it from a producer and into a consumer (in its own process, and in
-another one), CPU while nothing happens, memory up to its limit. ``--soak MINUTES`` lets a producer and a consumer run
-for so long, and prints the memory that is resident; the log is bounded by retention meanwhile.
+It measures start-up with and without imports, throughput of a producer and a consumer (in the cluster's process and in
+another one), CPU while idle, and memory up to its limit. ``--soak MINUTES`` runs a producer and a consumer for that
+long and prints the resident memory, while retention bounds the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaError
 from pykclient.testing import EmbeddedCluster
 
-#: In a fresh interpreter: milliseconds of imports, of the start, of closing, and CPU time of all that.
+#: In a new interpreter: milliseconds of imports, of the start and of closing, and the CPU time of all of it.
 _START = """
 import sys, time
 begun = time.perf_counter()
@@ -44,7 +44,10 @@ print(*(round(seconds * 1000, 1) for seconds in (
 
 
 def start(rounds: int) -> Iterator[dict[str, Any]]:
-    """Medians over fresh interpreters: the first cluster of a process pays for what is loaded late, the second not."""
+    """Yield medians over new interpreters.
+
+    The first cluster of a process includes late imports, the second does not.
+    """
     names = ("import_ms", "first_start_ms", "second_start_ms", "close_ms", "cpu_of_all_ms")
     for brokers in (1, 3):
         rows = []
@@ -57,7 +60,7 @@ def start(rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def throughput(rounds: int, records: int, partitions: int) -> Iterator[dict[str, Any]]:
-    """Our producer with ``acks=all`` and our consumer, beside the brokers and in a process of their own."""
+    """Measure our producer with ``acks=all`` and our consumer, in the brokers' process and in one of their own."""
     for brokers, replication in ((1, 1), (3, 1), (3, 3)):
         for place in ("same process", "another process"):
             for kind in ("produce", "consume"):
@@ -86,7 +89,7 @@ def _through(brokers: int, replication: int, place: str, kind: str, records: int
 
 
 def _run(case: Case, place: str) -> float:
-    """Records a second."""
+    """Return records per second."""
     if place == "same process":
         sample = getattr(CLIENTS["pykclient"](), case.kind)(case)
         return float(sample.records / sample.wall_s)
@@ -96,7 +99,7 @@ def _run(case: Case, place: str) -> float:
 
 
 def idle(seconds: float) -> Iterator[dict[str, Any]]:
-    """The share of one core that brokers take which nobody asks for anything, and with a consumer that waits."""
+    """Measure the share of a core of idle brokers, without clients and with a consumer that waits."""
     for brokers in (1, 3):
         with EmbeddedCluster(brokers) as cluster:
             cluster.create_topic("idle", 3)
@@ -120,7 +123,7 @@ def _cpu_share(seconds: float, consumer: KafkaConsumer[bytes, bytes] | None = No
 
 
 def memory(limit_mb: int) -> Iterator[dict[str, Any]]:
-    """Write until it is refused: what was taken, what the process holds then, and the error."""
+    """Write until the limit is reached; report the amount written, the process's memory, and the error."""
     before = resident_mb()
     with EmbeddedCluster(memory_limit_bytes=limit_mb << 20) as cluster:
         producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
@@ -144,7 +147,7 @@ def memory(limit_mb: int) -> Iterator[dict[str, Any]]:
 
 
 def soak(minutes: float, every_s: float) -> Iterator[dict[str, Any]]:
-    """Write and read all the time, with a log that retention keeps small; memory must stay where it is."""
+    """Write and read continuously with a log bounded by retention; memory must not grow."""
     settings = {"log.retention.bytes": 16 << 20, "log.segment.bytes": 4 << 20, "log.retention.check.interval.ms": 1000}
     value, begun = payload(100), time.monotonic()
     with EmbeddedCluster(3, config=settings) as cluster:

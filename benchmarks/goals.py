@@ -1,4 +1,4 @@
-"""What pykclient is meant to reach, and what a run says about it."""
+"""The goals of pykclient, and whether a run meets them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = {"java": "Java", "built-in": "the built-in source", "built-in-tuned": "
 
 
 class Comparison(NamedTuple):
-    """A ratio that is to stay at or below ``bound``, or at or above it. ``to`` and ``to_bench`` are what is 1."""
+    """A ratio with an upper or lower bound. ``to`` and ``to_bench`` are the reference."""
 
     what: str
     client: str
@@ -35,14 +35,14 @@ class Comparison(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """Comparisons of which the worst one counts. ``id`` names the paragraph of notes.md that tells what bounds it."""
+    """Comparisons, the worst of which counts. ``id`` names a paragraph of notes.md about what bounds it."""
 
     id: str
     comparisons: Sequence[Comparison]
 
 
 class Verdict(NamedTuple):
-    """How a goal was met: by the comparison that comes nearest to failing."""
+    """The result of a goal: the comparison that is closest to failing."""
 
     goal: Goal
     comparison: Comparison
@@ -98,7 +98,7 @@ GOALS = (
 
 
 def verdicts(results: Results, goals: Sequence[Goal] = GOALS) -> Iterator[Verdict]:
-    """Of every goal of which the run can tell."""
+    """Yield the results of all goals that the run covers."""
     for goal in goals:
         found = [
             Verdict(goal, comparison, ratio, comparison.met_by(ratio.median))
@@ -114,5 +114,5 @@ def verdicts(results: Results, goals: Sequence[Goal] = GOALS) -> Iterator[Verdic
 
 
 def _margin(comparison: Comparison, ratio: float) -> float:
-    """Above 1 what is better than the bound."""
+    """Return a number that is above 1 if the ratio is better than the bound."""
     return ratio / comparison.bound if comparison.at_least else comparison.bound / ratio

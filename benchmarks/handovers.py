@@ -1,11 +1,11 @@
-"""Hand-overs of the interpreter's lock, and system calls, while producing: beside a thread that never rests, and alone.
+"""Count GIL hand-overs and system calls while producing, alone and beside a CPU-bound thread.
 
-python -m benchmarks.handovers: one JSON line per client and case.
+``python -m benchmarks.handovers`` prints one JSON line per client and case.
 
-``sleeps_per_1000_records`` is how often a thread of the client went to sleep (getrusage), for the lock or for something
-to do: to wait for the lock takes up to 5 ms while another thread computes. The system calls are those of another run,
-under strace, which slows the client down. CPython's own sockets give the lock away for each of these calls. The
-compiled poller does so once for all calls between two events, and for none where it need not wait.
+``sleeps_per_1000_records`` is how often a thread of the client slept (getrusage), for the GIL or for work: beside a
+CPU-bound thread, waiting for the GIL takes up to 5 ms. System calls are counted in another run, under strace, which
+slows the client down. CPython's own sockets release the GIL for each of these calls. The compiled poller releases it
+once for all calls between two events, and not at all if it need not wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.cases import Case
 from benchmarks.clients import CLIENTS
 
-#: What CPython's own modules give the lock away for; ``futex`` is how it is waited for.
+#: The calls for which CPython's own modules release the GIL; ``futex`` is the wait for it.
 CALLS = ("clock_nanosleep", "epoll_wait", "poll", "read", "recvfrom", "recvmsg", "sendmsg", "sendto", "write", "futex")
 
 PARTITIONS = 3
@@ -39,7 +39,7 @@ def run(client: str, case: Case, prefix: list[str]) -> dict[str, Any]:
 
 
 def sleeps(client: str, case: Case) -> tuple[int, dict[str, Any]]:
-    """How often threads of the client slept, and what it says of itself."""
+    """Return how often threads of the client slept, and the client's own report."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
     line = run(client, case, [])
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - before, line
@@ -59,7 +59,7 @@ def measure(cluster: Any, kind: str, client: str, records: int) -> dict[str, Any
     cluster.create_topic(topic, PARTITIONS)
     few = Case(kind, cluster.bootstrap_servers, topic, PARTITIONS, records // 100, 100, "none")
     many = few._replace(records=records)
-    begun, _ = sleeps(client, few)  # importing and connecting sleep as well
+    begun, _ = sleeps(client, few)  # imports and connecting sleep as well
     slept, line = sleeps(client, many)
     calls, begun_calls = system_calls(client, many), system_calls(client, few)
     cluster.delete_topic(topic)

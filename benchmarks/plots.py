@@ -1,7 +1,7 @@
-"""Dot plots as SVG: a row for each client, a dot at the median, a line from the lowest to the highest round.
+"""Dot plots as SVG: a row per client, a dot at the median, a line from the lowest to the highest round.
 
-Written by hand, as a plotting library would fix one colour scheme: these follow the reader's, light or dark. The same
-figures give the same bytes.
+The SVG is generated directly, because a plotting library would fix one colour scheme; these plots follow the reader's,
+light or dark. The same figures give the same bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 
 
 class Row(NamedTuple):
-    """``kind`` is a class of the style: ours, reference or other."""
+    """A row of a panel. ``kind`` is a class of the style: ours, reference or other."""
 
     label: str
     spread: Spread
@@ -49,14 +49,14 @@ class Row(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One axis, with what is measured on it."""
+    """An axis with its rows."""
 
     title: str
     rows: Sequence[Row]
 
 
 def dot_plot(title: str, unit: str, panels: Sequence[Panel], *, logarithmic: bool) -> str:
-    """A picture of all panels, one below the other, on one scale."""
+    """Return a picture of all panels, one below the other, on one scale."""
     spreads = [row.spread for panel in panels for row in panel.rows]
     scale, ticks = (_logarithmic if logarithmic else _linear)(
         min(spread.low for spread in spreads), max(spread.high for spread in spreads)
@@ -118,7 +118,7 @@ def _linear(_: float, high: float) -> tuple[Callable[[float], float], list[float
 
 
 def three_digits(value: float) -> str:
-    """With three digits that mean something, and no more than two after the point of what is above one."""
+    """Format a number with three significant digits, and at most two decimals above one."""
     if value == 0:
         return "0"
     digits = 2 - math.floor(math.log10(abs(value)))

@@ -1,8 +1,8 @@
-"""CPU time a record takes to be put into a batch and to come out of one, without network; JSON lines.
+"""Measure the CPU time per record of encoding and decoding batches, without a network, as JSON lines.
 
-python benchmarks/record_batches.py
+    python benchmarks/record_batches.py
 
-A row for the implementation in Python and one for the compiled one, or with PYKCLIENT_IMPL for that one alone.
+Prints a row for pure Python and one for the compiled code, or with PYKCLIENT_IMPL for that one only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUNDS = 30
 
 
 def microseconds_per_record(work: Callable[[], object]) -> float:
-    """The best of all rounds: what disturbs only ever adds."""
+    """Return the best of all rounds, as interference only adds time."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.process_time()

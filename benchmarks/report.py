@@ -1,7 +1,7 @@
-"""From the lines of a run to the page: ``python -m benchmarks.report`` writes docs/performance.md again.
+"""Generate the page from the results of a run: ``python -m benchmarks.report`` writes docs/performance.md.
 
-The prose is benchmarks/page.md, where a name in double braces stands for a table. What bounds a goal that is not met
-is written by hand into benchmarks/notes.md, under the goal's id.
+The prose is in benchmarks/page.md, where names in double braces stand for tables. benchmarks/notes.md explains what
+bounds the goals that are not met, under the goals' ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRITTEN = "<!-- Written by `python -m benchmarks.report` from page.md, notes.md
 
 
 class Place(NamedTuple):
-    """Where lines are kept and pages are written; plots and all figures go to a folder beside the page."""
+    """The files of results and pages. Plots and the page of all figures are in a folder beside the page."""
 
     lines: Path
     page: Path
@@ -44,14 +44,14 @@ class Place(NamedTuple):
 
     @property
     def spark_lines(self) -> Path:
-        """The lines of ``python -m benchmarks.spark``."""
+        """The results of ``python -m benchmarks.spark``."""
         return self.lines.with_name("spark.jsonl")
 
 
 def pages(
     results: Results, page: str, notes: str, folder: str = "performance", spark: Results | None = None
 ) -> dict[str, str]:
-    """The text of every file that the runs give, by its path beside the page; ``""`` is the page itself."""
+    """Return the text of each file by its path beside the page; ``""`` is the page itself."""
     pictures = {
         f"{name}.svg": dot_plot(plot.title, plot.unit, panels, logarithmic=plot.logarithmic)
         for name, plot in tables.PLOTS.items()
@@ -73,7 +73,7 @@ def pages(
 
 
 def _spark_parts(spark: Results | None, notes: str) -> dict[str, str]:
-    """What the page says of Spark."""
+    """Return the parts of the page about Spark."""
     if spark is None:
         names = ("spark-run", "spark-goals", "spark-bounds", *spark_cases.TABLES)
         return dict.fromkeys(names, "Not measured yet.")
@@ -86,7 +86,7 @@ def _spark_parts(spark: Results | None, notes: str) -> dict[str, str]:
 
 
 def texts(place: Place) -> dict[Path, str]:
-    """What belongs into every file, as the results are that are kept."""
+    """Return the text of every file for the stored results."""
     written = pages(
         Results.read(place.lines),
         (_HERE / "page.md").read_text(encoding="utf-8"),
@@ -98,7 +98,7 @@ def texts(place: Place) -> dict[Path, str]:
 
 
 def render(place: Place) -> None:
-    """Write the page and what is beside it."""
+    """Write the page and its files."""
     place.folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts(place).items():
         path.write_text(text, encoding="utf-8")
@@ -121,7 +121,7 @@ def _show(
     from rich.table import Table
 
     console = Console()
-    if not console.is_terminal:  # a file has room
+    if not console.is_terminal:  # no line width in a file
         console = Console(width=180)
     for table in shown_tables.values():
         filled = tables.filled(results, table)
@@ -176,11 +176,11 @@ def _goals(verdicts: Iterator[goals.Verdict]) -> str:
 
 
 def _bounds(verdicts: Iterator[goals.Verdict], notes: str) -> str:
-    """What notes.md says of the goals that were not met."""
+    """Return the paragraphs of notes.md about the goals that were not met."""
     found = re.split(r"^## ([\w -]+)\n", notes, flags=re.MULTILINE)[1:]
     texts = {id: text.strip() for ids, text in zip(found[::2], found[1::2], strict=True) for id in ids.split()}
     missed = [verdict.goal.id for verdict in verdicts if not verdict.met]
-    said = dict.fromkeys(texts[id] for id in missed if texts.get(id))  # one text may be about several goals
+    said = dict.fromkeys(texts[id] for id in missed if texts.get(id))  # several goals may share a paragraph
     return "\n\n".join(said)
 
 
@@ -207,7 +207,7 @@ _FIGURES = {
 
 
 def _figures(results: Results, spark: Results | None) -> str:
-    """Every figure of every client, with the lowest and the highest of all rounds."""
+    """Return every figure of every client, with the lowest and highest rounds."""
     lines = ["# All figures", "", _run(results), "", *_rows(results, _FIGURES, tables.figures_of), ""]
     if spark is not None:
         rows = _rows(spark, spark_cases.FIGURES, lambda _: tuple(spark_cases.FIGURES))

@@ -1,4 +1,4 @@
-"""What was measured: lines of JSON, one per run, and what they say about clients side by side."""
+"""Results: JSON lines, one per run, and comparisons of clients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.cases import Bench
 
 Line = dict[str, Any]
 
-#: Whose figure is 1.
+#: The client whose figures are 1.
 REFERENCE = "confluent-kafka"
 
-#: Digits that mean something, by figure; others are kept as they are.
+#: Significant digits of stored figures.
 _DIGITS = 4
 
 
@@ -30,12 +30,12 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self | None:
-        """None where there are no values."""
+        """Return the spread of the values, or None without values."""
         return cls(statistics.median(values), min(values), max(values)) if values else None
 
 
 class Results:
-    """The lines of one run of the benchmarks, of which the first one tells about the run. Thread: owner."""
+    """The lines of one run of the benchmarks. The first line describes the run. Thread: owner."""
 
     def __init__(self, about: Line, lines: Iterable[Line]) -> None:
         self.about = about
@@ -50,21 +50,21 @@ class Results:
 
     @property
     def benches(self) -> list[Bench]:
-        """All cases, in the order in which they were run."""
+        """Return all cases in the order of their runs."""
         return list(dict.fromkeys(bench for _, bench in self._by_round))
 
     def clients(self, bench: Bench) -> list[str]:
-        """Who took part in a case."""
+        """Return the clients that took part in a case."""
         return [client for client, other in self._by_round if other == bench]
 
     def figure(self, client: str, bench: Bench, figure: str) -> Spread | None:
-        """None where the client did not do that, or has no such figure."""
+        """Return a figure, or None if the client does not have it."""
         return Spread.of(list(self._rounds(client, bench, figure).values()))
 
     def ratio(
         self, client: str, bench: Bench, figure: str, to: str = REFERENCE, to_bench: Bench | None = None
     ) -> Spread | None:
-        """The ratio of two medians; lowest and highest are those of rounds, in which both were measured in turn."""
+        """Return the ratio of two medians, with the lowest and highest ratio of rounds."""
         ours, theirs = self._rounds(client, bench, figure), self._rounds(to, to_bench or bench, figure)
         if not ours or not theirs:
             return None
@@ -84,7 +84,7 @@ def bench_of(line: Line) -> Bench:
 
 
 def case_of(bench: Bench) -> Line:
-    """The part of a line that ``bench_of`` reads."""
+    """Return the part of a line that ``bench_of`` reads."""
     return {
         "case": bench.kind,
         "size_bytes": bench.size_bytes,
@@ -95,9 +95,9 @@ def case_of(bench: Bench) -> Line:
 
 
 def write(path: Path, about: Line, lines: Iterable[Line]) -> None:
-    """As ``Results.read`` reads them, without figures that are not there and digits that say nothing.
+    """Write lines for ``Results.read``, without missing figures and insignificant digits.
 
-    What there is before the last line has come stands in a file of its own, which ends in ``.part``.
+    Until the last line has come, the file's name ends in ``.part``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")

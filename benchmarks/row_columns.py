@@ -1,6 +1,6 @@
-"""CPU time that each step of ``send_batch`` takes for a row, without network: ``python -m benchmarks.row_columns``.
+"""Measure the CPU time per row of each step of ``send_batch``, without a network: ``python -m benchmarks.row_columns``.
 
-A JSON line for the implementation in Python and one for the compiled one, or with PYKCLIENT_IMPL for that one alone.
+Prints a JSON line for pure Python and one for the compiled code, or with PYKCLIENT_IMPL for that one only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def microseconds_per_row(work: Callable[[], object]) -> float:
-    """The best of all rounds: what disturbs only ever adds."""
+    """Return the best of all rounds, as interference only adds time."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.process_time()

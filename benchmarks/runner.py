@@ -1,4 +1,4 @@
-"""Clients by turns: every case in rounds, in each round every client once, each run in a process of its own."""
+"""Run clients in turn: every case in rounds, every client once per round, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from benchmarks.clients import CLIENTS, Client
 from benchmarks.results import Line
 from tests.support.wait import eventually
 
-#: No run may take longer; the slowest takes a few seconds.
+#: The limit of a run; the slowest takes a few seconds.
 _TIMEOUT_S = 120
 
-#: By whom logs are written that all read.
+#: The client that writes the logs for all consumers.
 _WRITER = "confluent-kafka"
 
 
 class Job(NamedTuple):
-    """A run that was started."""
+    """A run in progress."""
 
     client: str
     case: Case
@@ -40,7 +40,7 @@ def start(client: str, case: Case) -> Job:
 
 
 def finish(job: Job) -> dict[str, Any] | None:
-    """What the run printed; None, with the reason on stderr, where the client fails."""
+    """Return the output of the run; None, with the reason on stderr, if the client failed."""
     try:
         output, errors = job.process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -55,12 +55,12 @@ def finish(job: Job) -> dict[str, Any] | None:
 
 
 def run(client: str, case: Case) -> dict[str, Any] | None:
-    """One run, waited for."""
+    """Run a client and wait for it."""
     return finish(start(client, case))
 
 
 class Runner:
-    """Runs cases on one cluster, of which there is one broker. Topics live as long as a round of a case, or a case.
+    """Runs cases on a cluster of one broker. Topics exist for a round of a case, or for a case.
 
     So there is never more than about a gigabyte on disk. Thread: owner.
     """
@@ -72,7 +72,7 @@ class Runner:
         self._scale = scale
 
     def warm_up(self, codecs: Sequence[str]) -> None:
-        """Let the broker's virtual machine compile what it runs, or the first client pays for all."""
+        """Let the broker's JIT compile its code before the first client runs."""
         self._cluster.create_topic("warm-up", 3)
         for codec in codecs:
             case = self._case(Bench("consume", codec=codec), _WRITER, "warm-up")
@@ -81,11 +81,11 @@ class Runner:
         self._cluster.delete_topic("warm-up")
 
     def measure(self, bench: Bench) -> Iterator[Line]:
-        """All rounds of a case. Who begins changes with every round."""
+        """Yield the results of all rounds of a case. The order rotates with each round."""
         clients = [name for name in self._clients if takes_part(name, bench)]
         if not clients:
             return
-        # To make many partitions, and to write to each for the first time, takes longer than to measure.
+        # Creating many partitions, and writing to each for the first time, takes longer than the measurement.
         lasting = self._written(bench) if bench.reads or bench.many_partitions else None
         for turn in range(self._rounds):
             first = turn % len(clients)
@@ -100,7 +100,7 @@ class Runner:
             self._cluster.delete_topic(lasting)
 
     def _checked_round(self, bench: Bench, order: list[str], topic: str) -> list[Line]:
-        """What was acknowledged must be in the log."""
+        """Run a round and check that all acknowledged records are in the log."""
         if bench.kind not in ("produce", "busy"):
             return list(self._round(bench, order, topic))
         before = self._records_in(bench, topic)
@@ -113,7 +113,7 @@ class Runner:
 
     def _round(self, bench: Bench, order: list[str], topic: str) -> Iterator[Line]:
         cases = [(client, self._case(bench, client, topic)) for client in order]
-        # Clients that do nothing can do so at the same time.
+        # Idle clients can run at the same time.
         jobs = [start(*case) for case in cases] if bench.idles else (start(*case) for case in cases)
         for job in jobs:
             line = finish(job)
@@ -134,7 +134,7 @@ class Runner:
         )
 
     def _written(self, bench: Bench) -> str:
-        """A topic with records in all its partitions, which clients read or add to."""
+        """Return a topic with records in all its partitions, for clients to read or add to."""
         topic = bench.slug
         self._cluster.create_topic(topic, bench.partitions)
         filled = run(_WRITER, self._case(bench, _WRITER, topic)._replace(kind="fill"))
@@ -151,7 +151,7 @@ class Runner:
         ends = {TopicPartition(topic, partition): latest for partition in range(bench.partitions)}
 
         def found() -> list[int]:
-            with contextlib.suppress(KafkaException):  # from a leader that does not know yet that it is one
+            with contextlib.suppress(KafkaException):  # from a leader that does not know yet that it leads
                 return [future.result(30.0).offset for future in admin.list_offsets(ends).values()]
             return []
 
@@ -159,17 +159,17 @@ class Runner:
 
 
 def share(client: type[Client], bench: Bench) -> float:
-    """How many times as many records as confluent-kafka does. With size all clients become alike."""
+    """Return a client's number of records relative to confluent-kafka's. Clients become alike as records grow."""
     if bench.kind in WHOLE:
         return 1.0
     times: float = client.share ** (1 - math.log10(bench.size_bytes / 100) / 2)
     if bench.reads:
-        return min(times, 1.0)  # there are no more than these
+        return min(times, 1.0)  # the log has no more
     return times * client.share_of_many if bench.many_partitions else times
 
 
 def takes_part(client: str, bench: Bench) -> bool:
-    """Whether a client can do that, and is asked to."""
+    """Return whether a client supports a case and should run it."""
     kind = CLIENTS[client]
     if client == "java" and bench.keyed:  # its tools have no keys
         return bench.kind != "produce"

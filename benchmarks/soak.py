@@ -1,4 +1,4 @@
-"""Does memory stay flat? ``python -m benchmarks.soak`` sends ten million records and reads them back.
+"""Check that memory stays flat: ``python -m benchmarks.soak`` sends ten million records and reads them back.
 
 Prints one JSON line per million with the resident memory of the process.
 """

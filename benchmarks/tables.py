@@ -1,4 +1,4 @@
-"""Which figures of which clients stand beside each other, in tables and in plots."""
+"""The tables and plots: which figures of which clients they compare."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _CODECS_AND_SIZES = [(size, codec) for size in SIZES for codec in CODECS]
 
 
 class TableRow(NamedTuple):
-    """``to_bench``: cells are compared with the same client's figure there, and not with the reference client's."""
+    """A row.
+
+    With ``to_bench``, cells are compared with the same client's figure there instead of the reference client's.
+    """
 
     label: str
     bench: Bench
@@ -27,7 +30,10 @@ class TableRow(NamedTuple):
 
 
 class Table(NamedTuple):
-    """``unit`` is what one is: figures are divided by it. ``reference``: whose figure is 1, where no row says else."""
+    """A table.
+
+    Figures are divided by ``unit``; ``reference`` is the client whose figures are 1, unless a row says otherwise.
+    """
 
     title: str
     caption: str
@@ -38,14 +44,14 @@ class Table(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A table with its figures, as text."""
+    """A table with its figures as text."""
 
     heads: list[str]
     rows: list[tuple[str, list[str]]]
 
 
 class Plot(NamedTuple):
-    """Panels are a title, a case and clients."""
+    """A plot. Panels are a title, a case and clients."""
 
     title: str
     unit: str
@@ -74,7 +80,7 @@ _METHODS = {"busy": "produce", "busy-consume": "consume"}
 
 
 def label(client: str, kind: str) -> str:
-    """A client as a reader knows it: ours by the method that is called."""
+    """Return a client's name for readers: ours by the method that is called."""
     if client == "java":
         return "Java"
     named = _NAMES.get((client, _METHODS.get(kind, kind)))
@@ -137,7 +143,7 @@ TABLES = {
         + [_row(Bench("consume", partitions=1000), "peak_rss_mb")],
     ),
     "idle": Table(
-        "Doing nothing, per cent of a core",
+        "Idle cost, percent of a core",
         _BESIDE,
         _PER_RECORD[:-1],
         [
@@ -147,7 +153,7 @@ TABLES = {
         0.01,
     ),
     "busy": Table(
-        "Beside a thread that never rests, thousand records/s",
+        "Beside a CPU-bound thread, thousand records/s",
         "In parentheses: the ratio to the same client without that thread.",
         ("pykclient", "pykclient-columns", "pykclient-python", *_PEERS[:-1]),
         [
@@ -157,12 +163,12 @@ TABLES = {
         1000,
     ),
     "handovers": Table(
-        "How often threads of the process sleep while they produce, for 1,000 records",
+        "Sleeps of the threads while producing, per 1,000 records",
         "",
         ("pykclient", "pykclient-columns", "pykclient-python", *_PEERS[:-1]),
         [
             TableRow("alone", PRODUCE, "sleeps_per_1000_records", PRODUCE),
-            TableRow("beside a thread that never rests", Bench("busy"), "sleeps_per_1000_records", Bench("busy")),
+            TableRow("beside a CPU-bound thread", Bench("busy"), "sleeps_per_1000_records", Bench("busy")),
         ],
     ),
     "scale-produce": Table(
@@ -213,7 +219,7 @@ PLOTS = {
 
 
 def filled(results: Results, table: Table) -> Filled:
-    """Only rows that were measured, and clients that did any of it."""
+    """Return a table with only the measured rows and clients."""
     measured = {
         (client, row) for client in table.clients for row in table.rows if results.figure(client, row.bench, row.figure)
     }
@@ -248,7 +254,7 @@ def _cell(results: Results, table: Table, row: TableRow, client: str) -> str:
 
 
 def panels(results: Results, plot: Plot) -> list[Panel]:
-    """What a plot shows of a run; nothing of cases that it left out."""
+    """Return the panels of a plot, without cases that the run does not have."""
     found = []
     for title, bench, clients in plot.panels:
         rows = []
@@ -264,7 +270,7 @@ def panels(results: Results, plot: Plot) -> list[Panel]:
 
 
 def figures_of(bench: Bench) -> tuple[str, ...]:
-    """The figures that say something of a case."""
+    """Return the figures that are meaningful for a case."""
     if bench.kind == "latency":
         return ("p50_ms", "p99_ms", "cpu_us_per_record", "peak_rss_mb")
     if bench.idles:

@@ -1,4 +1,4 @@
-"""One client, one case, one process: ``python -m benchmarks.worker CLIENT CASE-AS-JSON`` prints one JSON line."""
+"""Run one client in one case: ``python -m benchmarks.worker CLIENT CASE-AS-JSON`` prints one JSON line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from benchmarks.results import case_of
 
 
 def quantile(values: list[float], q: float) -> float | None:
-    """The ``q`` quantile by nearest rank, or None of nothing."""
+    """Return the ``q`` quantile by nearest rank, or None without values."""
     return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else None
 
 
 def peak_rss_mb() -> float:
-    """Of this program alone: what getrusage tells includes the parent's, from before the exec."""
+    """Return the peak of this program alone: getrusage includes the parent's memory before the exec."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
 
 
 def implementation_of(name: str) -> str | None:
-    """Which of our implementations ran; None for others. A module that is not built would be measured unnoticed."""
+    """Return which of our implementations ran; None for other clients. It shows if a module was not built."""
     if not name.startswith("pykclient"):
         return None
     from pykclient import implementation
@@ -36,7 +36,7 @@ def implementation_of(name: str) -> str | None:
 
 
 def run(client: str, case: Case) -> Sample:
-    """One run, in this process."""
+    """Run a case in this process."""
     kind = case.kind.removeprefix("busy-")
     method = "produce" if kind == "busy" else kind.replace("-", "_")
     with NeverResting() if case.kind.startswith("busy") else contextlib.nullcontext():

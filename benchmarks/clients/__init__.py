@@ -1,12 +1,12 @@
-"""One adapter per client, each used the way its own documentation shows for throughput.
+"""One adapter per client, each used as its own documentation recommends for throughput.
 
-An adapter's methods run one case and return a ``Sample``. All produce with idempotence and ``acks=all``, all consume by
-``assign`` from the beginning, so that the group protocol is no part of the figures (Java's tool subscribes, and tells
-how long fetching took without that).
+An adapter's methods run one case and return a ``Sample``. All produce with idempotence and ``acks=all``. All consume
+with ``assign`` from the beginning, so that the figures do not include the group protocol (Java's tool subscribes, and
+reports the time of fetching without that).
 
-``kinds`` are the cases that a client can do; ``share`` says how many records of 100 bytes it does of those that
-confluent-kafka does, so that fast and slow clients take about as long, and ``share_of_many`` what is left of it when
-producing to many partitions; ``only_plain``: not with codecs, keys, sizes and partitions.
+``kinds`` are the cases that a client supports. ``share`` is the client's number of records of 100 bytes relative to
+confluent-kafka's, so that fast and slow clients take about as long; ``share_of_many`` is the remaining part of it when
+producing to many partitions. ``only_plain`` excludes codecs, keys, sizes and partitions.
 """
 
 from __future__ import annotations

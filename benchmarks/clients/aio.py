@@ -1,4 +1,4 @@
-"""aiokafka, with its compiled codecs: one thread, in which the event loop and the program take turns."""
+"""aiokafka with its compiled codecs: event loop and program share one thread."""
 
 from __future__ import annotations
 

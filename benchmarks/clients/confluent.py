@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): whose figures the others are compared with."""
+"""confluent-kafka (librdkafka), the reference for ratios."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ConfluentKafka:
         return produce_all(case, send_pairs if case.keyed else send_values, lambda: producer.flush(60))
 
     def fill(self, case: Case) -> Sample:
-        """Write what is read afterwards: for each partition as many records at a time as a batch of it holds."""
+        """Write the log to read later: as many records to each partition in turn as its batch holds."""
         producer = self._producer(case, linger_ms=50)
         block = max(1, min(BATCH_SIZE // (case.size_bytes + 40), case.records // case.partitions))
         number = 0
@@ -126,7 +126,7 @@ class ConfluentKafka:
 
         def poll() -> int:
             nonlocal left
-            messages = consumer.consume(min(1000, left), 1.0)  # it waits until it has as many
+            messages = consumer.consume(min(1000, left), 1.0)  # waits until it has that many
             for message in messages:
                 message.value()
             left -= len(messages)
@@ -152,7 +152,7 @@ class ConfluentKafka:
 
 
 class ConfluentKafkaWithReports(ConfluentKafka):
-    """A program that wants to know of each record what became of it, as our futures tell."""
+    """A program that gets a delivery report for each record, which corresponds to our futures."""
 
     name = "confluent-kafka-reports"
     kinds = ("produce",)
@@ -181,7 +181,7 @@ class ConfluentKafkaWithReports(ConfluentKafka):
 
 
 class ConfluentKafkaPolledRarely(ConfluentKafka):
-    """Serves what librdkafka reports after each thousand records, where its documentation does so after each one."""
+    """A program that calls ``poll(0)`` after every thousand records, where the documentation does after each one."""
 
     name = "confluent-kafka-polled-rarely"
     kinds = ("produce",)
@@ -210,7 +210,7 @@ def send_when_there_is_room(
     partition: int = -1,
     on_delivery: Callable[[Any, Any], None] | None = None,
 ) -> None:
-    """librdkafka refuses records when its queue is full, where other clients wait."""
+    """Send a record, waiting while librdkafka's queue is full. Other clients wait by themselves."""
     while True:
         try:
             producer.produce(topic, value, key, partition, on_delivery)

@@ -1,4 +1,4 @@
-"""Kafka's Java clients, as its own performance tools drive them."""
+"""Kafka's Java clients, driven by Kafka's own performance tools."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from benchmarks.clients.measuring import BATCH_SIZE, BUFFER_MEMORY, LINGER_MS, S
 
 _SOURCE = Path(__file__).with_name("PerfTools.java")
 
-#: As Kafka's scripts start them.
+#: The options of Kafka's scripts.
 _JVM = ("-Xmx512m", "-XX:+UseG1GC", "-Dfile.encoding=UTF-8")
 
 
 class Java:
-    """ProducerPerformance and ConsumerPerformance. They have no keys, and no thread beside them that never rests.
+    """ProducerPerformance and ConsumerPerformance. They support neither keys nor a CPU-bound thread beside them.
 
-    The virtual machine runs its tool twice: the first time it compiles. Its start is reported apart.
+    The JVM runs its tool twice; the first run compiles. Its start is reported separately.
     """
 
     name = "java"

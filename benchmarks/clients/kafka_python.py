@@ -1,4 +1,4 @@
-"""kafka-python, and whatever has its surface: pykclient."""
+"""kafka-python, and pykclient, which has the same methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from benchmarks.clients.measuring import (
     warm_up_records,
 )
 
-#: Bytes of values in one call of ``send_batch``.
+#: Bytes of values per call of ``send_batch``.
 _TABLE_BYTES = 8 << 20
 
 
@@ -122,20 +122,20 @@ class KafkaPython:
 
 
 class Pykclient(KafkaPython):
-    """This project: the calls of a program written for kafka-python."""
+    """pykclient, called as a program written for kafka-python would."""
 
     name = "pykclient"
     distribution = "pykclient"
     share = 1.0
     share_of_many = 1.0
     module = "pykclient"
-    # Sockets' buffers are left to the system, as all the others leave them unasked; Java's defaults are smaller.
+    # Leave socket buffers to the operating system, as all other clients do by default. Java's defaults are smaller.
     producer_options = MappingProxyType({"buffer_memory": BUFFER_MEMORY, "send_buffer_bytes": -1})
     consumer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"receive_buffer_bytes": -1})
 
 
 class PykclientInPython(Pykclient):
-    """The same without its compiled modules."""
+    """pykclient without its compiled modules."""
 
     name = "pykclient-python"
     environment = MappingProxyType({"PYKCLIENT_IMPL": "python"})
@@ -143,7 +143,7 @@ class PykclientInPython(Pykclient):
 
 
 class PykclientThousand(Pykclient):
-    """As many records a poll as confluent-kafka is asked for."""
+    """pykclient with as many records per poll as confluent-kafka."""
 
     name = "pykclient-1000"
     kinds = ("consume",)
@@ -151,7 +151,7 @@ class PykclientThousand(Pykclient):
 
 
 class PykclientColumns(Pykclient):
-    """This project by columns: whole tables out, record batches in, all columns and copied."""
+    """pykclient with columns: sends tables, and reads record batches with all columns, copied."""
 
     name = "pykclient-columns"
     kinds: ClassVar[tuple[str, ...]] = ("produce", "consume", "busy", "busy-consume")
@@ -200,7 +200,7 @@ class PykclientColumns(Pykclient):
 
 
 class PykclientViews(PykclientColumns):
-    """All columns, keys and values left where they were received."""
+    """All columns, with keys and values left in the receive buffer."""
 
     name = "pykclient-views"
     kinds = ("consume",)
@@ -208,7 +208,7 @@ class PykclientViews(PykclientColumns):
 
 
 class PykclientValues(PykclientViews):
-    """Nothing but values, as views."""
+    """Only values, as views."""
 
     name = "pykclient-values"
     poll_options = MappingProxyType({"binary_view": True, "columns": ["value"]})
@@ -216,7 +216,7 @@ class PykclientValues(PykclientViews):
 
 
 class PykclientColumnsInPython(PykclientColumns):
-    """By columns, without the compiled modules."""
+    """Columns without the compiled modules."""
 
     name = "pykclient-python-columns"
     kinds = ("produce", "consume")

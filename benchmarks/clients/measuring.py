@@ -1,4 +1,4 @@
-"""What all adapters share: payloads, the stopwatch, and the loops of a program that uses a client."""
+"""Common parts of the adapters: payloads, the stopwatch, and the loops of a program that uses a client."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ LINGER_MS = 5
 BATCH_SIZE = 131_072
 BUFFER_MEMORY = 32 << 20
 
-#: Bytes of different values, which then come again: more than a codec looks back.
+#: Bytes of distinct values, which are then repeated: more than a codec's window.
 _POOL_BYTES = 4 << 20
 _KEYS = 10_000
 _CHUNK = 1000
 
 
 class Sample(NamedTuple):
-    """One run. ``peak_rss_mb`` where the client was another process, ``start_cpu_s`` and ``start_s`` its start's.
+    """The result of one run.
 
-    ``sleeps``: how often its threads waited for something: the interpreter's lock, the broker, each other.
-    ``sent``: how many records the log must have got, with those that were sent before the clock ran.
+    ``sleeps`` is how often its threads waited for anything: the GIL, the broker, each other. ``sent`` is the number of
+    records that the log must have received, including those before the measurement. ``peak_rss_mb``, ``start_cpu_s``
+    and ``start_s`` are set if the client was another process.
     """
 
     records: int
@@ -41,7 +42,7 @@ class Sample(NamedTuple):
 
 
 class Stopwatch:
-    """CPU and wall time of this process and how often it slept, all threads, between ``start`` and ``stop``."""
+    """CPU time, wall time and number of sleeps of all threads of this process, between ``start`` and ``stop``."""
 
     def start(self) -> None:
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -56,7 +57,7 @@ class Stopwatch:
 
 @functools.cache
 def payloads(size_bytes: int) -> list[bytes]:
-    """Values of which no two are equal, half of them noise: codecs make of them what they make of events."""
+    """Return distinct values, half of each random, which compress like typical events."""
     source = random.Random(size_bytes)
     states = (b"ordered", b"shipped", b"returned", b"delivered")
 
@@ -83,17 +84,17 @@ def payloads(size_bytes: int) -> list[bytes]:
 
 
 def payload(size_bytes: int) -> bytes:
-    """One value."""
+    """Return one value."""
     return payloads(size_bytes)[0]
 
 
 def keys(count: int) -> list[bytes]:
-    """As many keys, of which 10,000 are different."""
+    """Return ``count`` keys, 10,000 of them distinct."""
     return [b"customer-%05d" % (number * 7919 % _KEYS) for number in range(count)]
 
 
 def chunks(case: Case, records: int) -> Iterator[list[Any]]:
-    """As many values, or pairs of key and value, in lists: what a program has at hand before it sends."""
+    """Yield lists of values, or of pairs of key and value, ``records`` in total."""
     values: list[Any] = payloads(case.size_bytes)
     if case.keyed:
         values = list(zip(keys(len(values)), values, strict=True))
@@ -108,12 +109,14 @@ def chunks(case: Case, records: int) -> Iterator[list[Any]]:
 
 
 def warm_up_records(case: Case) -> int:
-    """How many records are sent before the clock runs: connections, metadata, the producer's id, late imports."""
+    """Return the number of records to send before the measurement: for connections, metadata, the producer id, late
+    imports.
+    """
     return max(100, case.records // 20)
 
 
 def produce_all(case: Case, send_chunk: Callable[[list[Any]], Any], flush: Callable[[], Any]) -> Sample:
-    """Drive a blocking client: ``send_chunk`` is the loop of a program that sends, without anything around it."""
+    """Drive a blocking client. ``send_chunk`` is the bare loop of a program that sends."""
     for chunk in chunks(case, warm_up_records(case)):
         send_chunk(chunk)
     flush()
@@ -127,7 +130,7 @@ def produce_all(case: Case, send_chunk: Callable[[list[Any]], Any], flush: Calla
 
 
 def one_at_a_time(case: Case, send_and_wait: Callable[[bytes], Any]) -> Sample:
-    """Each record is sent when the one before it has been acknowledged."""
+    """Send each record after the previous one is acknowledged."""
     latencies_ms: list[float] = []
     clock = time.perf_counter
     value = payload(case.size_bytes)
@@ -143,7 +146,7 @@ def one_at_a_time(case: Case, send_and_wait: Callable[[bytes], Any]) -> Sample:
 
 
 class Patience:
-    """Ends a run that waits for records which do not come. Thread: owner."""
+    """Ends a run whose records do not arrive. Thread: owner."""
 
     _POLLS = 30
 
@@ -151,20 +154,24 @@ class Patience:
         self._empty = 0
 
     def after(self, got: int) -> None:
-        """Raises TimeoutError after so many polls without a record."""
+        """Count polls without a record.
+
+        Raises:
+            TimeoutError: there were too many.
+        """
         self._empty = 0 if got else self._empty + 1
         if self._empty == self._POLLS:
             raise TimeoutError(f"no records in {self._POLLS} polls")
 
 
 def consume_all(case: Case, poll: Callable[[], int], first_poll: Callable[[], int] | None = None) -> Sample:
-    """Drive a blocking client: ``poll()`` waits a second at most, and returns how many records it gave and looked at.
+    """Drive a blocking client. ``poll()`` waits at most a second, and returns the number of records it got and read.
 
-    Where one call may return all there is, ``first_poll`` takes a few.
+    If one call may return everything, ``first_poll`` takes a few records.
     """
     patience = Patience()
     seen = 0
-    while seen == 0:  # connection, metadata and the first fetch are not part of the figure
+    while seen == 0:  # connection, metadata and the first fetch are not measured
         seen = (first_poll or poll)()
         patience.after(seen)
     counted = 0
@@ -178,7 +185,7 @@ def consume_all(case: Case, poll: Callable[[], int], first_poll: Callable[[], in
 
 
 def idle(case: Case, poll: Callable[[], Any]) -> Sample:
-    """``case.records`` seconds of doing nothing."""
+    """Be idle for ``case.records`` seconds."""
     poll()
     watch = Stopwatch()
     watch.start()
@@ -189,7 +196,7 @@ def idle(case: Case, poll: Callable[[], Any]) -> Sample:
 
 
 class NeverResting:
-    """An application's thread that computes all the time, and so wants the interpreter's lock all the time."""
+    """A CPU-bound thread, which always wants the GIL."""
 
     def __enter__(self) -> None:
         self._done = False
