@@ -51,6 +51,11 @@ class Deserializer(Generic[T]):
         """The client is closing."""
 
 
+#: What a client takes for a serializer or deserializer whose type is to be known; dotted names are taken as well.
+SerializerOf = Serializer[T] | type[Serializer[T]] | Callable[[T], Buffer | None]
+DeserializerOf = Deserializer[T] | type[Deserializer[T]] | Callable[[bytes], T]
+
+
 class CallableSerializer(Serializer[Any]):
     """A plain function from object to bytes, as kafka-python takes it."""
 

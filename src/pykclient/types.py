@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)
+    # The types of keys and values of a client that is made with some serializers; bytes without any.
+    MadeK = TypeVar("MadeK", default=bytes)
+    MadeV = TypeVar("MadeV", default=bytes)
 else:
     from typing import TypeVar
 

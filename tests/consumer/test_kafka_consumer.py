@@ -598,7 +598,7 @@ class TestConstruction:
 
     def test_wrong_topics(self) -> None:
         with pytest.raises(IllegalArgumentError):
-            KafkaConsumer(5, bootstrap_servers="localhost:1")
+            KafkaConsumer(5, bootstrap_servers="localhost:1")  # type: ignore[call-overload]
 
 
 class TestUnreachable:

@@ -262,7 +262,7 @@ def _(both: Both) -> None:
 @row("an unknown key")
 def _(both: Both) -> None:
     refused(ValueError, lambda: kafka_python.KafkaProducer(bootstrap_servers=both.servers, linger=1))
-    error = refused(ConfigError, lambda: KafkaProducer(bootstrap_servers=both.servers, linger=1))
+    error = refused(ConfigError, lambda: KafkaProducer(bootstrap_servers=both.servers, linger=1))  # type: ignore[call-overload]
     assert "linger.ms" in str(error) or "linger_ms" in str(error)
     assert isinstance(error, ValueError)
     assert pykclient.errors.KafkaConfigurationError is ConfigError

@@ -424,7 +424,7 @@ def test_a_misspelt_bootstrap_server_is_named() -> None:
 
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match=r"linger"):
-        KafkaProducer(lingr_ms=5)
+        KafkaProducer(lingr_ms=5)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match=r"transactional"):
         KafkaProducer(bootstrap_servers="127.0.0.1:1", transactional_id="t")
 

@@ -35,9 +35,14 @@ from pykclient.types import (
 )
 
 if TYPE_CHECKING:
+    from typing import Unpack
     from uuid import UUID
 
     import pyarrow as pa
+
+    from pykclient.config.client_settings import ConsumerSettings
+    from pykclient.serialization import DeserializerOf
+    from pykclient.types import MadeK, MadeV
 
 #: How long close() takes at most, unless it is told otherwise.
 DEFAULT_CLOSE_TIMEOUT_MS = 30_000
@@ -69,6 +74,35 @@ class KafkaConsumer(Generic[K, V]):
     Thread: one at a time; others get ConcurrentModificationError. ``wakeup`` may be called from anywhere. A copy in a
     forked child raises UseAfterForkError.
     """
+
+    @overload
+    def __init__(
+        self: KafkaConsumer[MadeK, MadeV],
+        *topics: str,
+        key_deserializer: DeserializerOf[MadeK] | None = None,
+        value_deserializer: DeserializerOf[MadeV] | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        /,
+        *topics: str,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *topics: str,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
 
     def __init__(self, *topics: Any, **settings: Any) -> None:
         """Raises ConfigError for settings that are wrong, and when no bootstrap server's name can be resolved."""

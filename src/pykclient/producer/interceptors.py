@@ -98,3 +98,8 @@ class InterceptedDelivery:
 def no_metadata(topic_partition: TopicPartition) -> RecordMetadata:
     """What stands for the metadata of a record that was not written."""
     return RecordMetadata(topic_partition.topic, topic_partition.partition, topic_partition, -1, -1, None, -1, -1)
+
+
+def headers_of(headers: Any) -> Headers:
+    """Return headers for a call of ``on_acknowledgement``; none if they are what the record failed for."""
+    return headers if isinstance(headers, (list, tuple)) else ()

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast, overload
 
 from pykclient import topic_names
 from pykclient.clock import SYSTEM_CLOCK
@@ -26,7 +26,7 @@ from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
 from pykclient.producer import arguments, lifecycle
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
-from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery
+from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
 from pykclient.producer.no_transactions import NoTransactions
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
@@ -37,8 +37,13 @@ from pykclient.serialization import BYTES
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from pykclient.config.client_settings import ProducerSettings
     from pykclient.producer.batch_future import BatchFuture
     from pykclient.producer.batch_send import Route, SendingParts
+    from pykclient.serialization import SerializerOf
+    from pykclient.types import MadeK, MadeV
 
 _compiled = compiled("producer")
 
@@ -62,11 +67,6 @@ _ENDING_TIMEOUT_S = 0.5
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
-def _for_interceptors(headers: Any) -> Headers:
-    """Return headers for a call of ``on_acknowledgement``; none if they are what the record failed for."""
-    return headers if isinstance(headers, (list, tuple)) else ()
-
-
 class KafkaProducer(NoTransactions, Generic[K, V]):
     """Sends records to Kafka, in batches, from a thread of its own.
 
@@ -86,6 +86,28 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     """
 
     __slots__ = ("__dict__", "__weakref__", "_send_path")  # a slot for what C looks up with each record
+
+    @overload
+    def __init__(
+        self: KafkaProducer[MadeK, MadeV],
+        config: None = None,
+        /,
+        *,
+        key_serializer: SerializerOf[MadeK] | None = None,
+        value_serializer: SerializerOf[MadeV] | None = None,
+        **kwargs: Unpack[ProducerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        **kwargs: Unpack[ProducerSettings],
+    ) -> None: ...
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
         settings = ProducerConfig(config, **kwargs)
@@ -209,7 +231,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     if _compiled is not None and not TYPE_CHECKING:
         # It does what is done for most records, and leaves the others to the method above.
         send = _compiled.send
-        send.__doc__ = _send_python.__doc__
+        send.__doc__, send.__annotations__ = _send_python.__doc__, _send_python.__annotations__
 
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
         """Let the interceptors see the record, and send what they return.
@@ -303,9 +325,9 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             if wake:
                 self._wake_sender()
         except KafkaError as error:
-            return self._failed(error, topic, number, _for_interceptors(headers), on_delivery)
+            return self._failed(error, topic, number, headers_of(headers), on_delivery)
         except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
-            self._note_failure(error, topic, number, _for_interceptors(headers))
+            self._note_failure(error, topic, number, headers_of(headers))
             raise
         return cast(FutureRecordMetadata, future)
 
@@ -474,17 +496,8 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         return cluster, count, max_block_ms - waited_ms
 
     def _no_metadata(self, topic: str, partition: int | None, count: int | None) -> KafkaTimeoutError:
-        seconds = self._max_block_ms / 1000
-        if count is None:
-            text = f"topic {topic!r} not in metadata after {seconds} s"
-        else:
-            text = f"partition {partition} of topic {topic!r} not in metadata after {seconds} s: it has {count}"
-        broker_error = self._metadata.get_error(topic)
-        reasons = [self._parts.client.connection_report(), "" if broker_error is None else repr(broker_error)]
-        why = "; ".join(reason for reason in reasons if reason)
-        error = KafkaTimeoutError(f"{text}: {why}" if why else f"{text} (max.block.ms)")
-        error.__cause__ = broker_error
-        return error
+        report = self._parts.client.connection_report()
+        return self._metadata.missing(topic, partition, count, self._max_block_ms, report)
 
     # --- failures ----------------------------------------------------------------------------------------------
 
@@ -514,8 +527,8 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     ) -> FutureRecordMetadata:
         """What ``_do_send`` does with such an error, for the compiled ``send``."""
         if isinstance(error, KafkaError):
-            return self._failed(error, topic, partition, _for_interceptors(headers), on_delivery)
-        self._note_failure(error, topic, partition, _for_interceptors(headers))
+            return self._failed(error, topic, partition, headers_of(headers), on_delivery)
+        self._note_failure(error, topic, partition, headers_of(headers))
         raise error
 
     def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
@@ -646,23 +659,11 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             if self._closed:
                 return
             self._closed = True
-        self._close_plugins()
+        self._parts.close_plugins()
         self._log.debug("The producer has closed")
 
     def _in_callback(self) -> bool:
         return self._environment.get_ident() == self._io_thread.ident
-
-    def _close_plugins(self) -> None:
-        parts = self._parts
-        if parts.interceptors is not None:
-            parts.interceptors.close()
-        for plugin in (parts.key_serializer, parts.value_serializer, parts.partitioner, parts.metrics):
-            close = getattr(plugin, "close", None)
-            if callable(close):
-                try:
-                    close()
-                except Exception:  # noqa: BLE001 - the application's code; the others must be closed as well
-                    self._log.exception("%s could not be closed", type(plugin).__name__)
 
     def refuse_after_fork(self) -> None:
         """Called in a forked child, where neither the thread nor any lock can be relied on."""

@@ -126,6 +126,23 @@ class ProducerMetadata(Metadata):
         with self._lock:
             return errors.for_code(self._errors.get(topic, 0))
 
+    def missing(
+        self, topic: str, partition: int | None, count: int | None, waited_ms: int, connection_report: str
+    ) -> KafkaTimeoutError:
+        """Return the error for a topic, or a partition of one with ``count``, that did not show up in time."""
+        if count is None:
+            text = f"topic {topic!r} not in metadata after {waited_ms / 1000} s"
+        else:
+            text = (
+                f"partition {partition} of topic {topic!r} not in metadata after {waited_ms / 1000} s: it has {count}"
+            )
+        broker_error = self.get_error(topic)
+        reasons = [connection_report, "" if broker_error is None else repr(broker_error)]
+        why = "; ".join(reason for reason in reasons if reason)
+        error = KafkaTimeoutError(f"{text}: {why}" if why else f"{text} (max.block.ms)")
+        error.__cause__ = broker_error
+        return error
+
     def fatal_error(self, error: KafkaError) -> None:
         with self._updated:
             super().fatal_error(error)

@@ -189,6 +189,19 @@ class ProducerParts:
         metadata.bootstrap(addresses)
         return metadata
 
+    def close_plugins(self) -> None:
+        """Close interceptors, serializers, the partitioner and metrics; log what they raise."""
+        if self.interceptors is not None:
+            self.interceptors.close()
+        for plugin in (self.key_serializer, self.value_serializer, self.partitioner, self.metrics):
+            close = getattr(plugin, "close", None)
+            if callable(close):
+                try:
+                    close()
+                except Exception:
+                    log = self.log_context.logger(__name__)
+                    log.exception("%s could not be closed", type(plugin).__name__)
+
 
 def _serializer(config: ProducerConfig, name: str) -> Serializer[Any]:
     return serializer_for(config.configured_instance(name))

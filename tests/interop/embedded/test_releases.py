@@ -54,7 +54,7 @@ def test_we_speak_with_every_release_since_011(
                 value = b"%s %d" % (codec.encode(), i)
                 producer.send(topic, value, headers=[("h", b"1")], timestamp_ms=AT + i)
                 expected.append((value, (("h", b"1"),), AT + i))
-    settings = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
     with KafkaConsumer[bytes, bytes](topic, group_id=group_id, consumer_timeout_ms=20_000, **settings) as consumer:
         records = [next(consumer) for _ in expected]
         consumer.commit()

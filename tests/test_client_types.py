@@ -1,0 +1,125 @@
+"""What type checkers know of the clients: their settings, and the types of keys and values."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
+
+ROOT = Path(__file__).parents[1]
+
+#: A program, with what mypy should say of a line behind it.
+PROGRAM = """
+from __future__ import annotations
+import json
+from typing import Any
+import pykclient
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.serialization import JsonSerializer, LongDeserializer, StringDeserializer, StringSerializer
+
+def dumps(data: dict[str, int]) -> bytes: return json.dumps(data).encode()
+def loads(data: bytes) -> dict[str, int]: return dict(json.loads(data))
+settings: dict[str, Any] = {}
+
+# the types of keys and values
+reveal_type(KafkaProducer())  # KafkaProducer[bytes, bytes]
+reveal_type(KafkaProducer(bootstrap_servers=["a:9092"], linger_ms=2.5, acks="all", retries=float("inf")))  # KafkaProducer[bytes, bytes]
+reveal_type(KafkaProducer(key_serializer=StringSerializer))  # KafkaProducer[str, bytes]
+reveal_type(KafkaProducer(key_serializer=StringSerializer(), value_serializer=dumps))  # KafkaProducer[str, dict[str, int]]
+reveal_type(KafkaProducer(value_serializer=str.encode))  # KafkaProducer[bytes, str]
+reveal_type(KafkaProducer(value_serializer=JsonSerializer))  # KafkaProducer[bytes, Any]
+reveal_type(KafkaProducer(value_serializer="my.Serializer"))  # KafkaProducer[Any, Any]
+reveal_type(KafkaProducer({"linger.ms": 5}))  # KafkaProducer[Any, Any]
+reveal_type(KafkaProducer(**settings))  # KafkaProducer[Any, Any]
+reveal_type(KafkaConsumer("t", group_id="g"))  # KafkaConsumer[bytes, bytes]
+reveal_type(KafkaConsumer("t", value_deserializer=loads))  # KafkaConsumer[bytes, dict[str, int]]
+reveal_type(KafkaConsumer(key_deserializer=LongDeserializer, value_deserializer=StringDeserializer()))  # KafkaConsumer[int, str]
+reveal_type(KafkaConsumer(value_deserializer=bytes.decode))  # KafkaConsumer[bytes, str]
+reveal_type(KafkaConsumer({"group.id": "g"}, "t"))  # KafkaConsumer[Any, Any]
+reveal_type(next(KafkaConsumer("t")).key)  # bytes | None
+reveal_type(next(KafkaConsumer("t", value_deserializer=loads)).value)  # dict[str, int] | None
+reveal_type(next(KafkaConsumer("t")).headers)  # list[tuple[str, bytes | None]]
+one: KafkaProducer[str, str] = KafkaProducer({"linger.ms": 5})
+two = KafkaConsumer[str, str]("t", value_deserializer="my.Deserializer")
+three: KafkaConsumer = KafkaConsumer("t", value_deserializer=loads)
+KafkaProducer(selector=None, api_version=(2, 5), ssl_check_hostname=True, security_protocol="PLAINTEXT", partitioner="murmur2")
+KafkaConsumer("t", consumer_timeout_ms=float("inf"), max_poll_records=5, isolation_level="read_committed")
+
+# mistakes
+KafkaProducer(linger_m=5)  # Unexpected keyword argument "linger_m" .*; did you mean "linger_ms"\\?
+KafkaConsumer("t", group_i="g")  # Unexpected keyword argument "group_i" .*; did you mean "group_id"\\?
+KafkaProducer(linger_ms="5")  # No overload variant of "KafkaProducer" matches argument type "str"
+KafkaProducer("host:9092")  # No overload variant of "KafkaProducer" matches argument type "str"
+KafkaConsumer(5)  # No overload variant of "KafkaConsumer" matches argument type "int"
+KafkaProducer().send("t", "text")  # Argument 2 to "send" of "KafkaProducer" has incompatible type "str"; expected "bytes \\| None"
+KafkaProducer(value_serializer=dumps).send("t", [1])  # Argument 2 to "send" .* expected "dict\\[str, int\\] \\| None"
+pykclient.KafkaProducr  # has no attribute "KafkaProducr"; maybe "KafkaProducer"\\?
+"""  # noqa: E501
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_mypy_says(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=pyproject.toml", "--no-error-summary"]
+    command += ["--allow-any-generics", "--hide-error-codes", "--no-pretty", str(program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    said: dict[int, list[str]] = {}
+    for line in done.stdout.splitlines():
+        match = re.fullmatch(r".*program\.py:(\d+): (error|note): (.*)", line)
+        assert match, done.stdout + done.stderr
+        number, kind, text = match.groups()
+        if kind == "error" or text.startswith("Revealed type"):
+            said.setdefault(int(number), []).append(text)
+    for number, line in enumerate(PROGRAM.splitlines(), 1):
+        code, _, expected = line.partition("  # ")
+        texts = [text.replace("pykclient.consumer.kafka_consumer.", "") for text in said.pop(number, [])]
+        texts = [text.replace("pykclient.producer.kafka_producer.", "").replace("builtins.", "") for text in texts]
+        if not expected:
+            assert not texts, (code, texts)
+        elif code.startswith("reveal_type"):
+            assert texts == [f'Revealed type is "{expected}"'], code
+        else:
+            assert any(re.search(expected, text) for text in texts), (code, texts)
+    assert not said
+
+
+def test_settings_are_up_to_date() -> None:
+    command = [sys.executable, "tools/client_settings.py", "src/pykclient/config/client_settings.py"]
+    done = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(("client", "config"), [(KafkaProducer, ProducerConfig), (KafkaConsumer, ConsumerConfig)])
+def test_every_key_is_typed_or_not_supported_yet(client: type, config: type[ProducerConfig | ConsumerConfig]) -> None:
+    from pykclient.config.client_settings import ConsumerSettings, ProducerSettings
+
+    typed = (ProducerSettings if client is KafkaProducer else ConsumerSettings).__annotations__.keys()
+    parameters = {"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"}
+    definition = config.DEFINITION
+    for key in definition.keys.values():
+        assert key.keyword in typed or key.keyword in parameters or key.unsupported
+    assert {name.replace(".", "_") for name in definition.foreign} <= typed
+    assert typed <= {name.replace(".", "_") for name in {*definition.keys, *definition.foreign, *definition.aliases}}
+
+
+def test_help_shows_what_a_method_takes() -> None:
+    assert str(inspect.signature(KafkaProducer.send)) == (
+        "(self, topic: 'str | ProducerRecord[K, V]', value: 'V | None' = None, key: 'K | None' = None, "
+        "headers: 'Headers | None' = None, partition: 'int | None' = None, timestamp_ms: 'int | None' = None, "
+        "on_delivery: 'OnDelivery | None' = None) -> 'FutureRecordMetadata'"
+    )
+    for client in (KafkaProducer, KafkaConsumer):
+        for name, method in inspect.getmembers(client, inspect.isroutine):
+            if not name.startswith("_"):
+                assert inspect.signature(method), name
+                assert inspect.getdoc(method), name
