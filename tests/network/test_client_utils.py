@@ -48,9 +48,10 @@ def test_texts_that_are_no_address(text: str) -> None:
         parse_address(text)
 
 
-def test_ipv6_without_brackets_gets_a_hint() -> None:
+@pytest.mark.parametrize("text", ["::1:9092", "::1"])
+def test_ipv6_without_brackets_gets_a_hint(text: str) -> None:
     with pytest.raises(ConfigError, match="brackets"):
-        parse_address("::1:9092")
+        parse_address(text)
 
 
 @pytest.mark.parametrize("text", ["me:hush@kafka:9092", "SASL_SSL://me:hush@kafka", "me:hu@sh@kafka:9092"])

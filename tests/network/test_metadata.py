@@ -121,7 +121,7 @@ def test_by_age() -> None:
 def test_by_demand_after_the_backoff() -> None:
     metadata = make()
     update(metadata, topic("t", epoch=1), now_ms=0)
-    metadata.request_update(True)
+    assert metadata.request_update(True) == metadata.update_version
     assert metadata.time_to_next_update(0) == BACKOFF_MS
     assert metadata.time_to_next_update(BACKOFF_MS) == 0
 

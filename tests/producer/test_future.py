@@ -156,6 +156,7 @@ def test_records_move_with_a_split_batch() -> None:
     succeed(deeper[0], 20)
     succeed(deeper[1], 30)
     assert not futures[5].done()
+    assert not result.await_all_dependents(0)
     succeed(parts[2], 40)
     assert [future.get(0).offset for future in futures] == [10, 11, 20, 30, 31, 40] == heard
     assert result.await_all_dependents(0)

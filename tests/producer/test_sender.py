@@ -609,6 +609,26 @@ def test_a_refused_batch_does_not_renumber_one_before_it_that_may_be_written(war
     assert (futures[0].get(0).offset, futures[2].get(0).offset) == (1, 2)
 
 
+def test_a_refusal_after_a_lost_answer_renumbers_nothing_that_may_be_written(warm: SenderHarness) -> None:
+    h = warm
+    first = h.append(value=b"1")
+    h.run_once()
+    h.append(value=b"2")
+    h.run_once()
+    for request in h.requests():
+        h.respond_to(request, AFTER_APPEND, -1)
+    h.run_once()
+    h.clock.advance(2 * RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 1, 1)]
+    h.respond(INVALID_RECORD, -1)  # of its second attempt: the first one may be written
+    h.run_once()
+    assert isinstance(first.exception, InvalidRecordError)
+    h.clock.advance(4 * RETRY_BACKOFF_MS)
+    h.run_once()
+    assert h.sent_batches() == [(13, 0, 2, 1)]
+
+
 def test_an_unknown_error_of_the_broker_renumbers_nothing_that_may_be_written(warm: SenderHarness) -> None:
     h = warm
     h.append(value=b"1")
@@ -690,6 +710,29 @@ def test_a_batch_too_large_for_the_broker_is_split(idempotent: bool) -> None:
     assert [future.get(0).offset for future in futures] == [0, 1, 2, 3]
     assert seen == [(None, 0), (None, 1), (None, 2), (None, 3)]
     assert h.pool.available_memory == h.pool.total_memory
+
+
+def test_a_record_sent_after_a_split_does_not_join_a_part() -> None:
+    """A part has its sequence numbers: one more record would get a number that the next batch gets as well."""
+    CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
+    h = SenderHarness(compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response())
+    for index in range(4):
+        h.append(value=bytes([65 + index]) * 300)
+    h.get_producer_id()
+    h.run_once()
+    h.respond(TOO_LARGE, -1)
+    h.run_once()
+    h.append(value=b"small")
+    sent = []
+    while h.accumulator.has_incomplete:
+        h.clock.advance(RETRY_BACKOFF_MS)
+        h.run_once()
+        sent += h.sent_batches()
+        h.respond(base_offset=len(sent))
+        h.run_once()
+    *parts, (_, _, sequence, count) = sent
+    assert sum(part[3] for part in parts) == 4
+    assert (sequence, count) == (4, 1)
 
 
 def test_parts_of_a_batch_that_may_be_written_keep_their_numbers() -> None:

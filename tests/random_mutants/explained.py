@@ -17,4 +17,20 @@ class Explained(NamedTuple):
         return self.module, self.function, self.kind, self.code
 
 
-EXPLAINED: tuple[Explained, ...] = ()
+EXPLAINED: tuple[Explained, ...] = (
+    Explained(
+        "producer/partitioner/partitioners",
+        "Murmur3Partitioner.hash",
+        "boolean flipped",
+        "return self._hash(key, 0, True) & POSITIVE",
+        "the sign that the flag is about is cleared",
+    ),
+    Explained(
+        "network/selector",
+        "Selector._handle",
+        "condition negated",
+        "if not (id in self._channels):",
+        "a socket that is connected at once is also ready to be written to, and so among the events of the same poll; "
+        "and a channel that is closed leaves the set that is looked at",
+    ),
+)

@@ -284,3 +284,8 @@ def test_no_rows() -> None:
 def test_columns_that_there_are_not(names: list[str]) -> None:
     with pytest.raises(IllegalArgumentError, match="columns"):
         Columns(names)
+
+
+@pytest.mark.parametrize(("number", "wrapped"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (-1, -1), (2**64 + 5, 5)])
+def test_sums_wrap_where_javas_do(number: int, wrapped: int) -> None:
+    assert columns._wrapped(number) == wrapped

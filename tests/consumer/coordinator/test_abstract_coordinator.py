@@ -17,6 +17,7 @@ from pykclient.consumer.coordinator.member_state import (
 )
 from pykclient.errors import (
     AuthenticationError,
+    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     GroupMaxSizeReachedError,
@@ -199,6 +200,20 @@ class TestJoining:
         assert group.coordinator.poll(group.timer())
         assert group.coordinator.membership.generation.generation_id == 2
         assert group.metric("failed-rebalance-total") == 1
+
+    def test_without_a_coordinator_a_join_fails(self, group: GroupHarness) -> None:
+        assert group.coordinator.coordinator_unknown
+        future = group.coordinator._joiner.send_join_group_request()
+        assert isinstance(future.exception, CoordinatorNotAvailableError)
+
+    def test_a_backoff_that_ends_with_the_timer_is_over(self, group: GroupHarness) -> None:
+        group.find_coordinator()
+        group.prepare(join(error=LOAD_IN_PROGRESS))
+        group.coordinator.poll(group.timer(0))
+        left_ms = group.coordinator.backoff_ms(group.clock.now_ms())
+        group.prepare(join(1), sync(TP0))
+        group.coordinator.poll(group.timer(left_ms))
+        assert group.coordinator.membership.state is COMPLETING_REBALANCE
 
     def test_loading_backs_off_with_growing_pauses(self, group: GroupHarness) -> None:
         group.find_coordinator()
