@@ -1,7 +1,7 @@
-"""Spark finds data sources in modules named ``pyspark_*``: with this one no ``spark.dataSource.register`` is needed.
+"""Lets Spark find the data source without ``spark.dataSource.register``: Spark imports all modules named ``pyspark_*``.
 
-One such module that cannot be imported, anybody's, hides all of them, without a word. Registering the class is the sure
-way.
+If any one of them fails to import, whichever package it belongs to, Spark silently ignores them all. Registering the
+class always works.
 """
 
 from __future__ import annotations

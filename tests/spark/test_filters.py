@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -205,14 +206,17 @@ class TestPartitions:
         assert [number for number in range(4) if bounds.allows(TopicPartition("t", number))] == partitions
 
     def test_ranges(self) -> None:
-        ranges = [OffsetRange(TopicPartition(topic, n), 10 * n, 10 * n + 20) for topic in "tu" for n in range(4)]
+        topic_id = UUID(int=1)
+        ranges = [
+            OffsetRange(TopicPartition(topic, n), 10 * n, 10 * n + 20, topic_id) for topic in "tu" for n in range(4)
+        ]
         bounds = Bounds.of(
             [EqualTo(TOPIC, "t"), GreaterThan(OFFSET, 24), LessThanOrEqual(OFFSET, 40), IsNotNull(OFFSET)]
         )
         assert bounds.apply(ranges) == [
-            OffsetRange(TopicPartition("t", 1), 25, 30),
-            OffsetRange(TopicPartition("t", 2), 25, 40),
-            OffsetRange(TopicPartition("t", 3), 30, 41),
+            OffsetRange(TopicPartition("t", 1), 25, 30, topic_id),
+            OffsetRange(TopicPartition("t", 2), 25, 40, topic_id),
+            OffsetRange(TopicPartition("t", 3), 30, 41, topic_id),
         ]
 
 

@@ -158,7 +158,7 @@ class TestLimits:
             ),
             (
                 {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
-                "option startingOffsets has 5 for t-0, which is behind the 4 that endingOffsets has",
+                "option startingOffsets has 5 for t-0, which is after the 4 that endingOffsets has",
             ),
             (
                 {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},

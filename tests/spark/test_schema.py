@@ -124,7 +124,7 @@ def test_a_record_without_timestamp_has_the_one_that_says_so() -> None:
 
 
 def test_a_timestamp_that_spark_does_not_have() -> None:
-    with pytest.raises(KafkaError, match=r"a timestamp that Spark cannot have.*option columns"):
+    with pytest.raises(KafkaError, match=r"out of Spark.s range.*option columns"):
         converted([{"timestamp": pa.scalar((1 << 63) // 1000 + 1, pa.int64()).cast(pa.timestamp("ms", "UTC"))}])
 
 

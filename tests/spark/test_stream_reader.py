@@ -325,10 +325,14 @@ def test_available_now_leaves_nothing_for_too_few(cluster: Cluster, new_reader: 
 @pytest.mark.parametrize(
     ("latest", "end", "problem"),
     [
-        ({A0: 10}, {"a": {"0": 5, "1": 50}}, "partitions were deleted while it ran: a-1"),
+        ({A0: 10}, {"a": {"0": 5, "1": 50}}, "partitions were deleted while it was running: a-1"),
         ({A0: 10, A1: 40}, {"a": {"0": 5, "1": 50}}, "end before its micro-batch does: a-1 50 instead of 40"),
-        ({A0: 10, A1: 100}, {"a": {"0": 5}}, "other partitions than the query had when it started: a-1"),
-        ({A0: 11, A1: 100}, {"a": {"0": 11, "1": 100}}, "goes past where the query is to end: a-0 11 instead of 10"),
+        (
+            {A0: 10, A1: 100},
+            {"a": {"0": 5}},
+            "its micro-batch are not those of the query's start: a-1",
+        ),
+        ({A0: 11, A1: 100}, {"a": {"0": 11, "1": 100}}, "ends after the query's end: a-0 11 instead of 10"),
     ],
 )
 def test_available_now_fails_where_it_could_not_end(

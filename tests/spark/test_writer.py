@@ -174,7 +174,7 @@ def test_what_is_told_of_tasks(caplog: pytest.LogCaptureFixture) -> None:
     stream = KafkaStreamWriter(options(topic="orders"), columns(value=STRING), False)
     stream.commit(messages, 7)
     stream.abort(messages, 8)
-    aborted = "was aborted. 2 of 3 tasks succeeded, with 30 records, others may have written some"
+    aborted = "was aborted. 2 of 3 tasks succeeded, with 30 records, and others may have written some"
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"] * 2
     assert caplog.messages[0] == "A write to Kafka is complete: 30 records by 2 tasks"
     assert caplog.messages[1].startswith(f"A write to Kafka {aborted}")
@@ -427,7 +427,7 @@ def test_an_unknown_topic(cluster: EmbeddedCluster) -> None:
     said = fails(cluster, [rows(value=[b"secret"])], "nowhere", settings={"max.block.ms": 300})
     assert said.startswith("Spark partition 0 (attempt 1) could not be written to Kafka")
     assert "topic 'nowhere' not in metadata after 0.3 s" in said
-    assert "check that the topic is there" in said
+    assert "check that the topic exists" in said
 
 
 @pytest.mark.parametrize(

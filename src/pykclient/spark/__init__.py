@@ -1,12 +1,12 @@
-"""Kafka for PySpark: a data source (format ``pykclient``) to read and to write, and producers for the code in tasks.
+"""Kafka for PySpark: a data source (format ``pykclient``) that reads and writes, and producers for code in tasks.
 
     from pykclient.spark import KafkaDataSource
 
     spark.dataSource.register(KafkaDataSource)
     spark.read.format("pykclient").option("kafka.bootstrap.servers", "broker:9092").option("subscribe", "orders").load()
 
-Options and columns are those of Spark's own source, format ``kafka``. Names are loaded when they are first used: each
-of Spark's Python workers imports this package, and none needs all of it.
+Options and columns are those of Spark's own source, format ``kafka``. Names are loaded on first use, because each of
+Spark's Python workers imports this package, and none needs all of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pykclient.spark.data_source import KafkaDataSource
     from pykclient.spark.producers import shared_producer, write_arrow
 
-#: Public names and the modules that they live in.
+#: Public names and their modules.
 _HOME = {
     "KafkaDataSource": "data_source",
     "shared_producer": "producers",

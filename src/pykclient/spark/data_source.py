@@ -1,4 +1,4 @@
-"""The class that Spark knows: what is read and written in the format ``pykclient``."""
+"""The data source class that Spark uses for the format ``pykclient``."""
 
 from __future__ import annotations
 
@@ -22,38 +22,39 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-#: Spark's worker that pushes filters; where it runs, pushing them is switched on.
+#: Spark's worker that pushes filters. It is loaded only if filter pushdown is enabled.
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
-#: What SQL's CREATE TABLE has among its table's properties, and what is in front of those that are options.
+#: A property that SQL's CREATE TABLE adds, and the prefix of the properties that are options.
 _PROVIDER, _OPTION = "provider", "option."
 
 
 class KafkaDataSource(DataSource):
     """Reads from and writes to Kafka, in batches and in streams (Spark: KafkaSourceProvider).
 
-    Takes the options of Spark's own source and returns its columns; docs/spark.md has the table. Spark pickles an
+    It takes the options of Spark's own source and returns its columns; docs/spark.md has the table. Spark pickles an
     instance by the name of its class, so pykclient must be installed wherever Python workers run.
 
-    A schema given by the user (``.schema("value binary")``) chooses columns, as the option ``columns`` does.
-    Spark's own source takes none.
+    A user's schema (``.schema("value binary")``) selects columns, as the option ``columns`` does. Spark's own source
+    refuses a schema.
 
     Thread: owner.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format. It cannot be ``kafka``: Spark keeps that for its own source, there or not."""
+        """Return the name of the format. ``kafka`` is reserved for Spark's own source, installed or not."""
         return "pykclient"
 
     def schema(self) -> str:
-        """The columns, as DDL. All options are checked here, when ``load`` is called.
+        """Return the columns as DDL, and check all options. Called by ``load``.
 
-        Spark does not say yet whether a batch or a stream is wanted, so what only one of the two allows is refused
-        later, when the query is planned. Where the user gave a schema Spark does not ask for ours, and all options are
-        checked then.
+        Spark does not tell yet whether the query is a batch or a stream. Options that only one of the two allows are
+        therefore refused later, when the query is planned. With a user's schema Spark does not call this method, and
+        all options are checked then.
 
-        Raises ConfigError naming the option that is unknown, missing or wrong.
+        Raises:
+            ConfigError: An option is unknown, missing or wrong; the text names it.
         """
         options: Mapping[str, str] = self.options
         if _PROVIDER in options and not (options := _options_of_table(options)):
@@ -61,7 +62,11 @@ class KafkaDataSource(DataSource):
         return ddl(column_names(_parse_for_either(options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for one batch query. Raises ConfigError for options and for a schema that is not of our columns."""
+        """Return a reader for one batch query.
+
+        Raises:
+            ConfigError: An option is wrong, or the schema has other columns than the format.
+        """
         from pykclient.spark.batch_reader import (
             KafkaBatchReader,
             KafkaBatchReaderWithPushdown,
@@ -71,42 +76,52 @@ class KafkaDataSource(DataSource):
 
         options, columns = ReadOptions.parse(self.options, streaming=False), checked_columns(schema)
         pushes = keeps_filters_apart() if options.push_filters is None else options.push_filters
-        # Spark refuses a reader that could push filters wherever that is switched off, which it is by default.
+        # Spark refuses a reader with pushFilters if pushdown is disabled, which is the default.
         kind = KafkaBatchReaderWithPushdown if pushes and _PUSHING in sys.modules else KafkaBatchReader
         return kind(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader for one streaming query. Its first use, not this call, raises for options and schema.
+        """Return a reader for one streaming query. Errors in options and schema are raised on its first use.
 
-        An error here would reach the user as an ``UnboundLocalError`` of Spark's own.
+        The user would see an error raised here as an unrelated ``UnboundLocalError`` of Spark.
         """
         from pykclient.spark.stream_reader import KafkaStreamReader
 
         return KafkaStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A writer of one batch query. Raises ConfigError for options, IllegalArgumentError for columns and mode."""
+        """Return a writer for one batch query.
+
+        Raises:
+            ConfigError: An option is wrong.
+            IllegalArgumentError: The columns or the save mode cannot be written.
+        """
         from pykclient.spark.writer import KafkaWriter
 
         return KafkaWriter(WriteOptions.parse(self.options, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """A writer of one streaming query. Raises ConfigError for options, IllegalArgumentError for columns."""
+        """Return a writer for one streaming query.
+
+        Raises:
+            ConfigError: An option is wrong.
+            IllegalArgumentError: The columns cannot be written.
+        """
         from pykclient.spark.writer import KafkaStreamWriter
 
         return KafkaStreamWriter(WriteOptions.parse(self.options, streaming=True), schema, overwrite)
 
 
 def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:
-    """The options among the properties of a table that is being created.
+    """Return the options among the properties of a table that is being created.
 
-    They decide about the columns, and are to be right; when the table is read Spark hands over none of them.
+    They select the columns and are checked. When the table is read, Spark does not pass them on.
     """
     return {name.removeprefix(_OPTION): value for name, value in properties.items() if name.startswith(_OPTION)}
 
 
 def _parse_for_either(options: Mapping[str, str]) -> ReadOptions:
-    """The options as a stream or as a batch has them. Raises ConfigError where neither may have them."""
+    """Return the options as parsed for a stream or for a batch. Raises ConfigError if both refuse them."""
     try:
         return ReadOptions.parse(options, streaming=True)
     except ConfigError as error:

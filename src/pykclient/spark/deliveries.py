@@ -1,4 +1,4 @@
-"""What became of the records of one task, and how Spark is told where some did not get to Kafka."""
+"""The results of one task's sends, and the errors that Spark gets for records that were not written."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ from pykclient.producer.batch_future import BatchFuture
 if TYPE_CHECKING:
     from pykclient.producer.future import FutureRecordMetadata
 
-#: So many futures are kept before it is looked which of them are over.
+#: The number of futures that are kept before the first look for completed ones.
 _LEAST_KEPT = 8
 
-#: What to do about an error, for the most usual ones. The first class that fits decides.
+#: Advice on the most common errors. The first class that fits decides.
 _HINTS: tuple[tuple[type[Exception], str], ...] = (
     (
         RecordTooLargeError,
-        "a record may have as much as the producer's max.request.size (option kafka.max.request.size) and the topic's "
-        "max.message.bytes allow: raise both, or make records smaller",
+        "the producer's max.request.size (option kafka.max.request.size) and the topic's max.message.bytes limit the "
+        "size of a record: raise both, or write smaller records",
     ),
     (TopicAuthorizationError, "the principal needs the ACLs WRITE and DESCRIBE for the topic"),
     (
         ClusterAuthorizationError,
-        "brokers before Kafka 2.8 want the ACL IDEMPOTENT_WRITE for the cluster; without it, set enable.idempotence "
+        "brokers before Kafka 2.8 require the ACL IDEMPOTENT_WRITE for the cluster; without it, set enable.idempotence "
         "to false (option kafka.enable.idempotence)",
     ),
     (AuthenticationError, "check the settings that begin with sasl. and ssl. (options kafka.sasl.*, kafka.ssl.*)"),
-    (InvalidTopicError, "names of topics have letters, digits, dots, dashes and underscores, 249 at most"),
+    (InvalidTopicError, "topic names consist of at most 249 letters, digits, dots, dashes and underscores"),
     (
         KafkaTimeoutError,
-        "check that the topic is there, that the brokers can be reached from where tasks run, and that partitions have "
-        "leaders; delivery.timeout.ms and max.block.ms (options kafka.delivery.timeout.ms, kafka.max.block.ms) say how "
-        "long is waited",
+        "check that the topic exists, that executors can reach the brokers, and that partitions have leaders; "
+        "delivery.timeout.ms and max.block.ms (options kafka.delivery.timeout.ms, kafka.max.block.ms) limit the wait",
     ),
 )
 
 
 def described(error: BaseException) -> str:
-    """An error in one line, with what to do about it where that is known."""
+    """Return an error in one line, with advice if there is any."""
     text = f"{type(error).__name__}: {error}"
     for kind, hint in _HINTS:
         if isinstance(error, kind):
@@ -57,16 +56,16 @@ def described(error: BaseException) -> str:
 
 
 class Deliveries:
-    """The fate of the records of a task, as far as it is known.
+    """The results of the records of a task, as far as they are known.
 
-    Futures of records whose fate is known are dropped as others come, so that no more are kept than twice of what is on
-    its way. Thread: any.
+    Completed futures are dropped as others are added, so that at most twice as many are kept as are in flight.
+    Thread: any.
     """
 
     __slots__ = ("_first_error", "_futures", "_lock", "_look_at", "failed", "sent")
 
     def __init__(self) -> None:
-        self._futures: deque[FutureRecordMetadata | BatchFuture] = deque()  # its own operations are atomic
+        self._futures: deque[FutureRecordMetadata | BatchFuture] = deque()  # appending and popping are atomic
         self._look_at = _LEAST_KEPT
         self._lock = threading.Lock()  # guards: sent, failed, _first_error
         self.sent = 0
@@ -74,7 +73,7 @@ class Deliveries:
         self._first_error: Exception | None = None
 
     def add(self, future: FutureRecordMetadata | BatchFuture) -> None:
-        """Watch over what was sent."""
+        """Add the future of a record or of a batch."""
         futures = self._futures
         futures.append(future)
         if len(futures) >= self._look_at:
@@ -82,23 +81,23 @@ class Deliveries:
 
     @property
     def first_error(self) -> Exception | None:
-        """The first that was found; None while none was."""
+        """The first error that was found; None if there was none so far."""
         return self._first_error
 
     @property
     def pending(self) -> int:
-        """So many futures are still watched."""
+        """The number of futures that are not known to be complete."""
         return len(self._futures)
 
     def look(self) -> None:
-        """Count what is known by now."""
+        """Count the records of completed futures, and drop these."""
         futures = self._futures
         sent = failed = 0
         first: Exception | None = None
         for _ in range(len(futures)):
             try:
                 future = futures.popleft()
-            except IndexError:  # another thread looks as well
+            except IndexError:  # another thread looks, too
                 break
             if not future.done():
                 futures.append(future)
@@ -116,9 +115,12 @@ class Deliveries:
                 self._first_error = first
 
     def check(self, where: str) -> None:
-        """Look, and raise KafkaError where records have failed, with their number and the first error.
+        """Count completed futures, and raise an error if records have failed.
 
-        ``where`` says whose records they are. Call it once the producer has been flushed.
+        ``where`` says whose records they are. Call it after flushing the producer.
+
+        Raises:
+            KafkaError: Records have failed. The text has their number and the first error.
         """
         self.look()
         error = self._first_error
@@ -130,7 +132,7 @@ class Deliveries:
 
 
 def _outcome(future: FutureRecordMetadata | BatchFuture) -> tuple[int, list[tuple[int, Exception]]]:
-    """How many records it was for, and how many failed with which error."""
+    """Return the number of a future's records, and for each error how many failed with it."""
     if isinstance(future, BatchFuture):
         return future.num_rows, [(len(each.rows), each.error) for each in future.errors if each.error is not None]
     error = future.exception

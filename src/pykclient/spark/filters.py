@@ -1,7 +1,7 @@
-"""What the filters of a query leave to be fetched: partitions, offsets and times that can match at all.
+"""Bounds of a query's filters: the partitions, offsets and timestamps that can match.
 
-Spark evaluates all filters again on what it gets, so a bound may be too wide and must never be too narrow: whatever is
-not understood here bounds nothing. Spark's own Kafka source pushes no filters down.
+Spark evaluates all filters again on the rows it gets. So a bound may be too wide but never too narrow, and unknown
+filters are ignored. Spark's own Kafka source pushes no filters down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-#: Comparisons of a name or a number with the value, or values, of a filter.
+#: Comparisons of a topic name or a number with the value, or values, of a filter.
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": lambda it, value: bool(it == value),
     "EqualNullSafe": lambda it, value: bool(it == value),
@@ -35,7 +35,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
 _ON_NUMBERS = frozenset(name for name in _TESTS if not name.startswith("String"))
 _ON_NAMES = frozenset(_TESTS) - {"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"}
 
-#: What a comparison is where it is not; equality has no counterpart that is an interval.
+#: Negations of comparisons. That of equality is not an interval.
 _OPPOSITES = {
     "GreaterThan": "LessThanOrEqual",
     "GreaterThanOrEqual": "LessThan",
@@ -43,18 +43,18 @@ _OPPOSITES = {
     "LessThanOrEqual": "GreaterThan",
 }
 
-#: Kind of comparison, whether it is negated, and its value: one filter on a topic's name or a partition's number.
+#: A filter on a topic name or a partition number: kind of comparison, True if negated, value.
 _Rule = tuple[str, bool, Any]
 
 
 class Bounds:
-    """Outside of these a record cannot match the filters of a query; offsets and times are inclusive, None is no bound.
+    """Bounds outside of which no record matches the filters of a query. They are inclusive; None means unbounded.
 
-    ``apply`` takes all of it into account but for times. These are the reader's: records of a log are not in order of
-    their timestamps, so ``first_timestamp_ms`` tells (by ``offsets_for_times``) where reading may start, nothing tells
-    where it may end, and rows in between may be outside of ``first_timestamp_ms`` and ``last_timestamp_ms``.
+    ``apply`` uses all bounds but timestamps, which are left to the reader. Records are not in the order of their
+    timestamps. So ``first_timestamp_ms`` gives an offset at which reading may start (by ``offsets_for_times``), but
+    there is no offset at which it may end, and rows in between may be outside the bounds.
 
-    Pickles. Thread: any (nothing changes after it was made).
+    Pickles. Thread: any (immutable).
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Bounds:
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Bounds:
-        """The bounds that ``filters``, all of which must match, have in common."""
+        """Return the intersection of the bounds of ``filters``, all of which must match."""
         topic_rules: list[_Rule] = []
         partition_rules: list[_Rule] = []
         offsets, times = _Interval(), _Interval()
@@ -99,22 +99,22 @@ class Bounds:
         return cls(topic_rules, partition_rules, (offsets.first, offsets.last), (times.first, times.last))
 
     def allows(self, topic_partition: TopicPartition) -> bool:
-        """Whether records of the partition can match."""
+        """Return True if records of the partition can match."""
         return _match(self._topic_rules, topic_partition.topic) and _match(
             self._partition_rules, topic_partition.partition
         )
 
     def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of ``ranges`` by topic, partition and offset, in their order, empty ones left out."""
+        """Return the non-empty intersections of ``ranges`` with the bounds on topic, partition and offset, in order."""
         first_ms, last_ms = self.first_timestamp_ms, self.last_timestamp_ms
         if first_ms is not None and last_ms is not None and first_ms > last_ms:
-            return []  # no time at all can match
+            return []  # no timestamp can match
         left = []
         for each in ranges:
             start = each.start if self.first_offset is None else max(each.start, self.first_offset)
             end = each.end if self.last_offset is None else min(each.end, self.last_offset + 1)
             if start < end and self.allows(each.topic_partition):
-                left.append(OffsetRange(each.topic_partition, start, end))
+                left.append(each._replace(start=start, end=end))
         return left
 
     def _state(self) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ class Bounds:
 
 
 class _Interval:
-    """Whole numbers from ``first`` to ``last``, both inclusive; None is no bound. Thread: owner."""
+    """Whole numbers from ``first`` to ``last``, both inclusive; None means unbounded. Thread: owner."""
 
     __slots__ = ("first", "last")
 
@@ -140,12 +140,12 @@ class _Interval:
         self.last: int | None = None
 
     def narrow(self, kind: str, negated: bool, value: Any, unit: int) -> None:
-        """Take away the ``n`` for which ``n * unit`` does not stand in the relation ``kind`` to ``value``."""
+        """Remove each ``n`` for which ``n * unit`` does not compare to ``value`` as ``kind`` requires."""
         if negated:
             kind = _OPPOSITES.get(kind, "")
         values = _each(value)
         if kind in {"EqualTo", "EqualNullSafe", "In"}:
-            # Whatever is between two values of a list stays in.
+            # Numbers between the values of a list are not removed.
             self._from(min((-(-each // unit) for each in values), default=1))
             self._to(max((each // unit for each in values), default=0))
         elif kind == "GreaterThan":
@@ -165,7 +165,7 @@ class _Interval:
 
 
 def _taken_apart(given: Filter) -> tuple[str, str, bool, Any]:
-    """Column, kind, whether it is negated, and value; columns of nested fields and filters of no value have no name."""
+    """Return column, kind, True if negated, and value. The column is empty for nested fields and for other filters."""
     negated = False
     inner: Any = given
     while type(inner).__name__ == "Not":
@@ -174,7 +174,7 @@ def _taken_apart(given: Filter) -> tuple[str, str, bool, Any]:
     kind = type(inner).__name__
     value = getattr(inner, "value", None)
     if kind == "In":
-        # Null is equal to nothing, and beside it NOT IN is true of nothing: what is left of the list bounds less.
+        # Null equals nothing, and NOT IN with a null is never true: without nulls the bound is only wider.
         value = tuple(each for each in value or () if each is not None)
     return (path[0].lower() if len(path) == 1 else ""), kind, negated, value
 
@@ -184,12 +184,12 @@ def _each(value: Any) -> tuple[Any, ...]:
 
 
 def _all_are(value: Any, kind: type) -> bool:
-    """Whether a value, or each of several, is of this type; a bool is no number."""
+    """Return True if the value, or each of several, is of this type. A bool is not a number."""
     return all(isinstance(each, kind) and not isinstance(each, bool) for each in _each(value))
 
 
 def _microseconds(moment: datetime) -> int | None:
-    """Since the epoch; None for a moment without a time zone, as only Spark knows which one was meant."""
+    """Return the microseconds since the epoch; None without a time zone, which only Spark knows."""
     if moment.utcoffset() is None:
         return None
     return (moment - _EPOCH) // _MICROSECOND

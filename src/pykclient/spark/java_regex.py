@@ -1,7 +1,7 @@
-"""Java's regular expressions, compiled with Python's, as far as both mean the same or one can be written as the other.
+"""Translation of Java's regular expressions to Python's, as far as possible.
 
-Patterns are looked for in names of topics, which are ASCII letters, digits, dots, dashes and underscores: how the two
-differ beyond ASCII, or over lines, does not matter here.
+Patterns are searched in topic names, which consist of ASCII letters, digits, dots, dashes and underscores. Differences
+between the two languages beyond ASCII, or for several lines, do not matter here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _NUMBERED_REFERENCE = re.compile(r"\\[1-9](?![0-9])")
 
 
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
-    """``pattern`` as Java means it.
+    """Compile ``pattern`` with the meaning that it has in Java.
 
-    Raises ValueError, which says why, for what is no pattern and for what Python has no equal of: classes such as
-    ``\\p{Alpha}``, classes in classes, flags in the middle, and rare escapes.
+    Raises:
+        ValueError: It is not a pattern, or Python has no equivalent: classes such as ``\\p{Alpha}``, nested classes,
+            flags in the middle, and rare escapes. The text says which.
     """
     translated = _Translation(pattern).run()
     try:
@@ -34,7 +35,7 @@ def compile_java_regex(pattern: str) -> re.Pattern[str]:
 
 
 class _Translation:
-    """From Java's notation to Python's, from left to right. Thread: owner."""
+    """Translates Java's notation to Python's, from left to right. Thread: owner."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -42,7 +43,7 @@ class _Translation:
         self._out: list[str] = []
 
     def run(self) -> str:
-        """The whole pattern. Raises ValueError."""
+        """Return the translated pattern. Raises ValueError if there is no translation."""
         if flags := _FLAGS.match(self._pattern):
             self._copy(flags)
         while self._at < len(self._pattern):
@@ -76,7 +77,7 @@ class _Translation:
             end = len(self._pattern) if end < 0 else end
             self._out.append(re.escape(self._pattern[self._at + 2 : end]))
             self._at = end + 2
-        elif following in "zZ":  # the same where there are no lines
+        elif following in "zZ":  # the same in a single line
             self._out.append(r"\Z")
             self._at += 2
         elif following in "bBA" or not (following.isascii() and following.isalnum()):
@@ -94,7 +95,7 @@ class _Translation:
         self._at += 2
 
     def _common_escape(self, following: str) -> None:
-        """An escape that may also be in a class."""
+        """Translate an escape that is also allowed in a class."""
         if following in _SAME_ESCAPES:
             self._literal_or_same()
         elif match := _CODE_POINT.match(self._pattern, self._at):
@@ -121,7 +122,7 @@ class _Translation:
             self._copy(match)
 
     def _class(self) -> None:
-        """``[...]``. What Python may one day give a meaning that it has in Java already is escaped or refused."""
+        """Translate ``[...]``. Notations that Python reserves for later versions are escaped or refused."""
         self._out.append("[")
         self._at += 1
         if self._pattern.startswith("^", self._at):
@@ -138,7 +139,7 @@ class _Translation:
             if char == "\\":
                 after_class_escape = self._escape_in_class()
             else:
-                # In Java a dash behind \w is a dash; Python takes it for a range that cannot be.
+                # A dash after \w is literal in Java; Python takes it for an invalid range.
                 literal = char in "]&~|" or (char == "-" and (after_class_escape or self._is_dash()))
                 self._out.append("\\" + char if literal else char)
                 self._at += 1
@@ -148,11 +149,11 @@ class _Translation:
         self._at += 1
 
     def _is_dash(self) -> bool:
-        """Whether the dash here, in a class, stands for itself: it is the first or the last."""
+        """Return True if the dash at this place of a class is literal: it is the first or the last."""
         return self._out[-1] in {"[", "^"} or self._pattern.startswith("]", self._at + 1)
 
     def _escape_in_class(self) -> bool:
-        """True for one that stands for several characters."""
+        """Translate an escape in a class. Return True if it stands for several characters."""
         following = self._pattern[self._at + 1 : self._at + 2]
         if not following:
             raise ValueError("it ends with a backslash")

@@ -1,7 +1,7 @@
-"""Offsets of a query: where it starts and ends, and what Spark keeps of it in a checkpoint.
+"""Offsets of a query: its starting and ending options, and the JSON that Spark keeps in a checkpoint.
 
-What is written is what Spark's own Kafka source writes (``JsonUtils``, ``KafkaSourceOffset``), in one order, so that a
-query can move from one to the other and back. This module knows neither Spark nor a cluster.
+The JSON is that of Spark's own Kafka source (``JsonUtils``, ``KafkaSourceOffset``), in a fixed order, so that a query
+can move from one source to the other and back. This module is independent of Spark and of any cluster.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Literal
 from pykclient.errors import ConfigError
 from pykclient.types import TopicPartition
 
-#: Stand for the end and the beginning of a partition wherever users give offsets (Spark: KafkaOffsetRangeLimit).
+#: The end and the beginning of a partition, in offsets that users give (Spark: KafkaOffsetRangeLimit).
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
 
-#: What to do where no record is at or after the timestamp at which a partition is to be started.
+#: The action if a partition has no record at or after its starting timestamp.
 WhenNone = Literal["error", "latest"]
 
 Offsets = dict[TopicPartition, int]
@@ -31,7 +31,7 @@ PARTITIONS_EXAMPLE = '{"topicA":[0,1],"topicB":[2,4]}'
 
 
 class OffsetLimit:
-    """Where reading starts or ends, as an option says it, before the cluster was asked (Spark: KafkaOffsetRangeLimit).
+    """A start or an end of reading as an option gives it, not yet resolved (Spark: KafkaOffsetRangeLimit).
 
     One of ``EARLIEST``, ``LATEST``, ``SpecificOffsets``, ``SpecificTimestamps`` and ``GlobalTimestamp``. Thread: any.
     """
@@ -52,7 +52,7 @@ class OffsetLimit:
 
 
 class EarliestOffsets(OffsetLimit):
-    """The first record that each partition still has. There is one: ``EARLIEST``, also after pickling."""
+    """The first record of each partition. ``EARLIEST`` is the only instance, even after unpickling."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class EarliestOffsets(OffsetLimit):
 
 
 class LatestOffsets(OffsetLimit):
-    """Behind the last record of each partition. There is one: ``LATEST``, also after pickling."""
+    """The end of each partition. ``LATEST`` is the only instance, even after unpickling."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ LATEST = LatestOffsets()
 
 
 class SpecificOffsets(OffsetLimit):
-    """An offset for each partition; ``LATEST_OFFSET`` and ``EARLIEST_OFFSET`` stand for what the cluster says."""
+    """An offset for each partition, possibly ``LATEST_OFFSET`` or ``EARLIEST_OFFSET``."""
 
     __slots__ = ("offsets",)
 
@@ -87,7 +87,7 @@ class SpecificOffsets(OffsetLimit):
 
 
 class SpecificTimestamps(OffsetLimit):
-    """For each partition the first record at or after a time of its own, in milliseconds since the epoch."""
+    """In each partition the first record at or after its own timestamp, in milliseconds since the epoch."""
 
     __slots__ = ("timestamps_ms", "when_none")
 
@@ -97,7 +97,7 @@ class SpecificTimestamps(OffsetLimit):
 
 
 class GlobalTimestamp(OffsetLimit):
-    """In every partition the first record at or after one time, in milliseconds since the epoch."""
+    """In every partition the first record at or after the same timestamp, in milliseconds since the epoch."""
 
     __slots__ = ("timestamp_ms", "when_none")
 
@@ -110,9 +110,9 @@ class GlobalTimestamp(OffsetLimit):
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """``{topic: {partition: next offset}}``, topics in order of their names, partitions in order of their numbers.
+    """Return ``{topic: {partition: next offset}}``, sorted by topic name and partition number.
 
-    Spark compares offsets by their text, so the same offsets must always be written in the same order.
+    Spark compares offsets by their text, so the same offsets must always have the same order.
     """
     written: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
@@ -121,9 +121,10 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
 
 
 def offsets_from_json(value: str | Mapping[str, Any]) -> Offsets:
-    """Offsets out of a checkpoint: what ``offsets_to_json`` made or Spark's own Kafka source wrote, as text or parsed.
+    """Return the offsets of a checkpoint, as text or parsed, from ``offsets_to_json`` or from Spark's own Kafka source.
 
-    Raises ConfigError for anything else.
+    Raises:
+        ConfigError: ``value`` is anything else.
     """
     return partition_numbers(value, "the offsets of the checkpoint", OFFSETS_EXAMPLE)
 
@@ -132,12 +133,13 @@ def offsets_from_json(value: str | Mapping[str, Any]) -> Offsets:
 
 
 def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, minimum: int = 0) -> Offsets:
-    """A number for each partition out of ``{"topic":{"0":23}}`` (Spark: JsonUtils.partitionOffsets).
+    """Return the number of each partition in ``{"topic":{"0":23}}`` (Spark: JsonUtils.partitionOffsets).
 
-    ``what`` names it in errors. Spark makes something of fractions and of a topic or partition that is there twice;
-    here they are refused, as each of them is a slip that would start a query elsewhere.
+    ``what`` names the value in errors. Spark accepts fractions, and topics or partitions that are given twice. They
+    are refused here, as each of them is a mistake that would start a query at the wrong place.
 
-    Raises ConfigError, which shows ``example``; also for a number below ``minimum``.
+    Raises:
+        ConfigError: ``value`` is not such JSON, or a number is below ``minimum``. The text shows ``example``.
     """
     numbers: Offsets = {}
     for topic, partitions in _object(value, what, example).items():
@@ -152,9 +154,10 @@ def partition_numbers(value: str | Mapping[str, Any], what: str, example: str, m
 
 
 def partition_list(value: str, what: str) -> tuple[TopicPartition, ...]:
-    """Partitions out of ``{"topic":[0,1]}``, in order and each of them once (Spark: JsonUtils.partitions).
+    """Return the partitions in ``{"topic":[0,1]}``, sorted and without duplicates (Spark: JsonUtils.partitions).
 
-    Raises ConfigError for anything else; ``what`` names the option in it.
+    Raises:
+        ConfigError: ``value`` is not such JSON. ``what`` names the option in the text.
     """
     found: set[TopicPartition] = set()
     for topic, partitions in _object(value, what, PARTITIONS_EXAMPLE).items():
@@ -181,7 +184,7 @@ def _object(value: str | Mapping[str, Any], what: str, example: str) -> Mapping[
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What a JSON object holds. Raises ValueError for a name that is there twice."""
+    """Return a JSON object as a dict. Raises ValueError for duplicate names."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:

@@ -1,4 +1,4 @@
-"""Options as text: their names, in any case, and the values that are numbers, times, or yes and no."""
+"""Options as text: case-insensitive names, and values that are numbers, times or booleans."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pykclient.errors import ConfigError
 if TYPE_CHECKING:
     from pykclient.config.config_def import ConfigDef
 
-#: What Kafka's own keys have in front.
+#: The prefix of Kafka's own keys.
 KAFKA_PREFIX = "kafka."
 
-#: What Spark itself, its SQL and its streaming writers put among the options of a source or sink. It is not for us.
+#: Options that Spark, its SQL and its streaming writers add to those of a source or sink. They are ignored.
 _SPARKS_OPTIONS = frozenset(
     (
         "asyncprogresstrackingcheckpointintervalms",
@@ -41,12 +41,13 @@ _TIME_UNITS_US = {
 
 
 class GivenOptions:
-    """Options as they came: by lower-case names, Kafka's own apart, Spark's left out.
+    """The given options by lower-case name, with Kafka's keys apart and without those of Spark.
 
-    ``names`` are those that there are, ``others`` those that are there elsewhere, as ``use`` says; ``definition`` has
-    Kafka's keys. Raises ConfigError for a name that is neither, and tells the nearest.
+    ``names`` are the valid options, ``others`` those that are valid elsewhere, as ``use`` says. ``definition`` has
+    Kafka's keys. Thread: owner.
 
-    Thread: owner.
+    Raises:
+        ConfigError: An option is unknown (the text suggests the nearest), or given twice with different values.
     """
 
     def __init__(
@@ -90,24 +91,24 @@ class GivenOptions:
         return ConfigError(f"unknown option {name!r}{hint}{kafkas}", key=name)
 
     def get(self, name: str) -> str | None:
-        """The text of an option, None where it is not given."""
+        """Return the text of an option; None if it is not given."""
         return self.values.get(name.lower())
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self.values
 
     def whole(self, name: str, minimum: int, bits: int = 64) -> int | None:
-        """A whole number of so many bits, None where the option is not given. Raises ConfigError."""
+        """Return a number of at most ``bits`` bits; None if it is not given. Raises ConfigError if it is not one."""
         text = self.get(name)
         return None if text is None else whole_number(name, text, minimum, bits)
 
     def time_ms(self, name: str, default: int) -> int:
-        """A time in milliseconds. Raises ConfigError."""
+        """Return a time in milliseconds. Raises ConfigError if it is not a time."""
         text = self.get(name)
         return default if text is None else parse_time_ms(name, text)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or false, in any case. Raises ConfigError."""
+        """Return a boolean, written in any case. Raises ConfigError if it is neither true nor false."""
         text = self.get(name)
         if text is None:
             return default
@@ -117,9 +118,12 @@ class GivenOptions:
 
 
 def parse_time_ms(name: str, text: str) -> int:
-    """Milliseconds out of ``10s``, ``15m``, ``500ms`` or a bare number of them (Spark: JavaUtils.timeStringAsMs).
+    """Return the milliseconds of ``10s``, ``15m``, ``500ms`` or a bare number (Spark: JavaUtils.timeStringAsMs).
 
-    Units are us, ms, s, m or min, h and d; fractions are not allowed. Raises ConfigError, also for what is negative.
+    Units are us, ms, s, m or min, h and d.
+
+    Raises:
+        ConfigError: It is not a time. Fractions and negative times are not allowed.
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
     unit = (match[2] or "ms") if match else ""
@@ -131,7 +135,7 @@ def parse_time_ms(name: str, text: str) -> int:
 
 
 def whole_number(name: str, text: str, minimum: int, bits: int = 64) -> int:
-    """The value of the option ``name``, from ``minimum`` on and of at most so many bits. Raises ConfigError."""
+    """Return the number in ``text``. Raises ConfigError unless it is at least ``minimum`` and fits into ``bits``."""
     match = re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip())
     number = int(match[0]) if match else None
     most = (1 << (bits - 1)) - 1

@@ -1,16 +1,16 @@
-"""The options of a query, checked: those of Spark's own Kafka source, and a few more.
+"""The checked options of a query: those of Spark's own Kafka source, and a few more.
 
-Names come in any case (Spark hands them over in lower case). What combinations are allowed, which options win over
-which, and which of Kafka's keys are refused is as in Spark's ``KafkaSourceProvider``, but for these:
+Names are case-insensitive (Spark passes them in lower case). Allowed combinations, precedence and refused keys of Kafka
+are those of Spark's ``KafkaSourceProvider``, with these exceptions:
 
-- an option that is not known is an error which names the nearest, instead of being ignored;
+- an unknown option is an error that suggests the nearest one, instead of being ignored;
 - ``endingTimestamp`` is refused in a stream like the other two ends, instead of being ignored;
-- what JSON has twice, fractions, and negative timestamps are refused;
-- consumers have a ``group.id`` only where ``groupIdPrefix`` or ``kafka.group.id`` gives one: none joins a group.
+- duplicates in JSON, fractions and negative timestamps are refused;
+- consumers have a ``group.id`` only if ``groupIdPrefix`` or ``kafka.group.id`` sets one, as none joins a group.
 
-``columns``, ``filterPushdown``, ``gcFreeze`` and ``minRecordsPerTask`` are not Spark's.
+``columns``, ``filterPushdown``, ``gcFreeze`` and ``minRecordsPerTask`` exist only here.
 
-This module knows neither pyspark nor a cluster.
+This module is independent of pyspark and of any cluster.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HEADERS = "headers"
 DEFAULT_POLL_TIMEOUT_MS = 120_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 DEFAULT_NUM_RETRIES = 3
-#: What Spark does (KafkaOffsetReaderAdmin); its guide says 10.
+#: As in Spark's code (KafkaOffsetReaderAdmin); its guide says 10.
 DEFAULT_RETRY_INTERVAL_MS = 1_000
 DEFAULT_RECORDS_PER_TASK = 1_000
 
@@ -82,7 +82,7 @@ _READ_OPTIONS = (
 )
 _WRITE_OPTIONS = ("topic", "includeHeaders", "gcFreeze")
 
-#: Kafka's keys that a query may not set, and why.
+#: Kafka's keys that a query must not set, and why.
 _REFUSED_IN_SOURCE = {
     "auto.offset.reset": "the query decides where it starts and keeps track of it; use startingOffsets",
     "key.deserializer": "keys are binary columns; decode them with DataFrame operations",
@@ -100,9 +100,9 @@ _SERVERS = "bootstrap.servers"
 
 
 class ReadOptions:
-    """What a query reads, and how. Pickles; its ``repr`` has none of Kafka's settings, some of which are secrets.
+    """The options of a query that reads. Pickles. Its ``repr`` shows no settings of Kafka, as some are secrets.
 
-    Thread: any (nothing changes after it was made).
+    Thread: any (immutable).
     """
 
     __slots__ = (
@@ -131,9 +131,10 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> ReadOptions:
-        """Check ``options`` and all their combinations; with ``streaming`` by the rules of streams.
+        """Check ``options`` and their combinations, by the rules of streams or of batches.
 
-        Raises ConfigError, whose text names the option and what it expects.
+        Raises:
+            ConfigError: An option is wrong. The text names it and says what it must be.
         """
         use = "where Kafka is read; it is one of the sink"
         return cls(GivenOptions(options, _READ_OPTIONS, _WRITE_OPTIONS, use, ConsumerConfig.DEFINITION), streaming)
@@ -152,13 +153,13 @@ class ReadOptions:
         self.num_retries: int = given.whole("fetchOffset.numRetries", 1, 32) or DEFAULT_NUM_RETRIES
         self.retry_interval_ms: int = given.time_ms("fetchOffset.retryIntervalMs", DEFAULT_RETRY_INTERVAL_MS)
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
-        #: None: wherever no other query can suffer from it (see KafkaBatchReaderWithPushdown).
+        #: None: if other queries are not affected (see KafkaBatchReaderWithPushdown).
         self.push_filters: bool | None = given.boolean("filterPushdown", False) if "filterPushdown" in given else None
         self.group_id: str | None = _group_id(given, self._kafka.get("group.id"), self.notes)
         _check_client_config(ConsumerConfig, self.executor_config())
 
     def _read_limits(self, given: GivenOptions) -> None:
-        """Where to start and end."""
+        """Parse the starting and ending options."""
         if self.streaming:
             for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
                 if name in given:
@@ -169,13 +170,13 @@ class ReadOptions:
                     )
         when_none = _when_none(given)
         self.starting = _limit(given, "starting", LATEST if self.streaming else EARLIEST, when_none)
-        # Whatever starting...Strategy says: no record that late means the end of the partition.
+        # The strategy is for starts only: without a record that late, an end is the end of the partition.
         self.ending = _limit(given, "ending", LATEST, "latest")
         if not self.streaming:
             _check_batch_limits(self.starting, self.ending)
 
     def _read_rates(self, given: GivenOptions) -> None:
-        """How much at a time."""
+        """Parse the options on the size of micro-batches and tasks."""
         self.max_offsets_per_trigger: int | None = given.whole("maxOffsetsPerTrigger", 1)
         self.min_offsets_per_trigger: int | None = given.whole("minOffsetsPerTrigger", 0)
         self.max_trigger_delay_ms: int = given.time_ms("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS)
@@ -221,9 +222,9 @@ class ReadOptions:
         _log_notes(self.notes)
 
     def driver_config(self) -> dict[str, object]:
-        """The configuration of the consumer that asks for partitions and offsets. It has secrets, if there are any."""
+        """Return the configuration of the consumer that looks up partitions and offsets. It may contain secrets."""
         return {
-            "allow.auto.create.topics": False,  # a query for a topic that is gone must not make it again
+            "allow.auto.create.topics": False,  # a query must not recreate a topic that was deleted
             **self._kafka,
             **self._group(),
             "auto.offset.reset": "earliest",
@@ -231,9 +232,9 @@ class ReadOptions:
         }
 
     def executor_config(self) -> dict[str, object]:
-        """The configuration of the consumers that read, in bulk unless ``kafka.*`` options say otherwise.
+        """Return the configuration of the consumers in tasks, set for bulk reads unless ``kafka.*`` options differ.
 
-        It has secrets, if there are any.
+        It may contain secrets.
         """
         return {
             "allow.auto.create.topics": False,
@@ -254,16 +255,20 @@ class ReadOptions:
 
 
 class WriteOptions:
-    """Where a query writes, and how. Pickles; its ``repr`` has none of Kafka's settings, some of which are secrets.
+    """The options of a query that writes. Pickles. Its ``repr`` shows no settings of Kafka, as some are secrets.
 
-    Thread: any (nothing changes after it was made).
+    Thread: any (immutable).
     """
 
     __slots__ = ("_kafka", "freeze_heap", "include_headers", "notes", "streaming", "topic")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
-        """Raises ConfigError, whose text names the option and what it expects."""
+        """Check ``options``, by the rules of streams or of batches.
+
+        Raises:
+            ConfigError: An option is wrong. The text names it and says what it must be.
+        """
         use = "where Kafka is written; it is one of the source"
         return cls(GivenOptions(options, _WRITE_OPTIONS, _READ_OPTIONS, use, ProducerConfig.DEFINITION), streaming)
 
@@ -288,7 +293,7 @@ class WriteOptions:
         _log_notes(self.notes)
 
     def producer_config(self) -> dict[str, object]:
-        """The configuration of the producer. It has secrets, if there are any."""
+        """Return the configuration of the producer. It may contain secrets."""
         return dict(self._kafka)
 
     def __repr__(self) -> str:
@@ -348,7 +353,7 @@ def _when_none(given: GivenOptions) -> WhenNone:
 
 
 def _limit(given: GivenOptions, side: str, default: OffsetLimit, when_none: WhenNone) -> OffsetLimit:
-    """Where one side is. A time for all wins over times by partition, and these over offsets."""
+    """Parse one side. A timestamp for all takes precedence over timestamps by partition, and these over offsets."""
     name = f"{side}Timestamp"
     if (text := given.get(name)) is not None:
         return GlobalTimestamp(whole_number(name, text, 0), when_none)
@@ -368,7 +373,7 @@ def _limit(given: GivenOptions, side: str, default: OffsetLimit, when_none: When
 
 
 def _check_batch_limits(starting: OffsetLimit, ending: OffsetLimit) -> None:
-    """Raise ConfigError for a start or an end that a batch cannot have, and for two that do not go together."""
+    """Raise ConfigError for a start or an end that a batch cannot have, or for two that contradict each other."""
     if starting is LATEST:
         raise ConfigError("option startingOffsets can't be latest in a batch query: it would read nothing")
     if ending is EARLIEST:
@@ -390,7 +395,7 @@ def _check_batch_limits(starting: OffsetLimit, ending: OffsetLimit) -> None:
 
 
 def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) -> None:
-    """Raise ConfigError unless both have the same partitions, with no start behind its end."""
+    """Raise ConfigError unless both have the same partitions, with no start after its end."""
     start_name, end_name = f"starting{what}", f"ending{what}"
     if starts.keys() != ends.keys():
         lone = ", ".join(str(partition) for partition in sorted(starts.keys() ^ ends.keys()))
@@ -400,9 +405,9 @@ def _check_pairs(starts: Mapping[Any, int], ends: Mapping[Any, int], what: str) 
         )
     for partition, start in sorted(starts.items()):
         end = ends[partition]
-        if start > end >= 0:  # negative ones stand for what is not known yet
+        if start > end >= 0:  # negative ones are not resolved yet
             raise ConfigError(
-                f"option {start_name} has {start} for {partition}, which is behind the {end} that {end_name} has",
+                f"option {start_name} has {start} for {partition}, which is after the {end} that {end_name} has",
                 key=start_name,
             )
 
@@ -463,11 +468,11 @@ def _servers(text: str, notes: list[str]) -> str:
 
 
 def _hint(given: GivenOptions) -> str:
-    """What may be wrong where there is no option at all."""
+    """Return a hint on what may be wrong if there are no options at all."""
     if given.values or given.kafka:
         return ""
     return (
-        ". There are no options at all, and Spark hands over none that a table was created with: give them in the "
+        ". There are no options at all. Spark does not pass on those that a table was created with: give them in the "
         "query, SELECT ... FROM t WITH (kafka.bootstrap.servers='host:9092', subscribe='t'), or use a temporary view"
     )
 
@@ -495,7 +500,7 @@ def _log_notes(notes: list[str]) -> None:
 
 
 def _check_client_config(config: Callable[[Mapping[str, Any]], Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError on the driver for what the clients of the executors would not accept."""
+    """Raise ConfigError, on the driver, for settings that the clients in tasks would refuse."""
     from pykclient.network.client_utils import parse_addresses
 
     with _as_option():
@@ -503,7 +508,7 @@ def _check_client_config(config: Callable[[Mapping[str, Any]], Mapping[str, Any]
 
 
 def _check_partitioner(value: object) -> None:
-    """Raise ConfigError for a class that cannot be loaded, which would fail in tasks and there be tried again."""
+    """Raise ConfigError for a class that cannot be loaded. It would fail in tasks, which Spark would repeat."""
     from pykclient.producer.partitioner import resolve_partitioner
 
     try:
@@ -518,7 +523,7 @@ def _check_partitioner(value: object) -> None:
 
 @contextlib.contextmanager
 def _as_option() -> Iterator[None]:
-    """Errors about keys of clients tell where these came from."""
+    """Say in ConfigErrors about keys of clients that they came from options."""
     try:
         yield
     except ConfigError as error:

@@ -1,13 +1,13 @@
-"""Producers for the code that runs in Spark's tasks: one for each Python worker and configuration.
+"""Producers for code in Spark's tasks: one per Python worker and configuration.
 
-Making a producer takes connections, metadata and a producer id; a task may be over sooner. So a worker keeps its
-producers for the tasks to come, as the built-in sink does (Spark: InternalKafkaProducerPool).
+A new producer needs connections, metadata and a producer id, which may take longer than a task. So a worker keeps its
+producers for later tasks, as Spark's own sink does (Spark: InternalKafkaProducerPool).
 
-Spark's Python workers are forks of a daemon, which end without running any more code of Python: by ``os._exit`` once
-Spark has closed their socket (after a minute without a task, after an error, when the application ends), or by SIGHUP
-and SIGKILL. Neither ``atexit`` nor destructors run. So nothing is left for the end: a task's records are acknowledged
-before its ``with`` block ends, and a task that was killed before that is tried again by Spark. Where the interpreter
-does end in order, as on the driver or with ``spark.python.use.daemon=false``, producers are closed at its exit.
+Spark's Python workers are forks of a daemon. They end without running any more Python code: by ``os._exit`` once Spark
+has closed their socket (after a minute without a task, after an error, at the end of the application), or by SIGHUP and
+SIGKILL. Neither ``atexit`` nor destructors run. Therefore no work is left for the end: a task's records are
+acknowledged before its ``with`` block ends, and Spark repeats a task that was killed before that. If the interpreter
+exits normally, as on the driver or with ``spark.python.use.daemon=false``, producers are closed at its exit.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ if TYPE_CHECKING:
     from pykclient.producer.future import FutureRecordMetadata, OnDelivery
     from pykclient.types import Headers, ProducerRecord
 
-#: How long a producer that nobody uses is kept (Spark: spark.kafka.producer.cache.timeout).
+#: How long a producer may be idle before it is closed (Spark: spark.kafka.producer.cache.timeout).
 IDLE_TIMEOUT_MS = 10 * 60_000
 
-#: How many producers that nobody uses are kept.
+#: The maximum number of idle producers.
 MAX_IDLE = 16
 
-#: How long records of a task that failed have to get to Kafka; they are given up then. Spark tries the task again.
+#: How long the records of a failed task may still be sent. Spark repeats the task.
 _FAILED_CLOSE_S = 1.0
 
-#: What suits whole columns, where the user says nothing. Large batches cost client and brokers a fraction of what
-#: Kafka's default of 16 KiB does, and nobody waits for single records.
+#: Defaults for writing whole columns. Large batches cost client and brokers a fraction of those of 16 KiB, Kafka's
+#: default, and the latency of single records does not matter.
 _BULK_BATCH_SIZE_BYTES = 256 * 1024
 _BULK_LINGER_MS = 100
 _BULK_BUFFER_MEMORY_BYTES = 64 * 1024 * 1024
 
-#: So many batches fit into ``buffer.memory`` at least.
+#: The minimum number of batches that fit into ``buffer.memory``.
 _BULK_BATCHES_IN_BUFFER = 16
 
 
 def bulk_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """``config`` with what suits whole columns, where it says nothing. What it says stays possible.
+    """Return ``config`` with defaults for writing whole columns, which do not contradict its other settings.
 
-    Raises ConfigError: something is wrong in it, or it names interceptors, which would have to see each record.
+    Raises:
+        ConfigError: A setting is wrong, or there are interceptors, which would need single records.
     """
     made = ProducerConfig.DEFINITION.read(config)
     if made.get("interceptor.classes"):
@@ -79,7 +80,7 @@ def bulk_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PooledProducer:
-    """A producer of the pool, and who uses it. Thread: any, under the pool's lock."""
+    """A producer and the number of its users. Thread: any, under the pool's lock."""
 
     __slots__ = ("discarded", "idle_since_ms", "key", "leases", "producer")
 
@@ -94,8 +95,8 @@ class PooledProducer:
 class ProducerPool:
     """Producers by their configuration (Spark: InternalKafkaProducerPool).
 
-    Those that nobody has used for ``idle_timeout_ms`` are closed when the pool is used again; a worker without tasks is
-    ended by Spark after a minute. Thread: any.
+    Producers that were idle for ``idle_timeout_ms`` are closed when the pool is next used; Spark ends a worker without
+    tasks after a minute. Thread: any.
     """
 
     def __init__(
@@ -109,22 +110,23 @@ class ProducerPool:
         self._make = make
         self._idle_timeout_ms = idle_timeout_ms
         self._max_idle = max_idle
-        self._lock = threading.Lock()  # guards: _by_key and what is in it
+        self._lock = threading.Lock()  # guards: _by_key and its values
         self._by_key: dict[Any, PooledProducer] = {}
 
     def acquire(self, config: Mapping[str, Any], fingerprint: str | None = None) -> PooledProducer:
-        """The producer with this configuration, made if there is none. It is the caller's until ``release``.
+        """Return the producer with this configuration, created if necessary. Pair each call with ``release``.
 
-        Objects in it of which nobody can tell if they are equal are so if they are the same ones; or with a
-        ``fingerprint``, that of the pickle which the configuration came out of, if they came out of equal pickles.
+        Objects in the configuration that cannot be compared count as equal if they are identical. With a
+        ``fingerprint`` (of the pickle that contained the configuration) they count as equal if it is equal.
 
-        Raises ConfigError.
+        Raises:
+            ConfigError: The configuration is wrong.
         """
         key = _frozen(config, fingerprint)
         with self._lock:
             pooled = self._by_key.get(key)
             if pooled is None:
-                # Made under the lock, which takes a millisecond, so that two threads do not make two.
+                # Created under the lock, for a millisecond, so that two threads do not create two.
                 pooled = self._by_key[key] = PooledProducer(key, self._make(config))
             pooled.leases += 1
             expired = self._take_expired()
@@ -132,9 +134,9 @@ class ProducerPool:
         return pooled
 
     def release(self, pooled: PooledProducer, *, failed: bool = False) -> None:
-        """Give it back. One whose task ``failed`` is not used again: what is left in it is given up, after a second.
+        """Return a producer to the pool. After a failed task it is closed, within a second, and not used again.
 
-        A task that succeeded has flushed it.
+        A successful task has flushed it.
         """
         with self._lock:
             pooled.leases -= 1
@@ -150,7 +152,7 @@ class ProducerPool:
             _close([pooled], _FAILED_CLOSE_S)
 
     def close(self) -> None:
-        """Close those that nobody uses, and others once they are given back."""
+        """Close the idle producers, and the others once they are released."""
         with self._lock:
             idle = [pooled for pooled in self._by_key.values() if not pooled.leases]
             for pooled in self._by_key.values():
@@ -179,25 +181,25 @@ def _close(pooled: Iterable[PooledProducer], timeout_s: float | None) -> None:
 
 
 def _frozen(value: Any, fingerprint: str | None) -> Any:
-    """Something that is equal for equal settings, also after these were pickled, and can be a key."""
+    """Return a hashable value that is equal for equal settings, even after pickling."""
     if isinstance(value, Mapping):
         return ("mapping", tuple(sorted((str(key), _frozen(each, fingerprint)) for key, each in value.items())))
     if isinstance(value, (list, tuple, set, frozenset)):
         return (type(value).__name__, tuple(_frozen(each, fingerprint) for each in value))
     if isinstance(value, (str, bytes, int, float, NoneType)) or _is_found_by_name(value):
         return (type(value), value)
-    # A lambda, for instance: each task unpickles its own. The id is nobody else's while the producer has the object.
+    # A lambda, for instance: each task unpickles its own. The id is unique as long as the producer holds the object.
     return ("object", fingerprint or id(value))
 
 
 def _is_found_by_name(value: Any) -> bool:
-    """Whether it is a class or a function that a pickle has the name of, so that it is the same for each task."""
+    """Return True for classes and functions that are pickled by name, so that all tasks get the same object."""
     module = sys.modules.get(getattr(value, "__module__", ""))
     return getattr(module, getattr(value, "__qualname__", ""), None) is value
 
 
 def _fingerprint(config: Mapping[str, Any]) -> str:
-    """The same for settings that unpickle to the same, closures included. Of a pickle with secrets: not to be shown."""
+    """Return a hash of the pickled settings, including closures. Do not show it: it covers secrets."""
     from hashlib import sha256
 
     from pyspark import cloudpickle
@@ -209,8 +211,8 @@ _pool = ProducerPool()
 
 
 def _renew_pool() -> None:
-    """In a forked child: the producers are the parent's, and their threads are not here."""
-    global _pool  # noqa: PLW0603 - one for each process is what it is for
+    """Start without producers in a forked child: they belong to the parent, and their threads do not run here."""
+    global _pool  # noqa: PLW0603 - one per process
     _pool = ProducerPool()
 
 
@@ -219,12 +221,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def pool() -> ProducerPool:
-    """This process's producers."""
+    """Return the pool of this process."""
     return _pool
 
 
 def close_shared_producers() -> None:
-    """Close the producers that this process keeps for further use; those in use are closed when they no longer are.
+    """Close the idle producers of this process, and those in use as soon as they are released.
 
     Workers need not call it. On the driver it frees connections after the last ``foreachBatch``.
     """
@@ -235,9 +237,9 @@ def close_shared_producers() -> None:
 
 
 class SharedProducer:
-    """What ``shared_producer`` returns: enter it in a ``with`` statement, as often as is wanted.
+    """The result of ``shared_producer``: a context manager that can be entered any number of times.
 
-    It pickles as its configuration, and shows none of it but the servers. Thread: any.
+    It pickles as its configuration. Its ``repr`` shows only the servers. Thread: any.
     """
 
     __slots__ = ("_config", "_entered", "_fingerprint")
@@ -258,7 +260,7 @@ class SharedProducer:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A generator that is closed before its end has done what was wanted of it.
+        # A generator that is closed early has produced all rows that were needed.
         failed = error_type is not None and not issubclass(error_type, GeneratorExit)
         self._entered.stack.pop().end(failed=failed)
 
@@ -270,9 +272,9 @@ class SharedProducer:
 
 
 class LeasedProducer:
-    """The process's producer, for one ``with`` block.
+    """The process's producer during one ``with`` block, whose end flushes.
 
-    It has those methods of KafkaProducer that a task needs; the end of the block flushes. Thread: any.
+    It has the methods of KafkaProducer that a task needs. Thread: any.
     """
 
     __slots__ = ("_deliveries", "_pool", "_pooled", "_producer")
@@ -293,7 +295,7 @@ class LeasedProducer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> FutureRecordMetadata:
-        """``KafkaProducer.send``. The block's end raises what happens to the record later."""
+        """Send a record as ``KafkaProducer.send`` does. The end of the block raises an error if it is not written."""
         producer = self._producer or self._ended()
         future = producer.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         self._deliveries.add(future)
@@ -310,7 +312,7 @@ class LeasedProducer:
         timestamp: Any = None,
         partition: Any = None,
     ) -> BatchFuture:
-        """``KafkaProducer.send_batch``. The block's end raises what happens to the records later."""
+        """Send rows as ``KafkaProducer.send_batch`` does. The end of the block raises an error for rows not written."""
         producer = self._producer or self._ended()
         future = producer.send_batch(
             topic, data, value=value, key=key, headers=headers, timestamp=timestamp, partition=partition
@@ -319,26 +321,29 @@ class LeasedProducer:
         return future
 
     def flush(self, timeout: float | None = None) -> None:
-        """``KafkaProducer.flush``: of all records of this process's producer."""
+        """Wait up to ``timeout`` seconds for all records of this process's producer (``KafkaProducer.flush``)."""
         (self._producer or self._ended()).flush(timeout)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """``KafkaProducer.partitions_for``."""
+        """Return the partitions of ``topic`` (``KafkaProducer.partitions_for``)."""
         return (self._producer or self._ended()).partitions_for(topic)
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """``KafkaProducer.metrics``: of all that this process's producer has done."""
+        """Return the metrics of this process's producer (``KafkaProducer.metrics``)."""
         return (self._producer or self._ended()).metrics(raw)
 
     def check(self) -> None:
-        """Raise KafkaError where some of the records sent so far are known to have failed."""
+        """Raise KafkaError if some of the records sent so far are known to have failed."""
         self._deliveries.check(f"sent so far by {task_name()}")
 
     def end(self, *, failed: bool) -> int:
-        """Give the producer back, once; called at the end of the ``with`` block. How many records were written.
+        """Release the producer at the end of the ``with`` block, and return how many records were written.
 
-        Unless the block ``failed``, all records are waited for first, also those that callbacks send meanwhile. Raises
-        KafkaError where some were not written.
+        Unless the block ``failed``, first wait for all records, including those that callbacks send in the meantime.
+        Further calls do nothing.
+
+        Raises:
+            KafkaError: Some records were not written.
         """
         producer, deliveries = self._producer, self._deliveries
         if producer is None:
@@ -360,8 +365,8 @@ class LeasedProducer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "the producer of a with block cannot be pickled, as it belongs to this process: let the function that runs "
-            "in tasks use what shared_producer() returned, and begin the with block in that function"
+            "the producer of a with block cannot be pickled, as it belongs to this process: pass the result of "
+            "shared_producer() to the function that runs in tasks, and put the with block into that function"
         )
 
     def __repr__(self) -> str:
@@ -369,10 +374,10 @@ class LeasedProducer:
 
 
 def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> SharedProducer:
-    """This process's producer with these settings, for code in tasks: one for each Python worker, kept for later tasks.
+    """Return a producer for code in tasks: one per Python worker and configuration, kept for later tasks.
 
-    Takes what KafkaProducer takes, and checks it at once, on the driver. Make it anywhere; it pickles as its
-    configuration, and is a producer in a ``with`` statement only::
+    It takes the settings of KafkaProducer and checks them at once, on the driver. Create it anywhere: it pickles as
+    its configuration, and becomes a producer in a ``with`` statement::
 
         producer = shared_producer(bootstrap_servers="broker:9092")
 
@@ -383,13 +388,14 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
 
         df.foreachPartition(write)
 
-    At the end of the block all records are waited for (``delivery.timeout.ms`` bounds it). KafkaError is raised there
-    when some were not written, with how many and the first error, so that Spark tries the task again: at least once is
-    what is promised. When the block itself fails its records have a second, and the producer is not used again.
+    The end of the block waits for all records, at most for ``delivery.timeout.ms``. It raises KafkaError if some were
+    not written, so that Spark repeats the task: records are written at least once. If the block itself fails, its
+    records have one second to be sent, and the producer is not used again.
 
-    In ``foreachPartition`` it is Spark's way of handing rows to Python that costs most. ``write_arrow`` does without.
+    In ``foreachPartition`` Spark's conversion of rows to Python objects costs most. ``write_arrow`` avoids it.
 
-    Raises ConfigError.
+    Raises:
+        ConfigError: A setting is wrong.
     """
     made = ProducerConfig(config, **kwargs)
     parse_addresses(made["bootstrap.servers"])
@@ -400,11 +406,11 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
 
 
 class ArrowWrite:
-    """What ``write_arrow`` returns; pickles, and shows no settings. Thread: any."""
+    """The result of ``write_arrow``. Pickles. Its ``repr`` shows no settings. Thread: any."""
 
     __slots__ = ("_config", "_fingerprint", "_topic")
 
-    #: For ``mapInArrow``: the columns of what a task returns.
+    #: The schema of a task's result, for ``mapInArrow``.
     schema = "partition_id int, records long"
 
     def __init__(self, config: Mapping[str, Any], topic: str | None, fingerprint: str | None = None) -> None:
@@ -429,17 +435,19 @@ class ArrowWrite:
 
 
 def write_arrow(config: Mapping[str, Any], topic: str | None = None) -> ArrowWrite:
-    """A function for ``DataFrame.mapInArrow`` that writes all rows to Kafka; a task returns one row, with its counts::
+    """Return a function for ``DataFrame.mapInArrow`` that writes all rows to Kafka; a task returns one row of counts::
 
         write = write_arrow({"bootstrap.servers": "broker:9092"}, topic="orders")
         df.select("key", "value").mapInArrow(write, write.schema).collect()
 
-    Columns are those of the sink: value, and perhaps key, headers, partition and topic, which ``topic`` overrides;
-    others are ignored. ``config`` is the producer's. What is silent in it is set for large amounts, as in the sink.
-    Guarantees and errors are the sink's as well: use it where no ``write`` can be, beside ``foreachPartition`` code for
-    instance, whose way through Spark's rows costs a multiple.
+    Columns are those of the sink: ``value``, and optionally ``key``, ``headers``, ``partition`` and ``topic``, which
+    the argument ``topic`` overrides. Others are ignored. ``config`` is the producer's; its defaults are set for bulk
+    writes, as in the sink. Guarantees and errors are the sink's, too. Use it where ``df.write`` does not fit, for
+    instance instead of ``foreachPartition``, which is several times slower.
 
-    Raises ConfigError at once, on the driver; KafkaError in a task.
+    Raises:
+        ConfigError: A setting is wrong. Raised at once, on the driver.
+        KafkaError: Rows were not written. Raised in tasks.
     """
     settings = bulk_config(config)
     parse_addresses(ProducerConfig(settings)["bootstrap.servers"])

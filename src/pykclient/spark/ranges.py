@@ -1,7 +1,7 @@
-"""What the tasks of a query read: ranges of offsets, split, shared out and limited as Spark's own Kafka source does it.
+"""Ranges of offsets, split, distributed over tasks and limited as Spark's own Kafka source does it.
 
-Arithmetic only; it knows neither Spark nor a cluster. Where Spark calculates with floating-point numbers, so does this,
-so that the same topics give the same ranges (KafkaOffsetRangeCalculator, KafkaMicroBatchStream.rateLimit).
+This module is arithmetic only, independent of Spark and of any cluster. It uses floating-point numbers where Spark
+does, so that the same topics give the same ranges (KafkaOffsetRangeCalculator, KafkaMicroBatchStream.rateLimit).
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class OffsetRange(NamedTuple):
 def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """One range per task: large ranges in pieces, empty ranges left out, order kept.
+    """Split large ranges, so that each piece can be a task. Empty ranges are dropped, the order is kept.
 
-    First no piece may have more than ``max_records`` offsets; then, if there are fewer pieces than ``min_partitions``,
-    large ones are cut in proportion to their share, into about so many in all: rounding may give a few more or less.
+    First ranges are split into pieces of at most ``max_records`` offsets. If that gives fewer than ``min_partitions``
+    pieces, large ones are split further in proportion to their sizes, into about ``min_partitions`` in total: rounding
+    may give a few more or fewer.
     """
     pieces = [piece for piece in ranges if piece.size > 0]
     if max_records is not None:
@@ -52,10 +53,10 @@ def split_ranges(
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces
     total = sum(piece.size for piece in pieces)
-    # What stays whole takes no part in the proportions by which the rest is cut.
+    # Pieces that stay whole do not count in the proportions by which the others are split.
     whole = [piece for piece in pieces if _part_count(piece.size, total, min_partitions) == 1]
     left = total - sum(piece.size for piece in whole)
-    parts_left = min_partitions - len(whole)  # at least 2 where anything is left
+    parts_left = min_partitions - len(whole)  # at least 2 if anything is left
     stays = {piece.topic_partition for piece in whole}
     split: list[OffsetRange] = []
     for piece in pieces:
@@ -65,12 +66,12 @@ def split_ranges(
 
 
 def _part_count(size: int, total: int, parts: int) -> int:
-    # Java's Math.round: halves go up.
+    # Java's Math.round, which rounds halves up.
     return max(math.floor(float(size) / total * parts + 0.5), 1)
 
 
 def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """``whole`` in ``parts`` pieces as equal as can be, the larger ones last; none of them empty."""
+    """Return ``whole`` in ``parts`` non-empty pieces of nearly equal size, the larger ones last."""
     if parts <= 1:
         return [whole]
     pieces: list[OffsetRange] = []
@@ -84,12 +85,12 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def share_tasks(ranges: Sequence[OffsetRange], records_per_task: int) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task. Those smaller than ``records_per_task`` share tasks, in the order given.
+    """Return the ranges of each task. Ranges smaller than ``records_per_task`` share tasks, in the given order.
 
-    A task costs Spark and its Python worker milliseconds, whatever it reads; many partitions with few new records each
-    would pay it for each of them. Small ranges are spread over as many tasks as they would fill, the same number of
-    ranges in each: which ranges are together then changes little from one micro-batch to the next, and a worker meets
-    the partitions again that its consumer has read before. (Spark's own source has one task per range.)
+    A task costs Spark and its Python worker milliseconds, whatever it reads, and many partitions may have few new
+    records each. Small ranges are distributed over as many tasks as they would fill, with the same number of ranges in
+    each. The ranges of a task then change little from one micro-batch to the next, so that a worker often gets the
+    partitions that its consumer has read before. (Spark's own source has one task per range.)
     """
     small = [single for single in ranges if single.size < records_per_task]
     if len(small) < 2:
@@ -106,11 +107,12 @@ def rate_limit(
     until: Mapping[TopicPartition, int],
     earliest_of_new: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where a micro-batch ends that may have about ``limit`` offsets (Spark: KafkaMicroBatchStream.rateLimit).
+    """Return the end offsets of a micro-batch of about ``limit`` offsets (Spark: KafkaMicroBatchStream.rateLimit).
 
-    Each partition gets the share that its backlog has of all: rounded down, but at least one offset, so that small
-    partitions do not starve; the sum may so be a little above or below the limit. ``earliest_of_new`` is where
-    partitions begin that ``start`` does not have; one that neither has ends where ``until`` says.
+    Each partition gets a share of ``limit`` in proportion to its backlog, rounded down, but at least one offset, so
+    that small partitions do not starve. The sum may therefore be slightly above or below the limit.
+    ``earliest_of_new`` has the first offsets of partitions that are not in ``start``. A partition in neither ends as
+    ``until`` says.
     """
     begins = {**earliest_of_new, **start}
     sizes = {tp: end - begins[tp] for tp, end in until.items() if tp in begins and end > begins[tp]}
@@ -126,8 +128,8 @@ def rate_limit(
 
 
 def new_records(start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int]) -> int:
-    """How many offsets are new, which is what ``minOffsetsPerTrigger`` counts (KafkaMicroBatchStream.delayBatch).
+    """Return the number of new offsets, for ``minOffsetsPerTrigger`` (KafkaMicroBatchStream.delayBatch).
 
-    A partition that ``start`` does not have counts from 0, as in Spark.
+    A partition that is not in ``start`` counts from 0, as in Spark.
     """
     return sum(end - start.get(tp, 0) for tp, end in until.items())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pykclient.spark.options import ReadOptions
 
-#: Types in Spark's DDL by name, in the order of the schema.
+#: Types in Spark's DDL by column name, in the order of the schema.
 COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -25,25 +25,25 @@ COLUMNS = {
     "headers": "array<struct<key: string, value: binary>>",
 }
 
-#: What ``poll_arrow`` calls them, if otherwise.
+#: Names that differ in ``poll_arrow``.
 _SOURCE_NAMES = {"timestampType": "timestamp_type"}
 
 
 def column_names(options: ReadOptions) -> tuple[str, ...]:
-    """The columns that a read gives: those of the option ``columns``, or all, headers only with ``includeHeaders``."""
+    """Return the columns to read: those of the option ``columns``, or all, ``headers`` only with ``includeHeaders``."""
     if options.columns is not None:
         return options.columns
     return tuple(name for name in COLUMNS if name != "headers" or options.include_headers)
 
 
 def ddl(names: Sequence[str]) -> str:
-    """What ``DataSource.schema`` returns for these columns."""
+    """Return the schema of these columns as DDL, for ``DataSource.schema``."""
     return ", ".join(f"`{name}` {COLUMNS[name]}" for name in names)
 
 
 @lru_cache(maxsize=16)
 def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
-    """The one schema that Spark takes for these columns: what its own ``to_arrow_schema(schema, "UTC")`` gives.
+    """Return the Arrow schema that Spark requires for these columns: that of its ``to_arrow_schema(schema, "UTC")``.
 
     Raises:
         ImportError: pyarrow is not installed.
@@ -66,13 +66,13 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
 
 
 class SparkBatches:
-    """Makes batches of Spark's schema of those that ``KafkaConsumer.poll_arrow`` gives. Thread: owner."""
+    """Converts batches of ``KafkaConsumer.poll_arrow`` to Spark's schema. Thread: owner."""
 
     __slots__ = ("_schema", "_topic", "_topics")
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._schema = arrow_schema(names)
-        #: The last topic, and a column with nothing else in it.
+        #: The last topic, and a column that repeats it.
         self._topic = ""
         self._topics: Any = None
 
@@ -82,10 +82,10 @@ class SparkBatches:
         return [_SOURCE_NAMES.get(name, name) for name in self._schema.names]
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows.
+        """Return the same rows in Spark's schema.
 
         Raises:
-            KafkaError: a timestamp is beyond what Spark has.
+            KafkaError: A timestamp is out of Spark's range.
         """
         from pykclient.record.arrow import pyarrow
 
@@ -118,17 +118,17 @@ def _microseconds(pa: Any, array: Any, type: Any) -> Any:
         times = array.cast(type)
     except pa.ArrowInvalid as error:
         raise KafkaError(
-            f"a record has a timestamp that Spark cannot have, as it counts microseconds: {error}. To read the other "
+            f"the timestamp of a record is out of Spark's range, which counts microseconds: {error}. To read the other "
             "columns, name them in the option columns, without timestamp"
         ) from error
     if times.null_count:
-        # The source that comes with Spark gives what a record says that has no timestamp: -1 ms.
+        # Spark's own source returns the -1 ms that Kafka stores for a missing timestamp.
         times = times.fill_null(pa.scalar(-1000, type))
     return times
 
 
 def _headers(pa: Any, array: Any, type: Any) -> Any:
-    """Null where a record has no headers."""
+    """Return the headers in Spark's type; null where a record has none."""
     import pyarrow.compute as pc
 
     headers = array.values

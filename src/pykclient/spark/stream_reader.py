@@ -1,4 +1,4 @@
-"""Streaming queries: where micro-batches end, decided on the driver by a process that lives as long as the query."""
+"""Streaming queries: the offsets of micro-batches, decided on the driver in one process per run of a query."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pykclient.spark.ranges import new_records, rate_limit
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-    #: Whether Spark asks a source where a micro-batch may end, with a limit.
+    #: True if Spark passes a limit when it asks for the end of a micro-batch.
     HAS_READ_LIMITS = True
 except ImportError:  # Spark 4.1
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark 4.1 does not ask for it."""
+        """A stand-in for Spark 4.1, which has no such class."""
 
     HAS_READ_LIMITS = False
 
@@ -56,22 +56,22 @@ _logger = logging.getLogger(__name__)
 class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Decides what each micro-batch reads (Spark: KafkaMicroBatchStream).
 
-    Offsets are what Spark's own source writes into a checkpoint, to the letter, so a query may go from one to the other
-    and back on its checkpoint. What differs is what this interface of Spark's does not let through:
+    A checkpoint has exactly the offsets that Spark's own source writes, so a query can move from one source to the
+    other and back with its checkpoint. Spark's interface for Python causes these differences:
 
-    - Spark's own source keeps in the checkpoint where a new query starts; this one is not told where the checkpoint is.
-      But Spark itself keeps where the first micro-batch ends, before that is read. So a partition that starts at its
-      latest offset has nothing in the first micro-batch: its end is the start. A query that dies before the first
-      micro-batch is done goes on from there, and nothing is lost. (With Spark's own source that micro-batch is as good
-      as always empty, too.) A query of Spark's own source must have done its first micro-batch before it is moved.
-    - How far a query is behind cannot be a metric of its progress. It is logged at level info; the progress has
-      ``endOffset`` and ``latestOffset``.
-    - Spark can be told one limit. All three are kept here.
+    - Spark's own source stores in the checkpoint where a new query starts. This one does not get the checkpoint's
+      location. But Spark stores where the first micro-batch ends, before the batch is read. So a partition that starts
+      at its latest offset is empty in the first micro-batch, which ends where it starts. A query that dies during its
+      first micro-batch continues from there, and nothing is lost. (With Spark's own source that micro-batch is nearly
+      always empty, too.) A query of Spark's own source must have finished its first micro-batch before it is moved.
+    - The lag cannot be a metric of the query's progress. It is logged at level INFO; the progress has ``endOffset`` and
+      ``latestOffset``.
+    - Spark passes only one limit. This class applies all three.
 
-    With Trigger.AvailableNow, ``minOffsetsPerTrigger`` does not count: Spark's own source then ends a query early, and
-    leaves to the next run what is fewer than that.
+    With Trigger.AvailableNow, ``minOffsetsPerTrigger`` is ignored. Spark's own source then ends a query early, and
+    leaves fewer records than that to the next run.
 
-    Pickles as what tasks need of it. Thread: owner, Spark's process for this query.
+    Pickles as what tasks need. Thread: owner, Spark's process for this run of the query.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -82,18 +82,23 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         self._checked_options: ReadOptions | None = None
         self._made_offset_reader: KafkaOffsetReader | None = None
         self._initial: Offsets | None = None
-        self._held_back: frozenset[TopicPartition] = frozenset()  # of _initial, in the first micro-batch
+        self._held_back: frozenset[TopicPartition] = frozenset()  # empty in the first micro-batch
         self._first_end: Offsets | None = None
-        self._came_since: frozenset[TopicPartition] = frozenset()  # in _initial, and later than the first micro-batch
+        self._came_since: frozenset[TopicPartition] = frozenset()  # created after the first micro-batch
         self._latest: Offsets | None = None
         self._available_now = False
-        self._target: Offsets | None = None  # where a query of Trigger.AvailableNow ends
+        self._target: Offsets | None = None  # the end of a query with Trigger.AvailableNow
         self._last_batch_ms: int | None = None
 
-    # --- what Spark asks when a query starts
+    # --- called when a query starts
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
-        """Where a new query starts. Spark asks twice, and must hear the same. Raises KafkaError, ConfigError."""
+        """Return the offsets at which a new query starts. Spark calls this twice and needs the same result.
+
+        Raises:
+            ConfigError: An option is wrong.
+            KafkaError: The cluster does not answer, or the starting offsets do not fit the partitions.
+        """
         if self._initial is None:
             starting, offset_reader = self._options.starting, self._offset_reader
             held_back: frozenset[TopicPartition] = frozenset()
@@ -111,7 +116,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return offsets_to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of the limits, for Spark; ``latestOffset`` heeds all. Raises ConfigError."""
+        """Return one of the limits; ``latestOffset`` applies all. Raises ConfigError if an option is wrong."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
         if self._options.max_offsets_per_trigger is not None:
@@ -121,15 +126,19 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query is to end where the topics end when Spark next asks for them."""
+        """Make the next latest offsets the end of the query."""
         self._available_now = True
 
-    # --- what Spark asks for each micro-batch
+    # --- called for each micro-batch
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Where the micro-batch ends that starts at ``start``; ``start`` itself where there is nothing to do yet.
+        """Return the end of the micro-batch that starts at ``start``, or ``start`` if there is nothing to do yet.
 
-        Without ``start``, as Spark 4.1 asks, there are no limits. Raises KafkaError where the cluster does not answer.
+        Spark 4.1 passes no ``start``; then there are no limits.
+
+        Raises:
+            IllegalStateError: A topic was deleted and created again, and ``failOnDataLoss`` is on.
+            KafkaError: The cluster does not answer.
         """
         known = None if start is None else offsets_from_json(start)
         latest = self._offset_reader.latest_offsets(known) if self._target is None else self._target
@@ -148,35 +157,38 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return offsets_to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The latest offsets of the partitions when Spark last asked where to end, for the progress of the query."""
+        """Return the latest offsets as of the last ``latestOffset``, for the progress of the query."""
         return offsets_to_json(self._latest) if self._latest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """What the tasks of a micro-batch read.
+        """Return what the tasks of a micro-batch read.
 
-        Raises KafkaError where the cluster does not answer, and where records are lost and ``failOnDataLoss`` is on.
+        Raises:
+            IllegalStateError: Records are lost, and ``failOnDataLoss`` is on. Or a query with Trigger.AvailableNow
+                cannot reach its end.
+            KafkaError: The cluster does not answer.
         """
         begin, until = offsets_from_json(start), offsets_from_json(end)
         if self._target is not None:
             self._check_target(self._target, until)
         if begin == self._initial and self._first_end in (None, until):
             if self._first_end is None:
-                # The query died in its first micro-batch, and begins with partitions that have come since.
+                # The query died in its first micro-batch. Some partitions were created since.
                 self._first_end = until
                 self._came_since = frozenset(begin.keys() - until.keys())
             begin = {tp: offset for tp, offset in begin.items() if tp not in self._came_since}
             if _may_start_at_latest(self._options.starting):
-                # What was latest then is not what it is now.
+                # The latest offsets of that time were lower than those of now.
                 begin = {tp: min(offset, until.get(tp, offset)) for tp, offset in begin.items()}
         if begin == until:
             return []
         return input_partitions(self._options, self._offset_reader.stream_ranges(begin, until), self._run)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing to do: Spark keeps the offsets."""
+        """Do nothing: Spark stores the offsets."""
 
     def stop(self) -> None:
-        """Close the connections. Spark calls this after an error only; else it ends the process."""
+        """Close the connections. Spark calls this only after an error; otherwise it ends the process."""
         if self._made_offset_reader is not None:
             self._made_offset_reader.close()
             self._made_offset_reader = None
@@ -190,21 +202,22 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
     @property
     def _options(self) -> ReadOptions:
-        """Parsed on first use: an error in the constructor would not reach the user."""
+        """The options, parsed on first use: the user would not see an error of the constructor."""
         if self._checked_options is None:
             options = ReadOptions.parse(self._given, streaming=True)
             limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger)
             if not HAS_READ_LIMITS and any(limit is not None for limit in limits):
                 raise ConfigError(
-                    "options maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2, as older ones do not let a "
-                    "Python data source limit a micro-batch; leave them out, or use Spark's own source (format kafka)"
+                    "options maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2, as older versions do not "
+                    "let a Python data source limit a micro-batch; leave them out, or use Spark's own source "
+                    "(format kafka)"
                 )
             self._checked_options = options
         return self._checked_options
 
     @property
     def _offset_reader(self) -> KafkaOffsetReader:
-        """Made on first use: it connects, and this reader is made where nothing must fail."""
+        """The offset reader, created on first use, as the constructor must not fail."""
         if self._made_offset_reader is None:
             from pykclient.spark.offset_reader import KafkaOffsetReader
 
@@ -213,11 +226,11 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return self._made_offset_reader
 
     def _limited(self, start: Offsets, latest: Offsets, limit: ReadLimit | None) -> Offsets:
-        """Where a micro-batch ends by ``minOffsetsPerTrigger``, ``maxTriggerDelay`` and ``maxOffsetsPerTrigger``."""
+        """Return the end of a micro-batch within the minimum, the maximum and the delay of the options."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable
 
         least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
-        if isinstance(limit, ReadAllAvailable):  # no limit was given, or Trigger.Once, which takes all in one
+        if isinstance(limit, ReadAllAvailable):  # no limit was given, or Trigger.Once, which reads all at once
             return latest
         if least is not None and not self._available_now and self._must_wait(least, start, latest):
             return start
@@ -227,7 +240,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return rate_limit(most, start, latest, self._offset_reader.earliest_offsets(new) if new else {})
 
     def _must_wait(self, least: int, start: Offsets, latest: Offsets) -> bool:
-        """Whether there are too few records, and the last micro-batch is not too long ago; there is always a first."""
+        """Return True if there are too few records and the maximum delay has not passed. The first one never waits."""
         now_ms, last_ms = self._clock.now_ms(), self._last_batch_ms
         overdue = last_ms is None or now_ms - last_ms >= self._options.max_trigger_delay_ms
         if not overdue and new_records(start, latest) < least:
@@ -236,20 +249,21 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         return False
 
     def _check_target(self, target: Offsets, end: Offsets) -> None:
-        """A query of Trigger.AvailableNow would run for ever if it could not reach the end that it was given.
+        """Check that a query with Trigger.AvailableNow can reach its end. Otherwise it would run forever.
 
-        Raises IllegalStateError.
+        Raises:
+            IllegalStateError: It cannot; the text says why.
         """
         latest = self._offset_reader.latest_offsets(end)
         if target.keys() != end.keys():
             missing = ", ".join(map(str, sorted(target.keys() ^ end.keys())))
-            problem = f"its micro-batch has other partitions than the query had when it started: {missing}"
+            problem = f"the partitions of its micro-batch are not those of the query's start: {missing}"
         elif past := [tp for tp, offset in end.items() if offset > target[tp]]:
-            problem = f"its micro-batch goes past where the query is to end: {_listed(past, end, target)}"
+            problem = f"its micro-batch ends after the query's end: {_listed(past, end, target)}"
         elif gone := sorted(end.keys() - latest.keys()):
-            problem = f"partitions were deleted while it ran: {', '.join(map(str, gone))}"
+            problem = f"partitions were deleted while it was running: {', '.join(map(str, gone))}"
         elif back := [tp for tp, offset in end.items() if offset > latest[tp]]:
-            problem = f"partitions made anew end before its micro-batch does: {_listed(back, end, latest)}"
+            problem = f"recreated partitions end before its micro-batch does: {_listed(back, end, latest)}"
         else:
             return
         raise IllegalStateError(
@@ -259,7 +273,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
 
 def _may_start_at_latest(starting: OffsetLimit) -> bool:
-    """Whether a partition may start at its end, wherever that is when the query starts."""
+    """Return True if a partition may start at its end, as of the start of the query."""
     if isinstance(starting, SpecificOffsets):
         return LATEST_OFFSET in starting.offsets.values()
     if isinstance(starting, (GlobalTimestamp, SpecificTimestamps)):
@@ -272,7 +286,7 @@ def _listed(partitions: list[TopicPartition], ends: Offsets, others: Offsets) ->
 
 
 def _log_lag(end: Offsets, latest: Offsets) -> None:
-    """What Spark's own source has as metrics of its progress (KafkaMicroBatchStream.metrics)."""
+    """Log the lag, which Spark's own source adds to the progress as metrics (KafkaMicroBatchStream.metrics)."""
     behind = [offset - end.get(tp, 0) for tp, offset in latest.items()]
     if behind:
         average = sum(behind) / len(behind)

@@ -1,4 +1,7 @@
-"""Which partitions a query reads: named topics, topics by a pattern, or named partitions (Spark: ConsumerStrategy)."""
+"""The partitions that a query reads: of named topics, of topics that match a pattern, or named ones.
+
+Spark: ConsumerStrategy.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pykclient.types import TopicPartition
 
 
 class Topics:
-    """One of ``Subscribe``, ``SubscribePattern`` and ``Assign``. Thread: any (nothing changes)."""
+    """Base of ``Subscribe``, ``SubscribePattern`` and ``Assign``. Thread: any (immutable)."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -21,7 +24,7 @@ class Topics:
 
     @property
     def description(self) -> str:
-        """What is read, for the texts of errors."""
+        """The topics or partitions, as error messages name them."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -42,9 +45,10 @@ class Subscribe(Topics):
 
 
 class SubscribePattern(Topics):
-    """All partitions of topics in whose names ``pattern``, a regular expression of Java's, is found, wherever that is.
+    """All partitions of topics with a name in which ``pattern``, a Java regular expression, is found anywhere.
 
-    Raises ConfigError for what is none, and for the little that Python cannot do.
+    Raises:
+        ConfigError: It is not a regular expression, or one that Python cannot express.
     """
 
     __slots__ = ("_regex", "pattern")
@@ -60,7 +64,7 @@ class SubscribePattern(Topics):
             ) from None
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic of this name is read."""
+        """Return True if a topic with this name is read."""
         return self._regex.search(topic) is not None
 
     def __repr__(self) -> str:
@@ -72,7 +76,7 @@ class SubscribePattern(Topics):
 
 
 class Assign(Topics):
-    """These partitions, as far as they exist."""
+    """The given partitions, as far as they exist."""
 
     __slots__ = ("topic_partitions",)
 
@@ -81,7 +85,7 @@ class Assign(Topics):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The topics that the partitions belong to."""
+        """The topics of the partitions."""
         return tuple(dict.fromkeys(partition.topic for partition in self.topic_partitions))
 
     @property

@@ -1,4 +1,4 @@
-"""The Python worker that runs a task: which task it is, and what keeps the worker fast."""
+"""The Python worker that runs a task: the current task, and the worker's garbage collector."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from functools import cache
 
 
 def task_context() -> tuple[int, int]:
-    """Partition and attempt of the task that this is, counted from 0; (0, 0) outside of tasks."""
+    """Return partition and attempt of the current task, both counted from 0; (0, 0) outside of tasks."""
     module = sys.modules.get("pyspark.taskcontext")
     context = None if module is None else module.TaskContext.get()
     return (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
 
 
 def task_name() -> str:
-    """The task that this is, for errors; its partition is one of Spark's, of what is written."""
+    """Return the name of the current task for errors. The partition is one of Spark's, not of a topic."""
     partition, attempt = task_context()
     return f"Spark partition {partition} (attempt {attempt + 1})"
 
 
 @cache
 def freeze_heap_once() -> None:
-    """Take what this worker has loaded so far out of the reach of the garbage collector, for good.
+    """Exempt all objects that this worker has loaded so far from garbage collection, permanently.
 
-    PySpark's daemon collects garbage after each task, which goes through all objects of pandas, pyarrow and whatever
-    else is loaded: 35 ms of CPU. Modules are no garbage, and so need not be looked at.
+    PySpark's daemon runs the garbage collector after each task. It visits all objects of pandas, pyarrow and other
+    loaded modules, which takes 35 ms of CPU and finds nothing.
     """
-    import pyarrow.compute  # noqa: F401 - before, so that it is frozen as well
+    import pyarrow.compute  # noqa: F401 - loaded first, so that it is frozen, too
 
     gc.collect()
     gc.freeze()

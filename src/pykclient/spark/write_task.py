@@ -1,4 +1,4 @@
-"""What one task writes: Arrow batches by columns into a shared producer (Spark: KafkaWriteTask, KafkaRowWriter)."""
+"""Writing one task's Arrow batches, by columns, with a shared producer (Spark: KafkaWriteTask, KafkaRowWriter)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 TOPIC, KEY, VALUE, HEADERS, PARTITION = "topic", "key", "value", "headers", "partition"
 
-#: What the sink reads; it ignores other columns, as the built-in one does.
+#: The columns that are written. Others are ignored, as by Spark's own sink.
 COLUMNS = (TOPIC, KEY, VALUE, HEADERS, PARTITION)
 
 
 class KafkaWriteTask:
-    """Writes one task's rows. ``topic`` wins over the column of that name; one of the two there must be.
+    """Writes one task's rows. ``topic`` takes precedence over the column of that name; one of the two is required.
 
     ``freeze_heap``: see ``freeze_heap_once``; ``fingerprint``: see ``ProducerPool.acquire``. Thread: owner.
     """
@@ -38,16 +38,17 @@ class KafkaWriteTask:
         self._freeze_heap = freeze_heap
         self._name = task_name()
         self._rows = 0
-        #: Of those that are optional, and are there.
+        #: The optional columns that the rows have.
         self._columns: dict[str, str] | None = None
 
     def execute(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Write all rows and wait for them; their number.
+        """Write all rows, wait until they are acknowledged, and return their number.
 
-        Memory is bounded by ``buffer.memory``: with so much on its way, the next batch waits. The first error that is
-        found ends the task, and what is left is not sent.
+        ``buffer.memory`` bounds the memory: with so many bytes in flight, the next batch waits. The first error ends
+        the task without sending the rest.
 
-        Raises KafkaError: rows were not written, or cannot be. Its text names the task, not the data.
+        Raises:
+            KafkaError: Rows were not written, or cannot be. The text names the task and contains no data.
         """
         lease: LeasedProducer | None = None  # a task without rows needs none
         try:
@@ -61,7 +62,7 @@ class KafkaWriteTask:
             raise
         written = 0 if lease is None else lease.end(failed=False)
         if self._freeze_heap:
-            freeze_heap_once()  # by now all is loaded that later tasks need as well
+            freeze_heap_once()  # now that all modules are loaded that later tasks need
         return written
 
     def _send(self, lease: LeasedProducer, batch: pa.RecordBatch) -> None:
@@ -83,9 +84,12 @@ class KafkaWriteTask:
 
 
 def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows for each topic in the column of that name, in their order; without columns that are not written.
+    """Yield each topic in the column of that name with its rows, in order, without columns that are not written.
 
-    Raises IllegalArgumentError: a topic is null. ``rows_before`` is how many rows came before the batch, for its text.
+    ``rows_before`` is the number of rows before the batch, for the error.
+
+    Raises:
+        IllegalArgumentError: A topic is null.
     """
     import pyarrow as pa
 
@@ -112,16 +116,17 @@ def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str,
 
 
 def check_names(names: Sequence[str], topic: str | None) -> None:
-    """Whether rows with columns of these names can be written.
+    """Check that rows with columns of these names can be written.
 
-    Raises IllegalArgumentError: there is no value, no topic, or one of the columns twice.
+    Raises:
+        IllegalArgumentError: There is no value or no topic, or a column is there twice.
     """
     there = f"the rows have {', '.join(names)}"
     if VALUE not in names:
         raise IllegalArgumentError(f"rows to write need a column {VALUE!r}; {there}")
     if TOPIC not in names and topic is None:
         raise IllegalArgumentError(
-            f"there is neither the option {TOPIC} nor a column {TOPIC!r}, and one must say where rows go; {there}"
+            f"there is neither the option {TOPIC} nor a column {TOPIC!r}, and one of them is required; {there}"
         )
     for name in COLUMNS:
         if names.count(name) > 1 and not (name == TOPIC and topic is not None):

@@ -1,12 +1,12 @@
-"""The sink: what Spark calls to write a batch, or a stream's micro-batches (Spark: KafkaWriter, KafkaStreamingWrite).
+"""The sink for batches and for the micro-batches of streams (Spark: KafkaWriter, KafkaStreamingWrite).
 
-Columns and their types are those of the built-in sink: ``value`` (string or binary), and where they are there ``key``
-(string or binary), ``headers`` (array<struct<key:string,value:binary>>), ``partition`` (int; null lets the partitioner
-choose) and ``topic`` (string), which the option ``topic`` overrides. As there, headers are written whatever the option
-``includeHeaders`` says, and other columns are ignored, ``timestamp`` among them: a record gets the time of its writing.
+Columns and types are those of Spark's own sink: ``value`` (string or binary), and optionally ``key`` (string or
+binary), ``headers`` (array<struct<key:string,value:binary>>), ``partition`` (int; null lets the partitioner choose) and
+``topic`` (string), which the option ``topic`` overrides. As there, headers are written whether or not the option
+``includeHeaders`` is set. Other columns are ignored, including ``timestamp``: a record gets the time of its writing.
 
-Rows are written at least once: a task that fails is tried again by Spark, from its first row on. Within one attempt the
-producer is idempotent, so its own retries write nothing twice.
+Rows are written at least once, as Spark repeats a failed task from its first row. Within one attempt the producer is
+idempotent, so its retries write no duplicates.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: Columns of what is read from Kafka that say nothing of where it is to be written: ignored without a word.
+#: Columns that reading from Kafka returns and writing does not use. They are ignored without a warning.
 _OF_THE_SOURCE = frozenset(("offset", "timestamp", "timestampType"))
 
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Whether rows of ``schema`` can be written, with the option ``topic``.
+    """Check that rows of ``schema`` can be written, with the option ``topic``.
 
-    Raises IllegalArgumentError naming the column, its type and what it must be.
+    Raises:
+        IllegalArgumentError: They cannot. The text names the column, its type and the type that it must have.
     """
     check_names(schema.names, topic)
     for field in schema.fields:
@@ -77,7 +78,7 @@ def _is_headers(given: DataType) -> bool:
 
 
 class KafkaWriterCommitMessage(WriterCommitMessage):
-    """What a task has written: its partition, its attempt (from 0), and how many records are acknowledged.
+    """The result of a task: its partition, its attempt (from 0), and the number of acknowledged records.
 
     Thread: owner.
     """
@@ -89,7 +90,7 @@ class KafkaWriterCommitMessage(WriterCommitMessage):
 
 
 class _Writing:
-    """What both writers do in a task, and what they tell of it. Pickled to the workers. Thread: owner."""
+    """Base of both writers: writing in a task, and logging of the results. Pickled to the workers. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(schema, options.topic)
@@ -108,8 +109,8 @@ class _Writing:
         records = sum(message.records for message in written)
         if aborted:
             _logger.warning(
-                "%s was aborted. %d of %d tasks succeeded, with %d records, others may have written some; all that was "
-                "written stays in Kafka",
+                "%s was aborted. %d of %d tasks succeeded, with %d records, and others may have written some. All "
+                "written records stay in Kafka",
                 what,
                 len(written),
                 len(messages),
@@ -126,21 +127,21 @@ class KafkaWriter(_Writing, DataSourceArrowWriter):
     """Writes a batch query. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        """Raises IllegalArgumentError for columns that cannot be written, and for the mode ``overwrite``."""
+        """Raise IllegalArgumentError if the columns cannot be written, or for the save mode ``overwrite``."""
         if overwrite:
             raise IllegalArgumentError('a topic cannot be overwritten; write with mode("append")')
         super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
-        """Write one task's rows, in a worker. Raises KafkaError where some were not written."""
+        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
         return self._write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks have written all there is."""
+        """Log the success of all tasks."""
         self._tell("A write to Kafka", messages, aborted=False)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Some task failed for good. What was written cannot be taken back."""
+        """Log that a task failed permanently. Records that were written stay in Kafka."""
         self._tell("A write to Kafka", messages, aborted=True)
 
 
@@ -148,21 +149,21 @@ class KafkaStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
-        """Raises IllegalArgumentError for columns that cannot be written.
+        """Raise IllegalArgumentError if the columns cannot be written.
 
-        With the output mode ``complete``, for which Spark asks to ``overwrite``, each micro-batch appends all rows of
-        the result, as with the built-in sink. ``update`` does not get here: Spark refuses it for sinks in Python.
+        With the output mode ``complete``, for which Spark sets ``overwrite``, each micro-batch appends all rows of the
+        result, as with Spark's own sink. Spark refuses ``update`` for Python sinks.
         """
         super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
-        """Write one task's rows, in a worker. Raises KafkaError where some were not written."""
+        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
         return self._write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks have written all there is."""
+        """Log the success of all tasks."""
         self._tell(f"Micro-batch {batchId} to Kafka", messages, aborted=False)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Some task failed for good. What was written cannot be taken back; the query writes the micro-batch again."""
+        """Log that a task failed permanently. Written records stay in Kafka, and the query repeats the micro-batch."""
         self._tell(f"Micro-batch {batchId} to Kafka", messages, aborted=True)
