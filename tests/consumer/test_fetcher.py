@@ -421,6 +421,20 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     assert not harness.client.requests[0].request_builder.build(12).forgotten_topics_data  # type: ignore[attr-defined]
 
 
+def test_an_unknown_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """And again when it was back meanwhile."""
+    harness = Harness({"retry.backoff.ms": 0})
+    harness.assign(TP0)
+    unknown = {TP0: partition_data(TP0, error_code=errors.UnknownTopicOrPartitionError.code)}
+    for _ in range(3):
+        harness.fetch(unknown)
+        harness.update_metadata()
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))})
+    harness.fetch(unknown)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 2
+
+
 def test_a_position_keeps_its_topic_id() -> None:
     """Until the position is reset, fetches name the topic that the offset is of, whatever the metadata has by then."""
     harness = Harness()

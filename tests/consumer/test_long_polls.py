@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.consumer.coordinator.harness import COORDINATOR_NOT_AVAILABLE, committed, find_coordinator
 from tests.consumer.fake_broker import FakeCluster
@@ -136,6 +137,25 @@ def test_waiting_for_the_coordinator_is_polling(cluster: FakeCluster, read: Read
 
 
 @READS
+@pytest.mark.parametrize("offset", [0, -1])
+def test_an_unstable_offset_does_not_keep_other_partitions_from_being_read(
+    cluster: FakeCluster, read: Read, offset: int
+) -> None:
+    """Whether these have a committed offset or are reset."""
+    with cluster.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
+        cluster.broker.overrides["OffsetFetchRequest"] = lambda request: committed(
+            {T1: OffsetAndMetadata(offset)} if 1 in request.groups[0].topics[0].partition_indexes else {},
+            partition_errors={T0: UNSTABLE_OFFSET_COMMIT},
+        )
+        assert read(consumer, 3_000) == [b"2"]
+        assert consumer.position(T1) == 1
+        with pytest.raises(KafkaTimeoutError, match="t-0"):
+            consumer.position(T0, timeout_ms=500)
+        del cluster.broker.overrides["OffsetFetchRequest"]
+        assert read(consumer, 3_000) == [b"0", b"1"]
+
+
+@READS
 def test_an_unstable_offset_does_not_keep_the_group_from_rebalancing(cluster: FakeCluster, read: Read) -> None:
     """A pending transactional offset is asked for with a backoff, and a rebalance meanwhile is taken part in."""
     with cluster.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
@@ -147,7 +167,7 @@ def test_an_unstable_offset_does_not_keep_the_group_from_rebalancing(cluster: Fa
             asked_ms.append(cluster.clock.now_ms())
             if len(asked_ms) == 3:
                 coordinator.membership.request_rejoin("asked for by the test")
-            return committed({T1: OffsetAndMetadata(0)}, partition_errors={T0: UNSTABLE_OFFSET_COMMIT})
+            return committed({}, partition_errors={T0: UNSTABLE_OFFSET_COMMIT, T1: UNSTABLE_OFFSET_COMMIT})
 
         cluster.broker.overrides["OffsetFetchRequest"] = answer
         assert read(consumer, 10_000) == []

@@ -263,9 +263,11 @@ class ClassicConsumer:
             position = self._subscriptions.valid_position(tp)
             if position is not None:
                 return position.offset
-            self.update_fetch_positions(timer)
-            self._client.poll(timer)
-            if timer.expired:
+            # Without waiting for other partitions; what has to be asked again is asked after a backoff.
+            self.update_fetch_positions(Timer(self._clock, 0))
+            self._client.poll(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
+            timer.update()
+            if timer.expired and self._subscriptions.valid_position(tp) is None:
                 raise self.timeout_error(f"the position of {tp}", timer)
 
     def seek(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class FetchCollector:
         self._clock = parts.clock
         self._config = fetch_config
         self._last_taken: CompletedFetch | None = None
+        self._unknown: set[TopicPartition] = set()  # what brokers did not know when it was last fetched
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
 
@@ -198,6 +200,7 @@ class FetchCollector:
 
     def _handle_success(self, completed: CompletedFetch) -> bool:
         tp = completed.partition
+        self._unknown.discard(tp)
         position = self._subscriptions.position_or_none(tp)
         if position is None or position.offset != completed.next_fetch_offset:
             self._log.debug("Dropping %s from %d, the position is now %s", tp, completed.next_fetch_offset, position)
@@ -231,7 +234,10 @@ class FetchCollector:
             self._log.debug("Fetch of %s at %d: %s", tp, offset, error)
             request_metadata_update(self._metadata, self._subscriptions, tp)
         elif code in _REFRESH_AND_WARN:
-            self._log.warning("Fetch of %s at %d: %s", tp, offset, error)
+            # Once, and not with each retry, until the partition is back.
+            level = logging.DEBUG if tp in self._unknown else logging.WARNING
+            self._unknown.add(tp)
+            self._log.log(level, "Fetch of %s at %d: %s", tp, offset, error)
             request_metadata_update(self._metadata, self._subscriptions, tp)
         elif code == errors.OffsetOutOfRangeError.code:
             self._handle_offset_out_of_range(tp, offset)

@@ -42,6 +42,7 @@ class CommittedOffsetsFetcher:
         self._pending_question: tuple[frozenset[TopicPartition], Generation | None] | None = None
         self._pending: RequestFuture[CommittedOffsets] | None = None
         self._topic_ids: Mapping[str, uuid.UUID] = {}  # as the last request named them
+        self._stable: CommittedOffsets = {}  # of the last request, if others of its offsets were not stable
         self._attempts = 0
         self._not_before_ms = coordinator.clock.now_ms()
         #: Why the last attempt failed, for the error when time runs out.
@@ -96,18 +97,28 @@ class CommittedOffsetsFetcher:
     def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
         """Start partitions without a position at their committed offset, if they have one.
 
-        Return False if the timer expires first; with a timer of 0 this never waits.
+        Return False if the timer expires first; with a timer of 0 this never waits. Partitions whose offset is stable
+        do not wait for others whose offset is not, as a transaction that commits it is open.
         """
-        subscriptions, metadata = self._parts.subscriptions, self._parts.metadata
+        subscriptions = self._parts.subscriptions
+        self._stable = {}
         offsets = self.fetch_committed_offsets(subscriptions.initializing_partitions(), timer)
-        if offsets is None:
-            return False
+        if offsets is not None:
+            return self._start_at(offsets)
+        if self._stable:
+            self._start_at(self._stable)
+            # The caller resets these only once all offsets are known.
+            subscriptions.reset_initializing_positions(lambda tp: tp in self._stable and self._stable[tp] is None)
+        return False
+
+    def _start_at(self, offsets: CommittedOffsets) -> bool:
+        """Start at these offsets; return False if some must be asked for again, in a topic that was created again."""
+        subscriptions, metadata = self._parts.subscriptions, self._parts.metadata
         present_ids = metadata.topic_ids
         complete = True
         for tp, committed in offsets.items():
             topic_id = self._topic_ids.get(tp.topic)
             if topic_id != present_ids.get(tp.topic):
-                # Deleted and created again since it was asked for, so ask for the offset in the new topic.
                 complete = False
                 continue
             if committed is None:
@@ -183,6 +194,7 @@ class CommittedOffsetsFetcher:
                 "under way",
                 ", ".join(map(str, sorted(unstable))),
             )
+            self._stable = offsets
             future.raise_error(errors.UnstableOffsetCommitError("the committed offsets are about to change"))
         else:
             future.complete(offsets)
