@@ -57,6 +57,7 @@ bench-spark: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/python -m pykclient.config.reference docs/configuration.md
+	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 
 test-all-pythons:
 	@VENV=$(VENV) tools/test_all_pythons.sh $(ARGS)
@@ -68,7 +69,8 @@ clean:
 	rm -rf build src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'  # the first that knows dependency groups
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
 	@rm -f $(VENV)/.dev-*
 	@touch $@
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 WANTED = os.environ.get("PYKCLIENT_BUILD", "")
 if WANTED not in {"", "python", "c"}:
@@ -44,4 +45,19 @@ def extensions() -> list[Extension]:
     return translated
 
 
-setup(ext_modules=[] if WANTED == "python" else extensions())
+class Wheel(bdist_wheel):
+    """A wheel that says what is in it: for any system if nothing could be compiled.
+
+    Otherwise an installer that finds both, such as in pip's cache, takes one without compiled modules for one with.
+    """
+
+    def run(self) -> None:
+        self.run_command("build")
+        compiled = self.get_finalized_command("build_ext").get_outputs() if self.distribution.ext_modules else []
+        if not any(Path(name).exists() for name in compiled):
+            self.distribution.ext_modules = []
+            self.root_is_pure = True
+        super().run()
+
+
+setup(ext_modules=[] if WANTED == "python" else extensions(), cmdclass={"bdist_wheel": Wheel})

@@ -134,6 +134,7 @@ def test_a_wheel_with_compiled_modules(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, CC="false", CXX="false")
+    assert wheel.name.endswith("-py3-none-any.whl"), "or pip would take it for a compiled one"
     assert not [name for name in modules(wheel) if name.endswith((".so", ".pyd", ".c", ".pyx"))]
     assert "pyspark_pykclient.py" in zipfile.ZipFile(wheel).namelist(), "where Spark looks for data sources"
     site = install(wheel, tmp_path)

@@ -10,7 +10,8 @@ for version in 3.11 3.12 3.13 3.14; do
         environment="${VENV:-.venv}-$version"
         echo "== $("$python" --version) =="
         [ -x "$environment/bin/pip" ] || "$python" -m venv "$environment"
-        "$environment/bin/pip" install --quiet --disable-pip-version-check --editable '.[dev]'
+        "$environment/bin/pip" install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+        "$environment/bin/pip" install --quiet --disable-pip-version-check --editable . --group dev
         "$environment/bin/python" -m pytest -q -m 'not java and not kafka' "$@"
         break
     done

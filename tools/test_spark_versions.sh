@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 VENV="${VENV:-.venv}"
 needed=$("$VENV/bin/python" -c '
 import tomllib
-extras = tomllib.load(open("pyproject.toml", "rb"))["project"]
-for name in [*extras["dependencies"], *extras["optional-dependencies"]["dev"]]:
+declared = tomllib.load(open("pyproject.toml", "rb"))
+for name in [*declared["project"]["dependencies"], *declared["dependency-groups"]["dev"]]:
     if not name.startswith("pyspark"):
         print(name)
 ')

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 _VARIABLE = "PYKCLIENT_IMPL"
 _PYTHON, _C = "python", "c"
 
+#: Without --no-cache-dir pip takes the wheel that it built, and kept, before there was a compiler.
 _HOW_TO_BUILD = (
-    "reinstall pykclient where a C compiler and Python's headers are (pip install --force-reinstall --no-binary "
-    f"pykclient pykclient, in a clone pip install --editable .), or unset {_VARIABLE}"
+    "reinstall pykclient where a C compiler and Python's headers are (pip install --force-reinstall --no-cache-dir "
+    f"--no-deps --no-binary pykclient pykclient, in a clone pip install --editable .), or unset {_VARIABLE}"
 )
 
 
@@ -65,8 +66,15 @@ _is_told = False
 
 
 def tell(logger: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
-    """Say which implementation runs, once in a process, at debug level. By the first client: before, nobody listens."""
+    """Log which implementation runs, once in a process: at info level if the compiled one is missing, else at debug.
+
+    The first client calls this, as logging is rarely set up when the package is imported.
+    """
     global _is_told  # noqa: PLW0603
-    if not _is_told:
-        _is_told = True
+    if _is_told:
+        return
+    _is_told = True
+    if NAME == _PYTHON and os.environ.get(_VARIABLE) != _PYTHON:
+        logger.info("Running in pure Python, which is several times slower than the compiled core: %s", REASON)
+    else:
         logger.debug("Running the implementation in %s: %s", "C" if NAME == _C else "Python", REASON)

@@ -1,0 +1,45 @@
+"""What an index such as PyPI shows, and what a fresh clone needs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DECLARED: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+README = (ROOT / "README.md").read_text()
+REPOSITORY = "https://github.com/pykclient/pykclient"
+
+
+def test_the_first_block_of_the_readme_installs() -> None:
+    first_block = README.split("```")[1]
+    assert first_block.strip() == "pip install pykclient"
+
+
+def test_links_work_outside_of_the_repository() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 5
+    for link in links:
+        assert link.startswith("https://"), link
+        if match := re.fullmatch(rf"{REPOSITORY}/(?:blob|tree)/main/([^#]+)(#.*)?", link):
+            assert (ROOT / match[1]).exists(), link
+
+
+def test_urls_lead_to_files_of_the_repository() -> None:
+    urls = DECLARED["project"]["urls"]
+    assert {"Homepage", "Documentation", "Changelog", "Issues", "Source"} == urls.keys()
+    for url in urls.values():
+        assert url.startswith(REPOSITORY)
+        if match := re.fullmatch(rf"{REPOSITORY}/(?:blob|tree)/main/(.+)", url):
+            assert (ROOT / match[1]).exists(), url
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## {DECLARED['project']['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_tools_for_development_are_no_extra() -> None:
+    assert "pytest" in " ".join(DECLARED["dependency-groups"]["dev"])
+    assert "dev" not in DECLARED["project"]["optional-dependencies"]
