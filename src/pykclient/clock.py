@@ -6,9 +6,27 @@ There are two clocks, which must never be compared: ``now_ms`` is monotonic and 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any, Protocol
+
+
+class Signal(Protocol):
+    """Lets one thread wait until another has something for it.
+
+    Unlike with a condition there is no lock around the wait: a signal handler may interrupt the waiting thread
+    anywhere, and ``set`` never blocks.
+    """
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait until the signal is set, at most ``timeout_ms``, and clear it. Returns False when the time ran out.
+
+        Thread: the one that waits.
+        """
+
+    def set(self) -> None:
+        """End the wait, or the next one if no thread is waiting. Thread: any."""
 
 
 class Clock(Protocol):
@@ -23,11 +41,32 @@ class Clock(Protocol):
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait for ``duration_ms``."""
 
+    def new_signal(self) -> Signal:
+        """Return a signal that waits by this clock."""
+
     def new_condition(self, lock: Any = None) -> threading.Condition:
         """Return a condition to ``wait`` for with this clock, on ``lock`` or on a new lock."""
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait for a condition whose lock is held; return False after ``timeout_ms``."""
+
+
+class LockSignal:
+    """A Signal made of a lock, which is taken while the signal is not set."""
+
+    __slots__ = ("_unset",)
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def wait(self, timeout_ms: int) -> bool:
+        return self._unset.acquire(timeout=min(max(timeout_ms, 0) / 1000, threading.TIMEOUT_MAX))
+
+    def set(self) -> None:
+        if self._unset.locked():
+            with contextlib.suppress(RuntimeError):  # another thread has set it in between
+                self._unset.release()
 
 
 class SystemClock:
@@ -43,6 +82,9 @@ class SystemClock:
 
     def sleep_ms(self, duration_ms: int) -> None:
         time.sleep(duration_ms / 1000)
+
+    def new_signal(self) -> Signal:
+        return LockSignal()
 
     def new_condition(self, lock: Any = None) -> threading.Condition:
         return threading.Condition(lock)

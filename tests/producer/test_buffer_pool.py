@@ -14,7 +14,7 @@ from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 from pykclient.metrics import Metrics
 from pykclient.producer import buffer_pool
-from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.buffer_pool import BufferPool, Loan
 from pykclient.producer.producer_metrics import BufferPoolMetrics
 from tests.support.mock_clock import MockClock
 from tests.support.wait import eventually
@@ -28,30 +28,43 @@ def run(function: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+def allocate(pool: BufferPool, size: int, max_block_ms: int) -> bytearray:
+    """What a thread does that takes a buffer for a batch."""
+    loan = Loan()
+    try:
+        buffer = pool.allocate(loan, size, max_block_ms)
+        loan.size = 0
+        return buffer
+    finally:
+        if loan.size:
+            pool.returned.append(loan)
+            pool.take_in_returned()
+
+
 def waiting(pool: BufferPool, count: int) -> None:
     eventually(lambda: pool.queued == count, what=f"{count} waiting threads")
 
 
 def test_a_buffer_of_the_poolable_size_is_used_again() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
-    buffer = pool.allocate(1024, 10)
+    buffer = allocate(pool, 1024, 10)
     assert len(buffer) == 1024
     assert (pool.available_memory, pool.unallocated_memory) == (63 * 1024, 63 * 1024)
     pool.deallocate(buffer, 1024)
     assert (pool.available_memory, pool.unallocated_memory) == (64 * 1024, 63 * 1024)
-    assert pool.allocate(1024, 10) is buffer
+    assert allocate(pool, 1024, 10) is buffer
 
 
 def test_other_sizes_are_not_kept() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
-    buffer = pool.allocate(2048, 10)
+    buffer = allocate(pool, 2048, 10)
     pool.deallocate(buffer, 2048)
     assert pool.unallocated_memory == 64 * 1024
 
 
 def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
-    buffer = pool.allocate(1024, 10)
+    buffer = allocate(pool, 1024, 10)
     buffer += bytes(5000)
     pool.deallocate(buffer, 1024)
     assert pool.available_memory == pool.unallocated_memory == 64 * 1024
@@ -59,25 +72,25 @@ def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
 
 def test_free_buffers_make_room_for_a_large_one() -> None:
     pool = BufferPool(4096, 1024, MockClock())
-    buffers = [pool.allocate(1024, 10) for _ in range(4)]
+    buffers = [allocate(pool, 1024, 10) for _ in range(4)]
     for buffer in buffers:
         pool.deallocate(buffer, 1024)
-    assert len(pool.allocate(4096, 10)) == 4096
+    assert len(allocate(pool, 4096, 10)) == 4096
     assert pool.available_memory == 0
 
 
 def test_more_than_there_is_can_never_be_had() -> None:
     with pytest.raises(IllegalArgumentError, match=r"buffer\.memory allows 1024"):
-        BufferPool(1024, 512, MockClock()).allocate(1025, 10)
+        allocate(BufferPool(1024, 512, MockClock()), 1025, 10)
 
 
 def test_exhaustion_says_how_full_it_is_and_is_counted() -> None:
     clock = MockClock()
     metrics = Metrics(clock=clock)
     pool = BufferPool(10, 1, clock, BufferPoolMetrics(metrics, clock))
-    pool.allocate(8, 10)
+    allocate(pool, 8, 10)
     with pytest.raises(BufferExhaustedError, match=r"no 3 bytes .* within 0\.01 s \(max\.block\.ms\): 2 of 10 bytes"):
-        pool.allocate(3, 10)
+        allocate(pool, 3, 10)
     values = metrics.by_group()["producer-metrics"]
     assert values["buffer-exhausted-total"] == 1
     assert values["bufferpool-wait-time-ns-total"] >= 10_000_000
@@ -87,8 +100,8 @@ def test_exhaustion_says_how_full_it_is_and_is_counted() -> None:
 
 def test_waiting_ends_when_memory_comes_back() -> None:
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
-    held = pool.allocate(10, 0)
-    thread = run(lambda: pool.allocate(6, FOREVER_MS))
+    held = allocate(pool, 10, 0)
+    thread = run(lambda: allocate(pool, 6, FOREVER_MS))
     waiting(pool, 1)
     pool.deallocate(held, 10)
     thread.join(30)
@@ -99,9 +112,9 @@ def test_waiting_ends_when_memory_comes_back() -> None:
 def test_who_waits_gets_the_buffer_that_comes_back() -> None:
     """Also where buffers do not fill the memory, and the rest of it was gathered in the meantime."""
     pool = BufferPool(1536, 1024, SYSTEM_CLOCK)
-    buffer = pool.allocate(1024, 10)
+    buffer = allocate(pool, 1024, 10)
     got: list[bytearray] = []
-    thread = run(lambda: got.append(pool.allocate(1024, FOREVER_MS)))
+    thread = run(lambda: got.append(allocate(pool, 1024, FOREVER_MS)))
     waiting(pool, 1)
     pool.deallocate(buffer, 1024)
     thread.join(10)
@@ -112,9 +125,9 @@ def test_who_waits_gets_the_buffer_that_comes_back() -> None:
 def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", FOREVER_MS)
     pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
-    buffers = [pool.allocate(1024, 10) for _ in range(16)]
+    buffers = [allocate(pool, 1024, 10) for _ in range(16)]
     got: list[bytearray] = []
-    threads = [run(lambda: got.append(pool.allocate(1024, FOREVER_MS))) for _ in range(2)]
+    threads = [run(lambda: got.append(allocate(pool, 1024, FOREVER_MS))) for _ in range(2)]
     waiting(pool, 2)
     pool.deallocate(buffers[0], 1024)
     threads[0].join(0.05)
@@ -129,9 +142,9 @@ def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.Mon
 def test_who_waits_does_so_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 1)
     pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
-    buffers = [pool.allocate(1024, 10) for _ in range(16)]
+    buffers = [allocate(pool, 1024, 10) for _ in range(16)]
     got: list[bytearray] = []
-    thread = run(lambda: got.append(pool.allocate(1024, FOREVER_MS)))
+    thread = run(lambda: got.append(allocate(pool, 1024, FOREVER_MS)))
     waiting(pool, 1)
     pool.deallocate(buffers[0], 1024)
     thread.join(10)
@@ -141,22 +154,22 @@ def test_who_waits_does_so_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None
 def test_first_come_first_served_even_for_a_large_request() -> None:
     """A large request gathers what comes back, while small ones behind it wait."""
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
-    parts = [pool.allocate(2, 0) for _ in range(5)]
+    parts = [allocate(pool, 2, 0) for _ in range(5)]
     order: list[str] = []
 
-    def allocate(size: int, name: str) -> None:
-        pool.allocate(size, FOREVER_MS)
+    def wait_for(size: int, name: str) -> None:
+        allocate(pool, size, FOREVER_MS)
         order.append(name)
 
-    large = run(lambda: allocate(8, "large"))
+    large = run(lambda: wait_for(8, "large"))
     waiting(pool, 1)
-    small = run(lambda: allocate(2, "small"))
+    small = run(lambda: wait_for(2, "small"))
     waiting(pool, 2)
     for part in parts[:3]:
         pool.deallocate(part, 2)
     assert order == []
     with pytest.raises(BufferExhaustedError):  # nobody else gets in between
-        pool.allocate(1, 0)
+        allocate(pool, 1, 0)
     pool.deallocate(parts[3], 2)
     large.join(30)
     assert order == ["large"]
@@ -167,18 +180,18 @@ def test_first_come_first_served_even_for_a_large_request() -> None:
 
 def test_a_waiter_that_gives_up_gives_back_what_it_gathered() -> None:
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
-    kept, returned = pool.allocate(5, 0), pool.allocate(5, 0)
+    kept, returned = allocate(pool, 5, 0), allocate(pool, 5, 0)
     failed: list[Exception] = []
 
-    def allocate() -> None:
+    def give_up() -> None:
         try:
-            pool.allocate(8, 300)
+            allocate(pool, 8, 300)
         except BufferExhaustedError as error:
             failed.append(error)
 
-    large = run(allocate)
+    large = run(give_up)
     waiting(pool, 1)
-    small = run(lambda: pool.allocate(4, FOREVER_MS))
+    small = run(lambda: allocate(pool, 4, FOREVER_MS))
     waiting(pool, 2)
     pool.deallocate(returned, 5)
     large.join(30)
@@ -191,16 +204,16 @@ def test_a_waiter_that_gives_up_gives_back_what_it_gathered() -> None:
 
 def test_close_ends_all_waiting_and_still_takes_buffers_back() -> None:
     pool = BufferPool(1, 1, SYSTEM_CLOCK)
-    held = pool.allocate(1, 0)
+    held = allocate(pool, 1, 0)
     failed: list[str] = []
 
-    def allocate() -> None:
+    def wait_for() -> None:
         try:
-            pool.allocate(1, FOREVER_MS)
+            allocate(pool, 1, FOREVER_MS)
         except KafkaError as error:
             failed.append(str(error))
 
-    threads = [run(allocate) for _ in range(3)]
+    threads = [run(wait_for) for _ in range(3)]
     waiting(pool, 3)
     pool.close()
     for thread in threads:
@@ -208,7 +221,7 @@ def test_close_ends_all_waiting_and_still_takes_buffers_back() -> None:
     assert len(failed) == 3
     assert "closed" in failed[0]
     with pytest.raises(KafkaError, match="closed"):
-        pool.allocate(1, 0)
+        allocate(pool, 1, 0)
     pool.deallocate(held, 1)
     assert pool.available_memory == 1
 
@@ -219,7 +232,7 @@ def test_many_threads_leave_nothing_behind() -> None:
     def work(seed: int) -> None:
         for step in range(300):
             size = 1024 if (seed + step) % 3 else 1 + (seed * 31 + step * 7) % 5000
-            buffer = pool.allocate(size, FOREVER_MS)
+            buffer = allocate(pool, size, FOREVER_MS)
             assert len(buffer) == size
             pool.deallocate(buffer, size)
 
@@ -242,10 +255,10 @@ class PoolMachine(RuleBasedStateMachine):
     def allocate(self, size: int) -> None:
         free = 10_000 - sum(lent for _, lent in self.lent)
         if size <= free:
-            self.lent.append((self.pool.allocate(size, 0), size))
+            self.lent.append((allocate(self.pool, size, 0), size))
         else:
             with pytest.raises(BufferExhaustedError):
-                self.pool.allocate(size, 0)
+                allocate(self.pool, size, 0)
 
     @precondition(lambda self: self.lent)
     @rule(data=st.data(), grow=st.booleans())

@@ -85,7 +85,7 @@ def test_waiting_threads_are_woken() -> None:
     threads = [threading.Thread(target=lambda: got.append(future.get(10).offset), daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
-    eventually(lambda: result._condition is not None)
+    eventually(lambda: len(result._waiting) == len(threads))
     succeed(result)
     for thread in threads:
         thread.join(30)
@@ -167,10 +167,10 @@ def test_a_thread_that_waits_goes_on_waiting_for_the_part() -> None:
     got: list[int] = []
     thread = threading.Thread(target=lambda: got.append(future.get(10).offset), daemon=True)
     thread.start()
-    eventually(lambda: result._condition is not None)
+    eventually(lambda: result._waiting)
     part = ProduceRequestResult(TP)
     result.split([(0, part)])
-    eventually(lambda: part._condition is not None)
+    eventually(lambda: part._waiting)
     succeed(part)
     thread.join(30)
     assert got == [11]

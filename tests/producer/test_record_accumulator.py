@@ -205,7 +205,7 @@ def test_exhausted_memory_leaves_no_trace() -> None:
     with pytest.raises(BufferExhaustedError):
         h.append(partition=1)
     assert h.queue(1) == []
-    assert not h.accumulator.appends_in_progress
+    assert h.pool.unallocated_memory == 0
 
 
 # --- retries ---------------------------------------------------------------------------------------------------------
@@ -373,14 +373,16 @@ def test_flush_makes_everything_due_and_waits_for_all_of_it() -> None:
     h = Harness(linger_ms=10_000)
     for partition in (0, 1, 2):
         h.append(partition=partition)
-    h.accumulator.begin_flush()
-    assert h.ready() == {0, 1}
-    drained = h.drain(0) + h.drain(1)
-    assert len(drained) == 3
-    for offset, batch in enumerate(drained):
-        batch.complete(offset, -1)
-        h.accumulator.complete_and_deallocate_batch(batch)
-    assert h.accumulator.await_flush_completion(0)
+
+    def send_all() -> None:
+        assert h.ready() == {0, 1}
+        drained = h.drain(0) + h.drain(1)
+        assert len(drained) == 3
+        for offset, batch in enumerate(drained):
+            batch.complete(offset, -1)
+            h.accumulator.complete_and_deallocate_batch(batch)
+
+    assert h.accumulator.flush(0, send_all)
     assert not h.accumulator.flush_in_progress
     h.append()
     assert h.ready() == set()
@@ -389,15 +391,13 @@ def test_flush_makes_everything_due_and_waits_for_all_of_it() -> None:
 def test_flush_gives_up_in_time() -> None:
     h = Harness()
     h.append()
-    h.accumulator.begin_flush()
-    assert not h.accumulator.await_flush_completion(100)
+    assert not h.accumulator.flush(100, lambda: None)
     assert not h.accumulator.flush_in_progress
 
 
 def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     h = Harness(linger_ms=0)
     h.fill()
-    h.accumulator.begin_flush()
     (big,) = h.drain()
     (rest,) = h.drain()
     for batch in (big, rest):
@@ -415,7 +415,7 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
         batch.produce_future._clock = SYSTEM_CLOCK  # or the wait below would end by itself
 
     def wait() -> None:
-        assert accumulator.await_flush_completion(10_000)
+        assert accumulator.flush(10_000, lambda: None)
         done.set()
 
     thread = threading.Thread(target=wait, daemon=True)

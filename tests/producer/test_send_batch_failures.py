@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pykclient.clock import LockSignal
 from pykclient.errors import (
     BufferExhaustedError,
     InvalidRecordError,
@@ -172,7 +173,7 @@ def test_ctrl_c_while_it_waits_for_memory(make: Make, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(pool._clock), "wait", interrupted)
+        patched.setattr(LockSignal, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             producer.send_batch(TOPIC, [bytes(200)] * 1000, partition=0)
     brokers.answering = True

@@ -152,4 +152,3 @@ def test_a_partition_is_a_whole_number_whoever_asks() -> None:
     with pytest.raises(TypeError):
         h.accumulator.append(TP0.topic, 4 / 2, 0, b"", b"", (), None, 0, h.metadata.fetch())  # type: ignore[arg-type]
     assert h.pool.available_memory == h.pool.total_memory
-    assert not h.accumulator.appends_in_progress

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from pykclient.clock import LockSignal, Signal
+
 
 class MockClock:
     """Implements pykclient.clock.Clock. Waiting takes no real time: it moves the clock by the time that is waited.
@@ -47,6 +49,9 @@ class MockClock:
     def sleep_ms(self, duration_ms: int) -> None:
         self.advance(duration_ms)
 
+    def new_signal(self) -> Signal:
+        return MockSignal(self)
+
     def new_condition(self, lock: Any = None) -> threading.Condition:
         return threading.Condition(lock)
 
@@ -55,3 +60,20 @@ class MockClock:
         condition.wait(0.001)
         self.advance(timeout_ms)
         return False
+
+
+class MockSignal(LockSignal):
+    """A signal for which waiting moves the clock."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: MockClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Gives other threads a chance to set it, then moves the time."""
+        is_set = super().wait(1)
+        if not is_set:
+            self._clock.advance(timeout_ms)
+        return is_set

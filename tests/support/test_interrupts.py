@@ -160,10 +160,14 @@ def test_other_code_is_not_interrupted() -> None:
     assert {place.name.split(":")[1].strip() for place in interrupted_at(call)} == {"test_interrupts.py"}
 
 
-def test_a_call_without_places_is_refused() -> None:
+def test_a_call_in_c_has_no_places() -> None:
+    assert [place.reached for place in places(under=HERE) if place.interrupt(int) is None] == [False]
+
+
+def test_a_round_without_a_call_is_refused() -> None:
     rounds = places(under=HERE)
-    next(rounds).interrupt(int)
-    with pytest.raises(AssertionError, match="no place at all"):
+    next(rounds)
+    with pytest.raises(AssertionError, match="nothing was called"):
         next(rounds)
 
 

@@ -34,7 +34,8 @@ class BatchState:
     future_type: type[FutureRecordMetadata]
     max_record_size: int
     produce_future: ProduceRequestResult
-    record_count: int
+    @property
+    def record_count(self) -> int: ...
 
 class FutureState:
     _key_size: int

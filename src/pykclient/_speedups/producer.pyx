@@ -23,14 +23,19 @@ from cpython.pythread cimport (
     PyThread_acquire_lock,
     PyThread_allocate_lock,
     PyThread_free_lock,
+    PyThread_get_thread_ident,
     PyThread_release_lock,
     PyThread_type_lock,
 )
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 
 from pykclient._speedups.murmur2 cimport murmur2_of
 from pykclient._speedups.record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
+
+from pykclient.reentry import interrupting
 
 cdef extern from *:
     """
@@ -193,9 +198,12 @@ cdef class BatchState:
     cdef type _future_type
     cdef public AppendState _builder
     cdef public object produce_future
-    cdef public Py_ssize_t record_count
     cdef public int64_t max_record_size
     cdef public int64_t appended_bytes
+
+    @property
+    def record_count(self):
+        return self._builder.num_records
 
     @property
     def future_type(self):
@@ -229,7 +237,10 @@ cdef tuple _no_arguments = ()
 
 @cython.final
 cdef class Mutex:
-    """A lock that C takes without a call. Not reentrant; waiting for it cannot be interrupted.
+    """A lock that C takes without a call. Waiting for it cannot be interrupted.
+
+    Not reentrant: a signal handler or a ``__del__`` that interrupts its holder, and needs the lock itself, gets an
+    IllegalStateError instead of waiting for ever.
 
     Where there is the interpreter's lock, it guards whether this one is held. Then ``lock`` is only what those wait for
     who found it held: it is free for a moment, for one of them, whenever somebody has released it.
@@ -238,6 +249,7 @@ cdef class Mutex:
     cdef PyThread_type_lock lock
     cdef bint is_held
     cdef Py_ssize_t waiting
+    cdef unsigned long owner  # while it is held; another thread may read it, to find that it is not itself
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -252,26 +264,32 @@ cdef class Mutex:
                 PyThread_release_lock(self.lock)
             PyThread_free_lock(self.lock)
 
-    cdef inline bint acquire(self) noexcept:
-        """Whether the lock was free, so that no other thread had a turn."""
+    cdef inline int acquire(self) except -1:
+        """Take the lock. Return whether it was free, so that no other thread had a turn."""
+        cdef unsigned long here = PyThread_get_thread_ident()
+        cdef int was_free = 1
         if IS_FREE_THREADED:
-            if PyThread_acquire_lock(self.lock, 0):
-                return True
-            with nogil:
-                PyThread_acquire_lock(self.lock, 1)
-            return False
-        if not self.is_held:
-            self.is_held = True
-            return True
-        self.waiting += 1
-        while self.is_held:  # somebody else may have been faster
-            with nogil:
-                PyThread_acquire_lock(self.lock, 1)
-        self.waiting -= 1
+            if not PyThread_acquire_lock(self.lock, 0):
+                was_free = 0
+                if self.owner == here:
+                    raise interrupting("A producer's method")
+                with nogil:
+                    PyThread_acquire_lock(self.lock, 1)
+        elif self.is_held:
+            was_free = 0
+            if self.owner == here:
+                raise interrupting("A producer's method")
+            self.waiting += 1
+            while self.is_held:  # another thread may have been faster
+                with nogil:
+                    PyThread_acquire_lock(self.lock, 1)
+            self.waiting -= 1
         self.is_held = True
-        return False
+        self.owner = here
+        return was_free
 
     cdef inline void release(self) noexcept:
+        self.owner = 0
         if IS_FREE_THREADED:
             PyThread_release_lock(self.lock)
             return
@@ -395,11 +413,10 @@ cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, obj
     """Count the record that was appended, and its future."""
     cdef FutureState future = <FutureState>NEW_INSTANCE(batch._future_type, _no_arguments)
     future._result = batch.produce_future
-    future.index = batch.record_count
+    future.index = batch._builder.num_records - 1
     future._timestamp_ms = timestamp
     future._key_size = size_of(key)
     future._value_size = size_of(value)
-    batch.record_count += 1
     batch.appended_bytes = size
     if size > batch.max_record_size:
         batch.max_record_size = size
@@ -594,7 +611,9 @@ cdef class SendPath:
         cdef BatchState batch
         cdef Py_ssize_t count
         cdef int64_t size
-        cdef bint was_free = queue.lock.acquire()
+        # Made before the lock is taken: a new tuple may start the garbage collector, and that a __del__ that sends.
+        cdef tuple entry = None if on_delivery is None else (None, on_delivery, True)
+        cdef int was_free = queue.lock.acquire()
         try:
             count = len(queue.batches)
             # Another thread may have switched partitions while this one waited for the lock.
@@ -608,8 +627,11 @@ cdef class SendPath:
                     size = append_record(batch._builder, timestamp, key, value, headers, headers_size)
                     if size:
                         future = new_future(batch, timestamp, key, value, size)
-                        if on_delivery is not None:
-                            batch.produce_future.listeners.append((future, on_delivery, True))
+                        if entry is not None:
+                            Py_INCREF(future)
+                            PyTuple_SET_ITEM(entry, 0, future)
+                            Py_DECREF(None)  # whose place that was
+                            batch.produce_future.listeners.append(entry)
                         if sticky is not None:
                             if sticky.produced_bytes + size < self.switch_at:
                                 sticky.produced_bytes += size

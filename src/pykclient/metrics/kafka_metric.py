@@ -9,6 +9,7 @@ from typing import Any
 from pykclient.clock import Clock
 from pykclient.metrics.metric_config import MetricConfig
 from pykclient.metrics.metric_name import MetricName
+from pykclient.reentry import HERE
 
 
 class KafkaMetric:
@@ -39,7 +40,7 @@ class KafkaMetric:
         now_ms = self._clock.now_ms()
         if self._lock is None:
             return self._provider(self.config, now_ms)
-        with self._lock:
+        with HERE.mark, self._lock:
             return self._provider(self.config, now_ms)
 
     value = metric_value  # kafka-python's name

@@ -12,6 +12,7 @@ from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
 from pykclient.metrics.metric_name import MetricName
 from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat
+from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from pykclient.metrics.metrics import Metrics
@@ -90,7 +91,7 @@ class Sensor:
         if now_ms is None:
             now_ms = self._clock.now_ms()
         self._last_record_ms = now_ms
-        with self._lock:
+        with HERE.mark, self._lock:
             for stat, config in self._stats:
                 stat.record(config, value, now_ms)
         for parent in self.parents:
@@ -127,7 +128,7 @@ class Sensor:
         if self.has_expired():
             return False
         config = self._config if config is None else config
-        with self._lock:
+        with HERE.mark, self._lock:
             new = {
                 metric_name: KafkaMetric(metric_name, measurable.measure, config, self._clock, self._lock)
                 for metric_name, measurable in parts.items()
@@ -140,7 +141,7 @@ class Sensor:
                 self._take_back(new)
                 raise IllegalArgumentError(f"{metric_name!r} is registered already, by another sensor")
         if new:
-            with self._lock:
+            with HERE.mark, self._lock:
                 self._stats = (*self._stats, (stat, config))
         return True
 

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import compiled
 from pykclient.producer.arguments import check_callable, signed_milliseconds
+from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition
 
@@ -40,10 +41,10 @@ class ProduceRequestResult:
 
     __slots__ = (
         "_clock",
-        "_condition",
         "_done",
         "_lock",
         "_settled",
+        "_waiting",
         "base_offset",
         "error_for",
         "listeners",
@@ -61,10 +62,10 @@ class ProduceRequestResult:
         self.error_for: Callable[[int], Exception] | None = None
         #: After a split: (place of the first record, result), in order.
         self.parts: list[tuple[int, ProduceRequestResult]] | None = None
-        self._lock = threading.Lock()  # guards: _condition, _done, _settled, listeners
+        self._lock = threading.Lock()  # guards: _done, _settled, _waiting, listeners
         self._done = False  # futures know their fate
         self._settled = False  # and the listeners have been called
-        self._condition: threading.Condition | None = None  # made by the first who waits
+        self._waiting: tuple[Signal, ...] = ()  # of the threads in ``await_``
         self.listeners: list[Entry] = []
 
     @property
@@ -82,7 +83,7 @@ class ProduceRequestResult:
 
     def done(self) -> None:
         """Publish what was set, call the listeners, and then wake all who wait: a flush is over when callbacks are."""
-        with self._lock:
+        with HERE.mark, self._lock:
             if self._done:
                 raise IllegalStateError(f"the result of a batch for {self.topic_partition} was already set")
             self._done = True
@@ -102,16 +103,15 @@ class ProduceRequestResult:
         self._done = self._settled = True
 
     def _settle(self) -> None:
-        with self._lock:
+        with HERE.mark, self._lock:
             self._settled = True
-            condition = self._condition
-        if condition is not None:
-            with condition:
-                condition.notify_all()
+            waiting, self._waiting = self._waiting, ()
+        for signal in waiting:
+            signal.set()
 
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
         """The records moved to ``parts``. Their listeners move along."""
-        with self._lock:
+        with HERE.mark, self._lock:
             self.parts = parts
             self._done = True
             listeners, self.listeners = self.listeners, []
@@ -137,19 +137,21 @@ class ProduceRequestResult:
         """Wait until this result is set (not its parts) and listeners were called; False when the time ran out."""
         if self._settled:
             return True
-        with self._lock:
-            if self._settled:
-                return True
-            clock, condition = self._clock, self._condition
-            if condition is None:
-                condition = self._condition = clock.new_condition()
+        ensure_not_interrupting("get(), or another method that waits for records,")
+        clock = self._clock
         deadline_ms = clock.now_ms() + timeout_ms
-        with condition:
+        signal = clock.new_signal()
+        try:
+            with HERE.mark, self._lock:
+                self._waiting += (signal,)
             while not self._settled:
                 remaining_ms = deadline_ms - clock.now_ms()
                 if remaining_ms <= 0:
                     return False
-                clock.wait(condition, remaining_ms)
+                signal.wait(remaining_ms)
+        finally:
+            with HERE.mark, self._lock:
+                self._waiting = tuple(other for other in self._waiting if other is not signal)
         return True
 
     def await_all_dependents(self, timeout_ms: int = FOREVER_MS) -> bool:
@@ -165,8 +167,9 @@ class ProduceRequestResult:
         return True
 
     def add_listener(self, future: FutureRecordMetadata, listener: Listener) -> bool:
-        """Remember ``listener``; False when it is too late for that, as the result is set."""
-        with self._lock:
+        """Remember ``listener``. Return False if it is too late for that, because the result is set."""
+        ensure_not_interrupting("add_done_callback(), or a method like it,")
+        with HERE.mark, self._lock:
             if self._done:
                 return False
             self.listeners.append((future, listener, False))

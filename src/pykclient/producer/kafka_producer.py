@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast, overload
 
-from pykclient import topic_names
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
@@ -16,7 +15,6 @@ from pykclient.errors import (
     BrokerError,
     IllegalArgumentError,
     IllegalStateError,
-    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     UseAfterForkError,
@@ -31,8 +29,10 @@ from pykclient.producer.no_transactions import NoTransactions
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
 from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
+from pykclient.producer.topic_wait import TopicWait
 from pykclient.producer.transaction_state import FATAL_ERROR, READY
 from pykclient.record.record_batch import MAX_INT32
+from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.serialization import BYTES
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
@@ -149,6 +149,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         self._ignore_keys: bool = config["partitioner.ignore.keys"]
         self._max_block_ms: int = config["max.block.ms"]
         self._max_record_size: int = min(config["max.request.size"], config["buffer.memory"])
+        self._topic_wait = TopicWait(parts, self._max_block_ms)
         self._transaction_manager = parts.transaction_manager
         self._key_serializer = parts.key_serializer
         self._value_serializer = parts.value_serializer
@@ -265,6 +266,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata:
         """Append a record to a batch. ``serialized`` has key and value as bytes if that has been done already."""
+        ensure_not_interrupting("send()")
         number = partition
         try:
             # All arguments are checked before anything is done with one of them.
@@ -281,7 +283,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
             if count is None or (partition is not None and not 0 <= partition < count):
-                cluster, count, max_block_ms = self._wait_on_metadata(topic, partition, max_block_ms)
+                cluster, count, max_block_ms = self._topic_wait.wait(topic, partition, max_block_ms)
             key_bytes: Any = key
             value_bytes: Any = value
             if serialized is not None:
@@ -329,6 +331,9 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
             self._note_failure(error, topic, number, headers_of(headers))
             raise
+        except BaseException:  # a signal handler's, such as KeyboardInterrupt
+            self._sender.wakeup()  # the record may be in a new batch, which the sender was not woken for
+            raise
         return cast(FutureRecordMetadata, future)
 
     def send_batch(
@@ -368,6 +373,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         from pykclient.producer.batch_send import BatchSender
 
         self._ensure_usable()
+        ensure_not_interrupting("send_batch()")
         topic = arguments.checked_topic(topic)
         if self._interceptors is not None:
             raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
@@ -376,6 +382,9 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             sender.send(BatchInput(data, value, key, headers, timestamp, partition).parts(self._clock.wall_ms()))
         except KafkaError:
             self._parts.producer_metrics.record_error()
+            raise
+        except BaseException:  # a signal handler's, such as KeyboardInterrupt
+            self._sender.wakeup()  # rows may be in new batches, which the sender was not woken for
             raise
         if sender.refused:
             self._parts.producer_metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
@@ -388,7 +397,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
             if count is None or (partition is not None and partition >= count):
-                return Route(*self._wait_on_metadata(topic, partition, self._max_block_ms))
+                return Route(*self._topic_wait.wait(topic, partition, self._max_block_ms))
             return Route(cluster, count, self._max_block_ms)
 
         def choose(key: bytes | None, value: bytes | None, route: Route) -> int | None:
@@ -460,44 +469,6 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
                 f"which has {count}"
             )
         return number
-
-    def _wait_on_metadata(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
-        """Wait until ``topic`` and ``partition`` are in the metadata.
-
-        Return the cluster, the number of the topic's partitions, and what is left of ``max_block_ms``.
-
-        Raises:
-            InvalidTopicError: no topic can have this name.
-            KafkaTimeoutError: the metadata did not come in time.
-        """
-        topic_names.validate(topic)
-        clock, metadata = self._clock, self._metadata
-        start_ms = clock.now_ms()
-        waited_ms = 0
-        while True:
-            cluster = metadata.fetch()
-            if topic in cluster.invalid_topics:
-                raise InvalidTopicError(f"topic {topic!r} has a name that the cluster does not allow")
-            metadata.add(topic, start_ms + waited_ms)
-            count = cluster.partition_count_for_topic(topic)
-            if count is not None and (partition is None or partition < count):
-                break
-            if waited_ms >= max_block_ms:
-                raise self._no_metadata(topic, partition, count)
-            version = metadata.request_update_for_topic(topic)
-            self._sender.wakeup()
-            try:
-                metadata.await_update(version, max_block_ms - waited_ms)
-            except KafkaTimeoutError:
-                raise self._no_metadata(topic, partition, count)  # noqa: B904 - it has a cause of its own
-            metadata.maybe_throw_exception_for_topic(topic)
-            waited_ms = clock.now_ms() - start_ms
-        self._parts.producer_metrics.record_metadata_wait(waited_ms)
-        return cluster, count, max_block_ms - waited_ms
-
-    def _no_metadata(self, topic: str, partition: int | None, count: int | None) -> KafkaTimeoutError:
-        report = self._parts.client.connection_report()
-        return self._metadata.missing(topic, partition, count, self._max_block_ms, report)
 
     # --- failures ----------------------------------------------------------------------------------------------
 
@@ -586,11 +557,10 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         timeout_ms = arguments.milliseconds(timeout)
         if self._in_callback():
             raise KafkaError("flush() was called by a callback: it would wait for itself")
+        ensure_not_interrupting("flush()")
         start_ms = self._clock.now_ms()
-        self._accumulator.begin_flush()
-        self._sender.wakeup()
         try:
-            if not self._accumulator.await_flush_completion(timeout_ms):
+            if not self._accumulator.flush(timeout_ms, self._sender.wakeup):
                 raise KafkaTimeoutError(f"records were still on their way after {timeout} s of flush()")
         finally:
             self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
@@ -606,7 +576,8 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             KafkaTimeoutError: no metadata came within ``max.block.ms``.
         """
         self._ensure_usable()
-        cluster, _, _ = self._wait_on_metadata(arguments.checked_topic(topic), None, self._max_block_ms)
+        ensure_not_interrupting("partitions_for()")
+        cluster, _, _ = self._topic_wait.wait(arguments.checked_topic(topic), None, self._max_block_ms)
         return {info.partition for info in cluster.partitions_for_topic(topic)}
 
     def bootstrap_connected(self) -> bool:
@@ -619,8 +590,10 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         """Values as ``{group: {name: value}}``; with ``raw`` the metric objects by their MetricName."""
         self._ensure_usable()
         is_raw = arguments.checked_flag(raw, "raw")
-        self._parts.sender_metrics.publish(self._clock.now_ms())
-        return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
+        ensure_not_interrupting("metrics()")
+        with HERE.mark:
+            self._parts.sender_metrics.publish(self._clock.now_ms())
+            return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is left and end; after ``timeout`` seconds, give up what is not answered by then.

@@ -54,7 +54,13 @@ class RowsInBatch(NamedTuple):
 class BatchStatePython:
     """What a batch changes with each record. Its compiled twin keeps numbers, and not as objects."""
 
-    __slots__ = ("_builder", "appended_bytes", "future_type", "max_record_size", "produce_future", "record_count")
+    __slots__ = ("_builder", "appended_bytes", "future_type", "max_record_size", "produce_future")
+    _builder: MemoryRecordsBuilder
+
+    @property
+    def record_count(self) -> int:
+        """The number of records. The builder counts them in the step that appends one, so the two cannot differ."""
+        return self._builder.num_records
 
 
 if TYPE_CHECKING:
@@ -103,7 +109,6 @@ class ProducerBatch(BatchState):
         self.created_ms = created_ms
         self.produce_future = ProduceRequestResult(topic_partition, clock)
         self.future_type = FutureRecordMetadata
-        self.record_count = 0
         self.max_record_size = 0
         self.attempts = 0
         self.retry_backoff_ms = 0
@@ -147,8 +152,7 @@ class ProducerBatch(BatchState):
         self.appended_bytes = size
         if size > self.max_record_size:  # noqa: PLR1730 - max() is a call
             self.max_record_size = size
-        index = self.record_count
-        self.record_count = index + 1
+        index = self._builder.num_records - 1
         result = self.produce_future
         future = self.future_type(
             result, index, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value)
@@ -179,9 +183,7 @@ class ProducerBatch(BatchState):
             return None
         self.appended_bytes = appended_bytes
         self.max_record_size = max(self.max_record_size, largest)
-        index = self.record_count
-        self.record_count = index + count
-        return RowsInBatch(self.produce_future, index, count)
+        return RowsInBatch(self.produce_future, self._builder.num_records - count, count)
 
     @property
     def is_full(self) -> bool:

@@ -6,11 +6,12 @@ import random
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.clock import Clock
+from pykclient.clock import Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.metadata import Metadata
+from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from pykclient.network.metadata_request import MetadataRequestBuilder
@@ -39,8 +40,8 @@ class ProducerMetadata(Metadata):
         )
         self._metadata_idle_ms = metadata_idle_ms
         self._clock = clock
-        self._updated = clock.new_condition(self._lock)
         # Guarded by the lock of the base.
+        self._waiting: tuple[Signal, ...] = ()  # of the threads in ``await_update``
         self._topics: dict[str, int] = {}  # topic to when it may leave
         self._new_topics: set[str] = set()
         self._errors: dict[str, int] = {}  # topic to error code, as of the last response
@@ -57,7 +58,7 @@ class ProducerMetadata(Metadata):
 
     def add(self, topic: str, now_ms: int) -> None:
         """Want ``topic``, for as long as it is not idle."""
-        with self._lock:
+        with HERE.mark, self._lock:
             is_new = topic not in self._topics
             self._topics[topic] = now_ms + self._metadata_idle_ms
             if is_new:
@@ -66,23 +67,23 @@ class ProducerMetadata(Metadata):
 
     def request_update_for_topic(self, topic: str) -> int:
         """Ask for ``topic`` alone if it is new, else for all; returns the version that the update will exceed."""
-        with self._lock:
+        with HERE.mark, self._lock:
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()
             return self.request_update(False)
 
     @property
     def topics(self) -> frozenset[str]:
-        with self._lock:
+        with HERE.mark, self._lock:
             return frozenset(self._topics)
 
     @property
     def new_topics(self) -> frozenset[str]:
-        with self._lock:
+        with HERE.mark, self._lock:
             return frozenset(self._new_topics)
 
     def contains_topic(self, topic: str) -> bool:
-        with self._lock:
+        with HERE.mark, self._lock:
             return topic in self._topics
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - the base's signature
@@ -101,29 +102,36 @@ class ProducerMetadata(Metadata):
         when the producer closes meanwhile. Errors of single topics are for the caller to look up.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
-        with self._updated:
+        signal = self._clock.new_signal()
+        try:
+            with HERE.mark, self._lock:
+                self._waiting += (signal,)
             while self._update_version <= last_version and not self._is_closed:
-                self.maybe_throw_fatal_exception()
+                with HERE.mark:
+                    self.maybe_throw_fatal_exception()
                 remaining_ms = deadline_ms - self._clock.now_ms()
                 if remaining_ms <= 0:
                     raise KafkaTimeoutError(f"no metadata came within {timeout_ms / 1000} s")
-                self._clock.wait(self._updated, remaining_ms)
-            if self._is_closed:
-                raise KafkaError("the producer was closed while it waited for metadata")
+                signal.wait(remaining_ms)
+        finally:
+            with HERE.mark, self._lock:
+                self._waiting = tuple(other for other in self._waiting if other is not signal)
+        if self._is_closed:
+            raise KafkaError("the producer was closed while it waited for metadata")
 
     def update(self, request_version: int, response: MetadataResponse, is_partial_update: bool, now_ms: int) -> None:
         super().update(request_version, response, is_partial_update, now_ms)
-        with self._updated:
+        with HERE.mark, self._lock:
             self._errors = {
                 topic.name: topic.error_code for topic in response.topics if topic.name and topic.error_code
             }
             # With an error, too: what can be done about that, the next full update does.
             self._new_topics.difference_update(topic.name for topic in response.topics if topic.name)
-            self._updated.notify_all()
+            self._wake()
 
     def get_error(self, topic: str) -> errors.BrokerError | None:
         """What the last response said is wrong with ``topic``."""
-        with self._lock:
+        with HERE.mark, self._lock:
             return errors.for_code(self._errors.get(topic, 0))
 
     def missing(
@@ -144,11 +152,15 @@ class ProducerMetadata(Metadata):
         return error
 
     def fatal_error(self, error: KafkaError) -> None:
-        with self._updated:
+        with HERE.mark, self._lock:
             super().fatal_error(error)
-            self._updated.notify_all()
+            self._wake()
 
     def close(self) -> None:
-        with self._updated:
+        with HERE.mark, self._lock:
             super().close()
-            self._updated.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        for signal in self._waiting:
+            signal.set()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, WindowedSum
+from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from pykclient.metrics.metric_config import MetricConfig
@@ -194,7 +195,7 @@ class SenderMetrics:
 
     def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]], now_ms: int) -> None:
         """Note what requests carry; ``publish`` tells of it."""
-        with self._lock:
+        with HERE.mark, self._lock:
             for batches in collated:
                 records = 0
                 for batch in batches:
@@ -223,7 +224,7 @@ class SenderMetrics:
 
     def publish(self, now_ms: int) -> None:
         """Let metrics show all that was sent until now."""
-        with self._lock:
+        with HERE.mark, self._lock:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
             if not self._unpublished:
                 return
@@ -248,13 +249,13 @@ class SenderMetrics:
     def record_retries(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
         self._retries.record(count, now_ms)
-        with self._lock:
+        with HERE.mark, self._lock:
             self._topic(topic).retries.record(count, now_ms)
 
     def record_errors(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
         self._errors.record(count, now_ms)
-        with self._lock:
+        with HERE.mark, self._lock:
             self._topic(topic).errors.record(count, now_ms)
 
     def record_latency(self, node_id: str, latency_ms: int) -> None:

@@ -18,13 +18,13 @@ from pykclient.producer.accumulator_state import (
     AccumulatorConfig,
     AppendResult,
     AppendRowsResult,
-    NodeLatencyStats,
     PartitionQueue,
     ReadyCheckResult,
     TopicInfo,
 )
-from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.buffer_pool import BufferPool, Loan
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
+from pykclient.producer.partition_load import PartitionLoad
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.waiting_queues import FULL, WaitingQueues
@@ -34,6 +34,7 @@ from pykclient.record.record_batch import (
     MAX_INT32,
     estimate_size_in_bytes_upper_bound,
 )
+from pykclient.reentry import HERE
 from pykclient.types import Header, Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,16 +51,15 @@ _BACKOFF_JITTER = 0.2
 #: What a batch takes at least of ``buffer.memory``, unless ``batch.size`` is less.
 _SMALLEST_CAPACITY = 4096
 
-#: A topic's partitioner is told of the lengths of its queues when one in so many has changed: with few partitions each
-#: time, with thousands not for each batch.
-_CHANGES_THAT_MATTER = 64
-
 
 class RecordAccumulator:
     """Gathers records into batches, says which nodes they are due for, and hands them over.
 
-    ``append``, ``begin_flush``, ``await_flush_completion`` and ``close``: any thread. All else: io, the sender's.
+    ``append``, ``append_rows``, ``flush`` and ``close``: any thread. All else: io, the sender's.
     Locks, in the order in which they may be taken: a queue's lock; then ``_lock``. The pool is never called under one.
+
+    A signal handler may raise anywhere in what any thread may call. A batch is therefore published in one run of
+    statements without a call, as CPython runs signal handlers only after calls and backward jumps.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_closed", "_topics")  # slots for what C looks up with each record
@@ -84,17 +84,16 @@ class RecordAccumulator:
         self._retry_backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
         )
-        self._lock = (
-            threading.Lock()
-        )  # guards: _appends_in_progress, _flushes_in_progress, _incomplete, additions to _topics and queues
+        self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
-        self._flushes_in_progress = 0
-        self._appends_in_progress = 0
+        #: A token for each flush under way. Its owner adds and removes it by itself, without a call in between.
+        self._flushes: dict[object, None] = {}
+        #: Batches whose fate is not known yet. Dicts are safe to change from any thread; copy before iterating.
         self._incomplete: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a close by force replaces it
         self._waiting = WaitingQueues(config.linger_ms, config.delivery_timeout_ms)
         # The sender's own.
-        self._node_stats: dict[int, NodeLatencyStats] = {}
+        self._load = PartitionLoad(config.partition_availability_timeout_ms)
         self.delivery_timeout_ms = config.delivery_timeout_ms
         self.linger_ms = config.linger_ms
         #: Whether the last drain left batches behind that are due as well.
@@ -186,7 +185,7 @@ class RecordAccumulator:
         queue = info.queues.get(number)
         if queue is None:
             queue = self._add_queue(topic, info, number)
-        with queue.lock:
+        with HERE.mark, queue.lock:
             # Another thread may have switched partitions while this one waited for the lock.
             if queue.batches and (sticky is None or info.partitioner.sticky is sticky):
                 result = self._try_append(queue, info, sticky, cluster, try_append, appended)
@@ -229,26 +228,7 @@ class RecordAccumulator:
 
         ``size`` is what the first record takes alone in a batch, at most.
         """
-        with self._lock:
-            self._appends_in_progress += 1
-        try:
-            return self._append_new_batch(topic, info, partition, cluster, try_append, appended, size, max_block_ms)
-        finally:
-            with self._lock:
-                self._appends_in_progress -= 1
-
-    def _append_new_batch(
-        self,
-        topic: str,
-        info: TopicInfo,
-        partition: int | None,
-        cluster: Cluster,
-        try_append: Callable[..., T | None],
-        appended: tuple[Any, ...],
-        size: int,
-        max_block_ms: int,
-    ) -> tuple[T, bool]:
-        buffer: bytearray | None = None
+        loan = Loan()
         try:
             while True:
                 sticky = None
@@ -257,15 +237,16 @@ class RecordAccumulator:
                     sticky = info.partitioner.peek_current_partition_info(cluster)
                     number = sticky.partition
                 queue = info.queues.get(number) or self._add_queue(topic, info, number)
+                buffer = loan.buffer
                 if buffer is None:
                     # The switch that an open batch had put off is due now, before memory is taken for this partition.
-                    with queue.lock:
+                    with HERE.mark, queue.lock:
                         if self._partition_changed(queue, info, sticky, cluster):
                             continue
                     size = max(size, self._capacity_of_next_batch(queue))
-                    buffer = self._pool.allocate(size, max_block_ms)
+                    buffer = self._pool.allocate(loan, size, max_block_ms)
                 now_ms = self._clock.now_ms()
-                with queue.lock:
+                with HERE.mark, queue.lock:
                     if self._partition_changed(queue, info, sticky, cluster):
                         continue
                     if self._closed:
@@ -280,18 +261,28 @@ class RecordAccumulator:
                     result = try_append(batch, *appended)
                     if result is None:
                         raise IllegalStateError(f"a new batch of {size} bytes has no room for its first record")
-                    buffer = None
-                    queue.batches.append(batch)
-                    with self._lock:
-                        self._incomplete[batch] = None
+                    self._publish(queue, batch, loan)
                     info.partitioner.update_partition_info(
                         sticky, batch.estimated_size_in_bytes, cluster, batch.is_full
                     )
                     is_due = len(queue.batches) > 1 or batch.is_full
-                    return result, self._waiting.changed(queue, FULL if is_due else now_ms + self.linger_ms)
+                    return result, self._waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
-            if buffer is not None:
-                self._pool.deallocate(buffer, size)
+            if loan.size:
+                self._pool.returned.append(loan)  # a call into C: it is done before a signal handler can run
+                self._pool.take_in_returned()
+
+    def _publish(self, queue: PartitionQueue, batch: ProducerBatch, loan: Loan) -> None:
+        """Put a new batch into its queue. Needs the queue's lock.
+
+        From here on the batch owns its buffer, ``flush`` waits for it, and the sender will look at its queue: all or
+        nothing, as there is no call between these statements.
+        """
+        batches, changed = queue.batches, self._waiting.changed_queues
+        self._incomplete[batch] = None
+        batches += (batch,)
+        changed += (queue,)
+        loan.size = 0
 
     def _capacity_of_next_batch(self, queue: PartitionQueue) -> int:
         """``batch.size``; where memory runs short, not much more than the partition's last batch had, so that memory
@@ -318,15 +309,15 @@ class RecordAccumulator:
         return builder
 
     def _add_topic(self, topic: str) -> TopicInfo:
-        with self._lock:
+        with HERE.mark, self._lock:
             info = self._topics.get(topic)
             if info is None:
-                look_at_load = self._look_at_load if self._config.enable_adaptive_partitioning else None
+                look_at_load = self._load.look if self._config.enable_adaptive_partitioning else None
                 info = self._topics[topic] = TopicInfo(topic, self._batch_size, self._rng, look_at_load)
             return info
 
     def _add_queue(self, topic: str, info: TopicInfo, partition: int) -> PartitionQueue:
-        with self._lock:
+        with HERE.mark, self._lock:
             queue = info.queues.get(partition)
             if queue is None:
                 # A whole float would be the same key as its int, and no request could carry its batches.
@@ -335,7 +326,7 @@ class RecordAccumulator:
             return queue
 
     def _all_queues(self) -> list[PartitionQueue]:
-        with self._lock:
+        with HERE.mark, self._lock:
             return [queue for info in self._topics.values() for queue in info.queues.values()]
 
     # --- which nodes are due -----------------------------------------------------------------------------------
@@ -364,7 +355,7 @@ class RecordAccumulator:
         result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
         send_all = (
             self._closed
-            or self._flushes_in_progress > 0
+            or bool(self._flushes)
             or self._pool.queued > 0
             or (self._transaction_manager is not None and self._transaction_manager.is_completing)
         )
@@ -375,36 +366,6 @@ class RecordAccumulator:
             elif delay_ms < result.next_ready_check_delay_ms:
                 result.next_ready_check_delay_ms = delay_ms
         return result
-
-    def _look_at_load(self, info: TopicInfo, cluster: Cluster) -> None:
-        """Tell a partitioner how long its queues are, if enough of them have changed to make a difference.
-
-        Java does it for all topics before each request; here, when a partition is to be chosen. Thread: any.
-        """
-        unavailable_after_ms = self._config.partition_availability_timeout_ms
-        queues = info.queues
-        is_known = cluster is info.balanced_for and info.changes * _CHANGES_THAT_MATTER < len(queues)
-        if is_known and not unavailable_after_ms:  # a node becomes slow without anything happening to a queue
-            return
-        info.changes = 0
-        info.balanced_for = cluster
-        if len(queues) < len(cluster.partitions_for_topic(info.partitioner.topic)):
-            # Until every partition has had a batch, one without a queue would never be chosen.
-            info.partitioner.update_partition_load_stats(None, [], len(queues))
-            return
-        queue_sizes: list[int] = []
-        partition_ids: list[int] = []
-        with self._lock:
-            all_queues = list(queues.values())
-        for queue in all_queues:
-            leader = cluster.leader_for(queue.topic_partition)
-            if leader is None:
-                continue
-            stats = self._node_stats.get(leader.id) if unavailable_after_ms else None
-            if stats is None or stats.ready_time_ms - stats.drain_time_ms <= unavailable_after_ms:
-                queue_sizes.append(len(queue.batches))
-                partition_ids.append(queue.topic_partition.partition)
-        info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(all_queues))
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, nodes: Iterable[int], now_ms: int) -> int:
         """How long until something is due for ``nodes`` that the last drain has left behind."""
@@ -417,22 +378,23 @@ class RecordAccumulator:
 
     @property
     def has_undrained(self) -> bool:
-        """Whether any batch waits."""
-        return any(queue.batches for queue in self._all_queues())
+        """True if any batch waits.
+
+        After ``close`` the answer is final once it is False: a thread that adds a batch does so under the queue's lock,
+        and looks there first whether the accumulator is closed.
+        """
+        for queue in self._all_queues():
+            with HERE.mark, queue.lock:
+                if queue.batches:
+                    return True
+        return False
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
         """Note that ``node_id`` had data to send, and whether it could take it."""
         of_node = self._waiting.nodes.get(node_id)
         if of_node is not None:
             of_node.is_blocked = not can_drain
-        if self._config.partition_availability_timeout_ms <= 0:
-            return
-        stats = self._node_stats.get(node_id)
-        if stats is None:
-            stats = self._node_stats[node_id] = NodeLatencyStats(now_ms)
-        if can_drain:
-            stats.drain_time_ms = now_ms
-        stats.ready_time_ms = now_ms
+        self._load.update(node_id, now_ms, can_drain)
 
     # --- handing over ------------------------------------------------------------------------------------------
 
@@ -459,7 +421,7 @@ class RecordAccumulator:
             topic_partition = queue.topic_partition
             if topic_partition in waiting.muted:
                 continue
-            with queue.lock:
+            with HERE.mark, queue.lock:
                 if not queue.batches:
                     continue
                 first = queue.batches[0]
@@ -516,7 +478,7 @@ class RecordAccumulator:
         # Drawn once: whoever asks in the same retry gets the same answer, although it has a random part.
         batch.reenqueued(now_ms, self._retry_backoff.backoff(batch.attempts))
         queue = self._queue_of(batch.topic_partition)
-        with queue.lock:
+        with HERE.mark, queue.lock:
             self._insert_first(queue.batches, batch)
         self._waiting.changed(queue)
 
@@ -530,10 +492,9 @@ class RecordAccumulator:
             target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
         parts = big.split(target)
         queue = self._queue_of(big.topic_partition)
-        with self._lock:
-            self._incomplete.update(dict.fromkeys(parts))
+        self._incomplete.update(dict.fromkeys(parts))
         for part in reversed(parts):
-            with queue.lock:
+            with HERE.mark, queue.lock:
                 if self._transaction_manager is not None:
                     self._transaction_manager.add_in_flight_batch(part)
                 self._insert_first(queue.batches, part)
@@ -588,7 +549,7 @@ class RecordAccumulator:
         for queue in self._all_queues():
             if not queue.batches:
                 continue
-            with queue.lock:
+            with HERE.mark, queue.lock:
                 while queue.batches and queue.batches[0].has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms):
                     batch = queue.batches.popleft()
                     batch.abort_record_appends()
@@ -613,9 +574,8 @@ class RecordAccumulator:
         return stranded
 
     def complete_batch(self, batch: ProducerBatch) -> None:
-        """Its fate is known: flush need not wait for it."""
-        with self._lock:
-            self._incomplete.pop(batch, None)
+        """Note that the fate of ``batch`` is known: flush need not wait for it."""
+        self._incomplete.pop(batch, None)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Give its memory back to the pool, once. A batch whose request may still be being written keeps it."""
@@ -630,11 +590,6 @@ class RecordAccumulator:
         self.deallocate(batch)
 
     @property
-    def appends_in_progress(self) -> bool:
-        """Whether a thread may be about to add a batch."""
-        return self._appends_in_progress > 0
-
-    @property
     def has_incomplete(self) -> bool:
         return bool(self._incomplete)
 
@@ -642,40 +597,32 @@ class RecordAccumulator:
 
     @property
     def flush_in_progress(self) -> bool:
-        return self._flushes_in_progress > 0
+        """True while any thread is inside ``flush``."""
+        return bool(self._flushes)
 
-    def begin_flush(self) -> None:
-        """From now on all batches are due."""
-        with self._lock:
-            self._flushes_in_progress += 1
+    def flush(self, timeout_ms: int, wake_sender: Callable[[], object]) -> bool:
+        """Make all batches due, and wait for those there are now and what they are split into.
 
-    def await_flush_completion(self, timeout_ms: int = FOREVER_MS) -> bool:
-        """Wait for the batches there are now, and what they are split into; False when the time ran out.
-
-        Ends the flush that ``begin_flush`` began.
+        ``wake_sender`` is called once all batches are due. Return False when ``timeout_ms`` ran out.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
+        token = object()
         try:
+            self._flushes[token] = None
+            wake_sender()
             # Results, not batches: waiting must not keep the records' memory.
-            with self._lock:
-                results: list[ProduceRequestResult] = [batch.produce_future for batch in self._incomplete]
+            results: list[ProduceRequestResult] = [batch.produce_future for batch in [*self._incomplete]]
             return all(result.await_all_dependents(max(0, deadline_ms - self._clock.now_ms())) for result in results)
         finally:
-            with self._lock:
-                self._flushes_in_progress -= 1
+            del self._flushes[token]
 
     def abort_incomplete_batches(self) -> None:
-        """Fail all that is not complete, as the producer is closed by force; needs ``close`` first.
-
-        A thread that is inside ``append`` with a new batch may add it after the first look, so look until none is.
-        """
-        error = KafkaError("the producer was closed by force before the record was sent")
-        self.abort_batches(error)
-        while self._appends_in_progress:
-            self._clock.sleep_ms(0)
-            self.abort_batches(error)
-        self.abort_batches(error)
-        with self._lock:
+        """Fail all that is not complete, as the producer is closed by force; needs ``close`` first."""
+        for queue in self._all_queues():
+            with HERE.mark, queue.lock:
+                pass  # a thread that found the accumulator open has added its batch now
+        self.abort_batches(KafkaError("the producer was closed by force before the record was sent"))
+        with HERE.mark, self._lock:
             self._topics = {}
 
     def fail_after_fork(self, error: Exception) -> None:
@@ -694,7 +641,7 @@ class RecordAccumulator:
     def _abort(self, batches: Sequence[ProducerBatch], error: Exception, undrained_only: bool) -> None:
         for batch in batches:
             queue = self._queue_of(batch.topic_partition)
-            with queue.lock:
+            with HERE.mark, queue.lock:
                 if undrained_only and (batch.has_sequence or batch not in queue.batches):
                     continue
                 batch.abort_record_appends()

@@ -123,11 +123,7 @@ class Sender:
         self._log.debug("The producer's I/O thread has ended")
 
     def _has_work_left(self) -> bool:
-        accumulator = self._accumulator
-        # A thread inside append may be about to add a batch, so look at those first.
-        return (
-            accumulator.appends_in_progress or accumulator.has_undrained or self._client.in_flight_request_count() > 0
-        )
+        return self._accumulator.has_undrained or self._client.in_flight_request_count() > 0
 
     def _run_once_safely(self) -> None:
         try:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
+from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
@@ -83,15 +84,15 @@ class NodeQueues:
 class WaitingQueues:
     """All queues with batches, filed by the leader of their partition.
 
-    Thread: io, but for ``changed``, which any thread may call.
+    Thread: io, but for ``changed``, ``needs_wakeup`` and ``changed_queues``, which any thread may use.
     """
 
     __slots__ = (
-        "_changed",
         "_delivery_timeout_ms",
         "_linger_ms",
         "_snapshot",
         "_unfiled",
+        "changed_queues",
         "leaderless",
         "muted",
         "next_expiry_ms",
@@ -103,7 +104,8 @@ class WaitingQueues:
         self._linger_ms = linger_ms
         self._delivery_timeout_ms = delivery_timeout_ms
         self._snapshot: MetadataSnapshot | None = None
-        self._changed: deque[PartitionQueue] = deque()
+        #: Queues that the sender has to look at. Any thread may add one.
+        self.changed_queues: deque[PartitionQueue] = deque()
         self._unfiled: dict[PartitionQueue, None] = {}
         self.nodes: dict[int, NodeQueues] = {}
         #: Queues with batches whose partition has no leader.
@@ -116,12 +118,19 @@ class WaitingQueues:
         self.next_look_ms = FOREVER_MS
 
     def changed(self, queue: PartitionQueue, due_ms: int = FULL) -> bool:
-        """Look at ``queue`` before the next request: its first batch is due at ``due_ms``. Whether to wake the sender.
+        """Have the sender look at ``queue`` before the next request: its first batch is due at ``due_ms``.
 
-        It needs no waking for what it will find by itself: before it looks at what has changed, it takes back its word
-        on when it looks next and on which nodes are blocked. So whoever still reads them has been noticed.
+        Return True if the sender must be woken for it.
         """
-        self._changed.append(queue)
+        self.changed_queues.append(queue)
+        return self.needs_wakeup(queue, due_ms)
+
+    def needs_wakeup(self, queue: PartitionQueue, due_ms: int) -> bool:
+        """Return True if the sender must be woken for a changed queue, whose first batch is due at ``due_ms``.
+
+        The sender needs no waking for what it will find by itself. Before it looks at the changed queues, it clears
+        ``next_look_ms`` and the marks of blocked nodes, so a thread that still reads the old ones is always noticed.
+        """
         node = queue.node
         return due_ms < self.next_look_ms and (node is None or not node.is_blocked)
 
@@ -142,11 +151,11 @@ class WaitingQueues:
 
     def take_in(self) -> None:
         """Note which queues have changed, which needs no metadata."""
-        changed = self._changed
+        changed = self.changed_queues
         while changed:
             queue = changed.popleft()
             self._unfiled[queue] = None
-            with queue.lock:
+            with HERE.mark, queue.lock:
                 if queue.batches:
                     expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
                     self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
@@ -176,7 +185,7 @@ class WaitingQueues:
         topic_partition = queue.topic_partition
         queue.topic_info.changes += 1
         leader = snapshot.cluster.leader_for(topic_partition)
-        with queue.lock:
+        with HERE.mark, queue.lock:
             if not queue.batches:
                 self._remove(queue)
                 return

@@ -281,6 +281,7 @@ class MemoryRecordsBuilder(AppendState):
         except BufferError:
             self._leave_buffer()
             self._records[position:end] = record
+        # No call from here on: an exception of a signal handler finds the record appended, or not.
         self._position = end
         self._uncompressed_size = uncompressed_size + size
         self._last_offset = offset
@@ -318,11 +319,13 @@ class MemoryRecordsBuilder(AppendState):
             self._leave_buffer()
             count, position, size, max_timestamp, largest = encode_rows(self._records, *run)
         if count:
+            max_timestamp = max(self._max_timestamp, max_timestamp)
+            # No call from here on: an exception of a signal handler finds all of the rows appended, or none.
             self._position = position
             self._uncompressed_size = size
             self._last_offset = self.base_offset + offset_delta + count - 1
             self.num_records += count
-            self._max_timestamp = max(self._max_timestamp, max_timestamp)
+            self._max_timestamp = max_timestamp
             self._base_timestamp = base_timestamp
         return count, largest
 

@@ -45,6 +45,9 @@ class VirtualClock:
     def sleep_ms(self, duration_ms: int) -> None:
         self.hub.sleep(duration_ms)
 
+    def new_signal(self) -> SimulatedSignal:
+        return SimulatedSignal(self.hub)
+
     def new_condition(self, lock: Any = None) -> threading.Condition:
         return SimulatedCondition(self.hub, lock)
 
@@ -314,6 +317,30 @@ class SimulatedThread:
             me.park(deadline_ms - self._hub.clock.time_ms)
             if me in self._actor.waiters:
                 self._actor.waiters.remove(me)
+
+
+class SimulatedSignal:
+    """A signal that an actor waits for (pykclient.clock.Signal). Thread: owner of the simulation."""
+
+    __slots__ = ("_hub", "_is_set", "_waiting")
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._is_set = False
+        self._waiting: Actor | None = None
+
+    def wait(self, timeout_ms: int) -> bool:
+        if not self._is_set:
+            actor = self._waiting = self._hub.current
+            actor.park(max(timeout_ms, 0))
+            self._waiting = None
+        was_set, self._is_set = self._is_set, False
+        return was_set
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._waiting is not None:
+            self._waiting.wake()
 
 
 class SimulatedCondition(threading.Condition):

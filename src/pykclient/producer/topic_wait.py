@@ -1,0 +1,65 @@
+"""Waiting until the metadata has a topic that records are sent to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient import topic_names
+from pykclient.errors import InvalidTopicError, KafkaTimeoutError
+from pykclient.network.cluster import Cluster
+from pykclient.reentry import HERE
+
+if TYPE_CHECKING:
+    from pykclient.producer.producer_parts import ProducerParts
+
+
+class TopicWait:
+    """Waits for topics on behalf of a producer (Java: KafkaProducer.waitOnMetadata). Thread: any."""
+
+    __slots__ = ("_max_block_ms", "_parts")
+
+    def __init__(self, parts: ProducerParts, max_block_ms: int) -> None:
+        """``max_block_ms`` is the configured limit, for the text of errors."""
+        self._parts = parts
+        self._max_block_ms = max_block_ms
+
+    def wait(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
+        """Wait until ``topic`` and ``partition`` are in the metadata.
+
+        Return the cluster, the number of the topic's partitions, and what is left of ``max_block_ms``.
+
+        Raises:
+            InvalidTopicError: no topic can have this name.
+            KafkaTimeoutError: the metadata did not come in time.
+        """
+        topic_names.validate(topic)
+        clock, metadata = self._parts.clock, self._parts.metadata
+        start_ms = clock.now_ms()
+        waited_ms = 0
+        while True:
+            cluster = metadata.fetch()
+            if topic in cluster.invalid_topics:
+                raise InvalidTopicError(f"topic {topic!r} has a name that the cluster does not allow")
+            with HERE.mark:
+                metadata.add(topic, start_ms + waited_ms)
+            count = cluster.partition_count_for_topic(topic)
+            if count is not None and (partition is None or partition < count):
+                break
+            if waited_ms >= max_block_ms:
+                raise self._no_metadata(topic, partition, count)
+            with HERE.mark:
+                version = metadata.request_update_for_topic(topic)
+            self._parts.sender.wakeup()
+            try:
+                metadata.await_update(version, max_block_ms - waited_ms)
+            except KafkaTimeoutError:
+                raise self._no_metadata(topic, partition, count)  # noqa: B904 - it has a cause of its own
+            with HERE.mark:
+                metadata.maybe_throw_exception_for_topic(topic)
+            waited_ms = clock.now_ms() - start_ms
+        self._parts.producer_metrics.record_metadata_wait(waited_ms)
+        return cluster, count, max_block_ms - waited_ms
+
+    def _no_metadata(self, topic: str, partition: int | None, count: int | None) -> KafkaTimeoutError:
+        report = self._parts.client.connection_report()
+        return self._parts.metadata.missing(topic, partition, count, self._max_block_ms, report)

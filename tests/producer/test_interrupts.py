@@ -1,0 +1,173 @@
+"""A signal handler may raise at any place in the producer: nothing is lost, leaked or stuck after that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.log_context import LogContext
+from pykclient.network.client_request import ClientResponse
+from pykclient.network.environment import SYSTEM_ENVIRONMENT
+from pykclient.producer.interceptors import ProducerInterceptor
+from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.producer.partitioner import Partitioner
+from pykclient.producer.producer_metadata import ProducerMetadata
+from pykclient.producer.producer_parts import ProducerParts
+from tests.producer.harness import TOPIC, metadata_response
+from tests.producer.test_kafka_producer import Brokers
+from tests.support.interrupts import places
+from tests.support.wait import eventually
+
+BATCH_SIZE = 1024
+WAIT_S = 20
+
+
+class PatientBrokers(Brokers):
+    """Brokers that let the sender sleep until somebody wakes it, or until it said that it would look again."""
+
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        if not self.responses and not self.requests and not (self.metadata and self.metadata.update_requested):
+            self.woken.wait(min(timeout_ms, 60_000) / 1000)
+        return super().poll(0, now_ms)
+
+
+def copied(value: bytes) -> bytes:
+    """A serializer in Python."""
+    return bytes(value)
+
+
+class Choosing(Partitioner):
+    """Chooses partition 0 until a batch is full, then partition 1."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def partition(self, *_record: Any) -> int:
+        return self.number
+
+    def on_new_batch(self, _topic: str, _cluster: Any, _previous: int) -> None:
+        self.number = 1 - self.number
+
+
+class Client:
+    """A producer whose brokers are a mock client, and what there is to check of it."""
+
+    def __init__(self, *, known: bool = True, **settings: Any) -> None:
+        config = ProducerConfig(
+            {
+                "bootstrap.servers": "127.0.0.1:1",
+                "enable.idempotence": False,
+                "linger.ms": 0,
+                "batch.size": BATCH_SIZE,
+                "max.block.ms": WAIT_S * 1000,
+            },
+            **settings,
+        )
+        metadata = ProducerMetadata(10, 10, 300_000, 300_000, LogContext(), SYSTEM_CLOCK)
+        self.brokers = PatientBrokers(metadata)
+        metadata.add(TOPIC, SYSTEM_CLOCK.now_ms())
+        self.brokers.update_metadata(metadata_response() if known else metadata_response({}))
+        if not known:
+            self.brokers.prepare_metadata_update(metadata_response())
+        self.producer: KafkaProducer[Any, Any] = KafkaProducer.of_parts(
+            config, ProducerParts(config, SYSTEM_ENVIRONMENT, self.brokers, metadata)
+        )
+        self.accumulator = self.producer._accumulator
+        self.pool = self.accumulator._pool
+
+    def values(self) -> list[bytes]:
+        return [bytes(record.value or b"") for _, record in self.brokers.received]
+
+    def check(self, once: set[bytes]) -> None:
+        """The sender sends what there is without being told again, nothing is left over, and the producer still works.
+
+        The records of ``once`` were sent before, and each other record at most once.
+        """
+        producer, pool = self.producer, self.pool
+        eventually(lambda: not self.accumulator.has_incomplete, WAIT_S, "a batch that nobody completes", 0.001)
+        eventually(lambda: pool.available_memory == pool.total_memory, 1, "memory leaks", 0.001)
+        assert not self.accumulator.flush_in_progress
+        for partition in (0, 1):
+            producer.send(TOPIC, b"after %d" % partition, partition=partition)
+        producer.flush(WAIT_S)
+        received = self.values()
+        assert len(received) == len(set(received))
+        assert {b"after 0", b"after 1"} | once <= set(received)
+        self.check_closed()
+
+    def check_closed(self) -> None:
+        self.producer.close(WAIT_S)
+        assert not self.producer._io_thread.is_alive()
+        assert self.pool.available_memory == self.pool.total_memory
+        assert not self.accumulator.has_incomplete
+
+
+def send(partition: int | None = 0, size: int = 0, **record: Any) -> Callable[[Client], object]:
+    """A call that sends one record of at least ``size`` bytes."""
+    return lambda client: client.producer.send(TOPIC, b"interrupted".ljust(size, b"."), partition=partition, **record)
+
+
+def send_batch(partition: int | None = 0) -> Callable[[Client], object]:
+    rows = [b"row %d" % number for number in range(5)]
+    return lambda client: client.producer.send_batch(TOPIC, rows, partition=partition)
+
+
+class Case(NamedTuple):
+    """A call to interrupt, and the producer that it is made with."""
+
+    call: Callable[[Client], object]
+    settings: Mapping[str, Any] = MappingProxyType({})
+    #: What is sent before, to partition 0.
+    before: bytes = b""
+
+
+FULL = b"before".ljust(700, b".")
+
+CASES = {
+    "send": Case(send()),
+    "send with everything": Case(send(key=b"k", headers=[("h", b"v")], on_delivery=lambda _error, _metadata: None)),
+    "send to an open batch": Case(send(), {"linger_ms": 100}, b"before"),
+    "send behind a full batch": Case(send(size=700), {"linger_ms": 100}, FULL),
+    "send a sticky record": Case(send(None), {"batch_size": 16}),
+    "send with a serializer": Case(send(), {"value_serializer": copied}),
+    "send with a partitioner": Case(send(None, 700), {"partitioner_class": Choosing, "linger_ms": 100}, FULL),
+    "send with interceptors": Case(send(), {"interceptor_classes": [ProducerInterceptor]}),
+    "send with a codec": Case(send(), {"compression_type": "gzip"}),
+    "send before there is metadata": Case(send(), {"known": False}),
+    "send that waits for memory": Case(send(), {"buffer_memory": BATCH_SIZE, "linger_ms": 100}, FULL),
+    "send_batch": Case(send_batch(), {"batch_size": 90}),
+    "send_batch of sticky rows": Case(send_batch(None), {"batch_size": 64}, b"before"),
+    "send_batch that waits for memory": Case(send_batch(), {"buffer_memory": 180, "batch_size": 90}, b"before"),
+    "flush": Case(lambda client: client.producer.flush(WAIT_S), {"linger_ms": 100}, b"before"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_exception_at_any_place(name: str) -> None:
+    case = CASES[name]
+    clients = []  # kept, so that no old producer is collected in the middle of a call
+    for place in places():
+        with place:
+            client = Client(**case.settings)
+            clients.append(client)
+            once = set()
+            if case.before:
+                client.producer.send(TOPIC, case.before, partition=0)
+                once.add(case.before)
+            place.interrupt(lambda client=client: case.call(client))  # type: ignore[misc]
+            client.check(once)
+
+
+def test_an_exception_at_any_place_of_close() -> None:
+    for place in places():
+        with place:
+            client = Client(linger_ms=60_000)
+            client.producer.send(TOPIC, b"before", partition=0)
+            place.interrupt(lambda client=client: client.producer.close(WAIT_S))  # type: ignore[misc]
+            client.check_closed()
+            assert client.values() == [b"before"]
