@@ -1,6 +1,6 @@
-"""Compiled twins of what is hot (Cython), which may all be missing.
+"""Compiled (Cython) versions of hot code, all of them optional.
 
-Every function here has a twin in Python, which says what it does. Both give the same result on every input, and the
-same errors; tests ask both in one process. ``pykclient.implementation`` chooses. Nothing in here imports more of the
+Every function here has a Python version, which documents it. Both give the same result on every input, and the same
+errors; tests compare them in one process. ``pykclient.implementation`` chooses. Nothing here imports more of the
 package than ``errors`` and ``types``.
 """

@@ -1,8 +1,8 @@
-"""Batches into columns. Twin: ``record/columns.py``; for columns into batches there is ``rows.pyx``.
+"""Batches into columns. Python version: ``record/columns.py``. For columns into batches there is ``rows.pyx``.
 
-Both functions stop in front of what is broken or unusual, and the twin goes on from there, so that there is one place
-in which errors are raised. The interpreter's lock is kept: a batch takes microseconds, and whoever lets go of the lock
-beside a busy thread waits for milliseconds to get it back.
+Both functions stop before anything broken or unusual, and the Python version continues, so that errors are raised in
+one place. They keep the GIL: a batch takes microseconds, while getting the GIL back from a CPU-bound thread takes
+milliseconds.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from pykclient._speedups.record_layout cimport Fields, add, read_bytes, read_record
 
 cdef enum:
-    # Length, attributes, timestamp, offset, key, value and headers have a byte each at least.
+    # Length, attributes, timestamp, offset, key, value and headers have at least one byte each.
     SMALLEST_RECORD = 7
     MAX_INLINE = 12
     # Of a batch.
@@ -30,7 +30,7 @@ cdef enum:
 # --- bytearrays that grow ------------------------------------------------------------------------------------------
 
 cdef struct Out:
-    # A bytearray that is written to behind the first `size` bytes; None is NULL.
+    # A bytearray that is written after its first `size` bytes; NULL for None.
     void *object
     uint8_t *start
     Py_ssize_t size
@@ -77,16 +77,16 @@ cdef inline void put_int64(Out *out, int64_t value) noexcept nogil:
 
 
 cdef struct BytesOut:
-    # BinaryBuffers or ViewBuffers, of which `places` are the offsets or the views; None is NULL.
+    # BinaryBuffers with `places` as offsets, or ViewBuffers with `places` as views; NULL for None.
     void *column
     bint is_view
-    bint is_referenced  # whether any view points into what is read
+    bint is_referenced  # true if any view refers to the source
     Out places
     Out data
     Out validity
     Py_ssize_t rows
     Py_ssize_t null_count
-    int32_t source  # the number that views know what is read by
+    int32_t source  # the number of the source in views
 
 
 cdef int begin_bytes(BytesOut *out, object column, bint is_view) except -1:
@@ -108,7 +108,7 @@ cdef int begin_bytes(BytesOut *out, object column, bint is_view) except -1:
 
 
 cdef int reserve_rows(BytesOut *out, Py_ssize_t rows) except -1:
-    """Room for what each of so many more rows needs; their bytes come on top."""
+    """Make room for the fixed-size part of ``rows`` more rows."""
     cdef Py_ssize_t bits
     if out.column == NULL:
         return 0
@@ -138,7 +138,7 @@ cdef inline bint has_room(BytesOut *out, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline void put_bytes(BytesOut *out, const uint8_t *data, Py_ssize_t size, const uint8_t *start) noexcept nogil:
-    """A row, for which there is room; ``size`` is -1 for null. Views count from ``start``."""
+    """Add a row, for which there is room; ``size`` is -1 for null. Positions in views are relative to ``start``."""
     cdef uint8_t *view
     cdef int32_t number
     if size < 0:
@@ -171,7 +171,7 @@ cdef inline void put_bytes(BytesOut *out, const uint8_t *data, Py_ssize_t size, 
 # --- records into columns ------------------------------------------------------------------------------------------
 
 cdef struct Batch:
-    const uint8_t *source  # where the places in views count from
+    const uint8_t *source  # the origin of positions in views
     const uint8_t *at  # the next record
     const uint8_t *end
     Py_ssize_t remaining
@@ -182,7 +182,7 @@ cdef struct Batch:
 
 
 cdef struct Rows:
-    # What `Columns` has, while it is added to.
+    # The buffers of `Columns` while rows are added.
     Out offsets
     Out timestamps
     Out lists
@@ -191,21 +191,21 @@ cdef struct Rows:
     BytesOut names
     BytesOut contents
     Py_ssize_t count
-    Py_ssize_t left  # how many more are wanted
+    Py_ssize_t left  # the number of rows still wanted
     Py_ssize_t size_bytes
     Py_ssize_t max_bytes
     int64_t next_offset
-    int64_t end_offset  # records from there on are not wanted
+    int64_t end_offset  # the first offset that is not wanted
     bint has_missing
     bint is_full
 
 
 cdef enum Stop:
-    AT_END  # of the batch, or of what is wanted
-    AT_STRANGE  # the twin will say what it is
+    AT_END  # of the batch, or of the wanted rows
+    AT_STRANGE  # something for the Python version
     AT_FULL
     AT_END_OFFSET
-    AT_LARGE  # there is no room for this one
+    AT_LARGE  # no room for this record
     AT_HEADERS
 
 
@@ -295,11 +295,11 @@ cdef inline Stop read_one(Batch *batch, Rows *rows, Fields *fields, bint has_put
 
 
 cdef Stop read_rows(Batch *batch, Rows *rows) except *:
-    """Read on in the batch: up to its end or as many as are wanted, or to where it stops."""
+    """Read rows up to the end of the batch, or as many as are wanted; return why it stopped."""
     cdef Fields fields
     cdef Stop stop = AT_END
     cdef bint has_put_headers = False
-    # What the header says of the number of records is not to be believed, their bytes are.
+    # The number of records in the header cannot be trusted; the number of bytes can.
     cdef Py_ssize_t count = min(rows.left, min(batch.remaining, (batch.end - batch.at) // SMALLEST_RECORD))
     if count < 0:
         count = 0
@@ -333,14 +333,14 @@ cdef inline bint is_ascii(const uint8_t *data, Py_ssize_t size) noexcept:
 
 
 cdef int put_headers(Rows *rows, Fields *fields) except -1:
-    """The headers of the next row, which `read_record` has found to be in order."""
+    """Add the headers of the next row, which `read_record` has validated."""
     cdef const uint8_t *pos = fields.headers
     cdef const uint8_t *data = NULL
     cdef Py_ssize_t size = 0, i
     cdef bytes name
     reserve_rows(&rows.names, fields.headers_count)
     reserve_rows(&rows.contents, fields.headers_count)
-    # Three bytes may take the place of one that is not UTF-8.
+    # The replacement of an invalid byte takes three bytes.
     reserve(&rows.names.data, 3 * (fields.end - pos))
     reserve(&rows.contents.data, fields.end - pos)
     for i in range(fields.headers_count):
@@ -348,7 +348,7 @@ cdef int put_headers(Rows *rows, Fields *fields) except -1:
         if is_ascii(data, size):
             put_bytes(&rows.names, data, size, NULL)
         else:
-            # As Java does: a name that is not UTF-8 does not make the record unreadable.
+            # As in Java, a name that is not UTF-8 does not make the record unreadable.
             name = PyUnicode_DecodeUTF8(<const char *>data, size, "replace").encode()
             put_bytes(&rows.names, <const uint8_t *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), NULL)
         pos = read_bytes(pos, fields.end, &data, &size)
@@ -368,10 +368,11 @@ def decode(
     object columns,
     int64_t end_offset=INT64_MAX,
 ):
-    """Add to ``columns`` up to ``max_rows`` of the ``remaining`` records from ``pos`` on, those from ``next_offset``.
+    """Add to ``columns`` up to ``max_rows`` of the ``remaining`` records from ``pos`` on, starting with
+    ``next_offset``.
 
-    Returns where it stopped: ``(pos, remaining, next_offset)``. That is in front of the first record from
-    ``end_offset`` on, and the last of the three is not below it then.
+    Return the position where it stopped: ``(pos, remaining, next_offset)``. It stops before the first record from
+    ``end_offset`` on; ``next_offset`` is then at least ``end_offset``.
     """
     cdef Py_buffer view
     cdef Batch batch
@@ -418,12 +419,12 @@ def decode_batches(
     Py_ssize_t max_rows,
     int64_t end_offset=INT64_MAX,
 ):
-    """Add to ``columns`` up to ``max_rows`` records, those from ``next_offset`` on, of the batches from ``pos`` on.
+    """Add to ``columns`` up to ``max_rows`` records of the batches from ``pos`` on, starting with ``next_offset``.
 
-    Only of batches in the present format, uncompressed, of data; and where ``checksum``, which may be None, gives what
-    is in their header. Returns ``(last_pos, next_offset, is_inside)``: where the last batch is that was read to its end,
-    or -1; the offset behind the last record, or ``end_offset`` if the next record of the same batch is not below it,
-    which is left; whether there are records in the columns of the batch behind that.
+    Only uncompressed data batches in the current format are read, and only if ``checksum``, which may be None, equals
+    the one in their header. Return ``(last_pos, next_offset, is_inside)``: the position of the last batch that was read
+    to its end, or -1; the offset after the last record, or ``end_offset`` if the next record of the same batch is at or
+    after it; and whether the columns contain records of the following batch.
     """
     cdef Py_buffer view
     cdef Batch batch
@@ -472,7 +473,7 @@ def decode_batches(
                 read_rows(&batch, &rows)
                 count = rows.count - count
                 if batch.remaining and not count:
-                    # Of a batch that is left as a whole, a cursor says what there is to say.
+                    # A cursor handles a batch from which nothing was read.
                     rows.next_offset = offset
                     break
                 if count:

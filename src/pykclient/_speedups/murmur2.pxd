@@ -1,4 +1,4 @@
-# The hash that chooses a key's partition: Kafka's murmur2. Twin: producer/partitioner/hashing.py.
+# Kafka's murmur2, the hash that chooses a key's partition. Python version: producer/partitioner/hashing.py.
 
 from libc.stdint cimport uint8_t, uint32_t
 

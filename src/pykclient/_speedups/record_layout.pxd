@@ -1,17 +1,17 @@
-# How a record of format v2 lies in its bytes: shared by everything here that walks over records.
+# The layout of a record in format 2, shared by all modules that iterate over records.
 #
-# `read_record` takes exactly what the decoders in Python take, but for nothing that they refuse: the caller leaves
-# such a record to them, so that errors are raised, and worded, in one place.
+# `read_record` accepts exactly the records that the Python decoders accept. The caller leaves all others to them, so
+# that errors are raised and worded in one place.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef struct Fields:
-    const uint8_t *key  # NULL for None, as is value
+    const uint8_t *key  # NULL for None, like value
     Py_ssize_t key_size  # -1 for None
     const uint8_t *value
     Py_ssize_t value_size
-    const uint8_t *headers  # behind their number
+    const uint8_t *headers  # after their number
     Py_ssize_t headers_count
     const uint8_t *end
     int64_t timestamp_delta
@@ -19,7 +19,7 @@ cdef struct Fields:
 
 
 cdef inline const uint8_t *read_varint(const uint8_t *pos, const uint8_t *end, uint32_t *zigzag) noexcept nogil:
-    """Where the varint of at most five bytes ends; NULL if not before ``end``."""
+    """Read a varint of at most five bytes; return its end, or NULL if that is not before ``end``."""
     cdef uint32_t result, byte
     cdef int shift = 7
     if pos >= end:
@@ -42,7 +42,7 @@ cdef inline const uint8_t *read_varint(const uint8_t *pos, const uint8_t *end, u
 
 
 cdef inline const uint8_t *read_varlong(const uint8_t *pos, const uint8_t *end, uint64_t *zigzag) noexcept nogil:
-    """The same for at most ten bytes."""
+    """Read a varint of at most ten bytes; return its end, or NULL if that is not before ``end``."""
     cdef uint64_t result, byte
     cdef int shift = 7
     if pos >= end:
@@ -67,7 +67,7 @@ cdef inline const uint8_t *read_varlong(const uint8_t *pos, const uint8_t *end, 
 cdef inline const uint8_t *read_bytes(
     const uint8_t *pos, const uint8_t *end, const uint8_t **data, Py_ssize_t *size
 ) noexcept nogil:
-    """Bytes with their size before them, which is odd, that is negative, for None."""
+    """Read bytes preceded by their size, which is odd (negative) for None."""
     cdef uint32_t zigzag = 0
     pos = read_varint(pos, end, &zigzag)
     if pos == NULL:
@@ -84,7 +84,7 @@ cdef inline const uint8_t *read_bytes(
 
 
 cdef inline const uint8_t *read_headers(const uint8_t *pos, const uint8_t *end, Py_ssize_t count) noexcept nogil:
-    """Where so many headers end."""
+    """Return the end of ``count`` headers."""
     cdef const uint8_t *data = NULL
     cdef Py_ssize_t size = 0, i
     for i in range(count):
@@ -98,7 +98,7 @@ cdef inline const uint8_t *read_headers(const uint8_t *pos, const uint8_t *end, 
 
 
 cdef inline const uint8_t *read_short(const uint8_t *pos, uint32_t *zigzag) noexcept nogil:
-    """The same for at most two bytes, which must be there; NULL if it has more."""
+    """Read a varint of at most two bytes, which must exist; return NULL if it has more."""
     zigzag[0] = pos[0]
     if pos[0] <= 0x7F:
         return pos + 1
@@ -109,14 +109,15 @@ cdef inline const uint8_t *read_short(const uint8_t *pos, uint32_t *zigzag) noex
 
 
 cdef inline bint read_plain_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
-    """What ``read_record`` does, for a record whose numbers have two bytes at most and which has no headers; False for
-    any other. Nearly all records are of this kind, and this takes half the time.
+    """Do what ``read_record`` does for a record without headers whose numbers have at most two bytes, in half the time.
+
+    Return false for any other record. Nearly all records are of this kind.
     """
     cdef uint32_t zigzag = 0
     if end - pos < 2:
         return False
     pos = read_short(pos, &zigzag)
-    # From here to the size of the key there are 7 bytes at most.
+    # From here to the key's size there are at most 7 bytes.
     if pos == NULL or zigzag & 1 or zigzag < 14 or zigzag >> 1 > end - pos:
         return False
     end = pos + (zigzag >> 1)
@@ -162,7 +163,7 @@ cdef inline bint read_plain_record(const uint8_t *pos, const uint8_t *end, Field
 
 
 cdef inline bint read_record(const uint8_t *pos, const uint8_t *end, Fields *fields) noexcept nogil:
-    """Whether a record starts at ``pos`` and fills its own length, which ends before ``end``."""
+    """Return whether a record starts at ``pos``, fills its declared length, and ends before ``end``."""
     return read_plain_record(pos, end, fields) or read_any_record(pos, end, fields)
 
 
@@ -173,7 +174,7 @@ cdef inline bint read_any_record(const uint8_t *pos, const uint8_t *end, Fields 
     if pos == NULL or zigzag & 1 or zigzag >> 1 > end - pos or not zigzag:
         return False
     end = pos + (zigzag >> 1)
-    # One byte of attributes, in which nothing is defined, lies before the timestamp.
+    # A byte of attributes, none of which are defined, precedes the timestamp.
     pos = read_varlong(pos + 1, end, &long_zigzag)
     if pos == NULL:
         return False
@@ -194,7 +195,7 @@ cdef inline bint read_any_record(const uint8_t *pos, const uint8_t *end, Fields 
     fields.headers = pos
     fields.headers_count = zigzag >> 1
     if zigzag:
-        # A header has two bytes at least.
+        # A header has at least two bytes.
         if fields.headers_count > (end - pos) // 2:
             return False
         pos = read_headers(pos, end, fields.headers_count)
@@ -203,7 +204,7 @@ cdef inline bint read_any_record(const uint8_t *pos, const uint8_t *end, Fields 
 
 
 cdef inline bint add(int64_t base, int64_t delta, int64_t *total) noexcept nogil:
-    """Whether the sum has 64 bits."""
+    """Return whether the sum fits into 64 bits."""
     if (base > INT64_MAX - delta) if delta >= 0 else (base < INT64_MIN - delta):
         return False
     total[0] = base + delta

@@ -1,4 +1,4 @@
-# What records of format v2 are written with: shared by everything here that writes them. For reading: record_layout.pxd.
+# Encoding of records in format 2, shared by all modules that write records. For decoding see record_layout.pxd.
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -9,7 +9,7 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 
 cdef inline Py_ssize_t size_of_varint(uint64_t number) noexcept nogil:
-    """Of a number that is zigzag already."""
+    """Return the encoded size of a number in zigzag form."""
     if number <= 0x7F:
         return 1
     if number <= 0x3FFF:
@@ -32,7 +32,7 @@ cdef inline uint8_t *write_varint(uint8_t *at, uint64_t number) noexcept nogil:
 
 
 cdef inline Py_ssize_t size_of_bytes(Py_ssize_t size) noexcept nogil:
-    """Of bytes with their size before them; ``size`` is -1 for None."""
+    """Return the encoded size of bytes preceded by their size; ``size`` is -1 for None."""
     return 1 if size < 0 else size_of_varint(<uint64_t>size << 1) + size
 
 

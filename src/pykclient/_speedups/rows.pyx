@@ -1,5 +1,6 @@
-"""Columns of rows into batches. Twins: ``record/row_columns.py`` and, for ``hash_partitions``,
-``producer/partitioner/columns.py``.
+"""Columns of rows into batches.
+
+Python versions: ``record/row_columns.py`` and, for ``hash_partitions``, ``producer/partitioner/columns.py``.
 """
 
 from cpython.buffer cimport (
@@ -23,19 +24,19 @@ from pykclient.errors import IllegalArgumentError
 cdef enum:
     LARGEST_RECORD_OVERHEAD = 21
     BATCH_OVERHEAD = 61
-    ROWS_WITHOUT_LOCK = 256  # so many rows are worth giving the interpreter's lock away for
+    ROWS_WITHOUT_LOCK = 256  # the number of rows for which releasing the GIL pays
 
 
-# Where empty data begins, as NULL is null.
+# The address of empty data, because NULL means null.
 cdef uint8_t NOTHING = 0
 
 
 # --- columns of rows -----------------------------------------------------------------------------------------------
 
 cdef struct Bytes:
-    const int64_t *offsets  # NULL: every row is null
+    const int64_t *offsets  # NULL: all rows are null
     const uint8_t *data
-    const uint8_t *validity  # NULL: no row is
+    const uint8_t *validity  # NULL: no row is null
     Py_ssize_t length
     Py_ssize_t data_size
     Py_ssize_t validity_offset
@@ -43,7 +44,10 @@ cdef struct Bytes:
 
 
 cdef inline bint fetch(const Bytes *column, Py_ssize_t row, const uint8_t **data, Py_ssize_t *size) noexcept nogil:
-    """A row's bytes; a size of -1 for null. False where the column leads out of its buffers: see `blame`."""
+    """Get a row's bytes, with a size of -1 for null.
+
+    Return false if the offsets are outside the buffers: see `blame`.
+    """
     cdef Py_ssize_t bit
     cdef int64_t start, end
     size[0] = -1
@@ -68,7 +72,7 @@ cdef inline bint fetch(const Bytes *column, Py_ssize_t row, const uint8_t **data
 
 
 cdef class Column:
-    # A BytesColumn whose buffers are held; without one, every row is null.
+    # The held buffers of a BytesColumn; without one, all rows are null.
     cdef Py_buffer _offsets, _data, _validity
     cdef Bytes bytes
     cdef bint has_offsets, has_data, has_validity
@@ -102,7 +106,7 @@ cdef class Column:
             PyBuffer_Release(&self._offsets)
 
     cdef int blame(self, Py_ssize_t row) except -1:
-        """Raise what is wrong with a row, if it is this column's."""
+        """Raise the error of a row, if it is this column's."""
         cdef const uint8_t *data
         cdef Py_ssize_t size, bit
         if fetch(&self.bytes, row, &data, &size):
@@ -124,15 +128,15 @@ cdef struct Source:
     Bytes keys
     Bytes values
     Bytes headers
-    const uint8_t *no_headers  # of rows that have none of their own
+    const uint8_t *no_headers  # for rows without headers
     Py_ssize_t no_headers_size
-    const int64_t *timestamps  # NULL: all have the one that follows, as has a row with -1
+    const int64_t *timestamps  # NULL: all rows have the following timestamp, as do rows with -1
     Py_ssize_t timestamps_count
     int64_t timestamp_ms
 
 
 cdef struct Record:
-    # A row's parts; a size of -1 is that of null.
+    # The parts of a row; the size of null is -1.
     const uint8_t *key
     const uint8_t *value
     const uint8_t *headers
@@ -143,7 +147,7 @@ cdef struct Record:
 
 
 cdef inline bint read_row(const Source *rows, Py_ssize_t row, Record *record) noexcept nogil:
-    """False where the row cannot be read: see `Table.blame`."""
+    """Return false if the row cannot be read: see `Table.blame`."""
     record.timestamp = -1
     if rows.timestamps != NULL:
         if row < 0 or row >= rows.timestamps_count:
@@ -164,7 +168,7 @@ cdef inline bint read_row(const Source *rows, Py_ssize_t row, Record *record) no
 
 
 cdef class Table:
-    # Rows with their buffers held.
+    # Rows whose buffers are held.
     cdef Source source
     cdef Column keys, values, headers
     cdef bytes shared_headers
@@ -195,7 +199,7 @@ cdef class Table:
             PyBuffer_Release(&self._timestamps)
 
     cdef int blame(self, Py_ssize_t row) except -1:
-        """Raise what `read_row` has found."""
+        """Raise the error that `read_row` has found."""
         if self.has_timestamps and (row < 0 or row >= self.source.timestamps_count):
             raise IndexError(f"there is no row {row} in {self.source.timestamps_count} timestamps")
         self.keys.blame(row)
@@ -205,7 +209,7 @@ cdef class Table:
 
 
 cdef Table table_of(object rows):
-    """Made once."""
+    """Return the table of ``rows``, which is created once."""
     cdef object table = rows.held
     if table is None:
         table = rows.held = Table(rows)
@@ -217,17 +221,17 @@ cdef Table table_of(object rows):
 cdef enum Stop:
     ALL_ROWS  # or enough bytes
     NO_ROOM
-    SHORT_BUFFER  # `needed` says how many bytes it must have
+    SHORT_BUFFER  # `needed` is the required number of bytes
     BAD_ROW
 
 
 cdef struct Encoder:
-    # What is written, and how far it came.
+    # The output, and its progress.
     uint8_t *start
     Py_ssize_t capacity
     Py_ssize_t needed
     Py_ssize_t position
-    const int32_t *numbers  # NULL: rows are neighbours
+    const int32_t *numbers  # NULL: the rows are adjacent
     Py_ssize_t next
     Py_ssize_t stop
     Py_ssize_t row
@@ -242,16 +246,19 @@ cdef struct Encoder:
 
 
 cdef inline bint is_plain(const Encoder *out, const Source *rows) noexcept nogil:
-    """Whether rows are neighbours with values alone, of which none is null."""
+    """Return whether the rows are adjacent and have only values, none of them null."""
     cdef bint alone = rows.keys.offsets == NULL and rows.headers.offsets == NULL and rows.timestamps == NULL
     cdef bint there = rows.values.offsets != NULL and rows.values.validity == NULL
     return alone and there and out.numbers == NULL and out.next >= 0 and out.stop <= rows.values.length
 
 
 cdef inline Stop encode_with(Encoder *encoder, const Source *columns, bint plain) noexcept nogil:
-    """Until there is a reason to stop. ``plain`` is a constant where this is called, so that the compiler makes two of
-    it, one of which asks for each row only what can differ between plain ones."""
-    # Copies, as the compiler must take it that what is written may be any of these.
+    """Encode rows until there is a reason to stop.
+
+    ``plain`` is a constant in each call, so the compiler makes two versions; the one for plain rows checks only what
+    can differ between these.
+    """
+    # Copies, because the compiler must assume that the output may alias any of these.
     cdef Encoder out = encoder[0]
     cdef Source rows = columns[0]
     cdef Record record
@@ -301,7 +308,7 @@ cdef inline Stop encode_with(Encoder *encoder, const Source *columns, bint plain
         at = write_varint(at, offset)
         at = write_bytes(at, <const char *>record.key, record.key_size)
         at = write_bytes(at, <const char *>record.value, record.value_size)
-        if record.headers_size == 1:  # none: too small for a call
+        if record.headers_size == 1:  # no headers: too small for a call
             at[0] = record.headers[0]
         else:
             memcpy(at, record.headers, record.headers_size)
@@ -337,7 +344,7 @@ def encode_rows(
     Py_ssize_t room,
     Py_ssize_t max_size,
 ):
-    """Twin of ``encode_rows_python``."""
+    """The compiled version of ``encode_rows_python``."""
     cdef Table table = table_of(rows)
     cdef Py_buffer numbers, written
     cdef bint has_indices = indices is not None
@@ -364,7 +371,7 @@ def encode_rows(
         if has_indices and (first < 0 or stop > numbers.len // 4):
             raise IndexError(f"rows {first} to {stop} are not in {numbers.len // 4}")
         while True:
-            # Held, nobody makes it shorter while the interpreter's lock is free.
+            # While it is held, no thread can shorten it without the GIL.
             PyObject_GetBuffer(target, &written, PyBUF_SIMPLE)
             out.start = <uint8_t *>written.buf
             out.capacity = written.len
@@ -386,7 +393,10 @@ def encode_rows(
 
 
 cdef bint largest_of(const Bytes *column, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *largest) noexcept nogil:
-    """The size of the largest of some rows. False where the column leads out of its data: see `largest_or_blame`."""
+    """Get the size of the largest of some rows.
+
+    Return false if offsets are outside the data: see `largest_or_blame`.
+    """
     cdef int64_t begin, end, size, most = 0, least = 0
     cdef Py_ssize_t row
     largest[0] = 0
@@ -397,7 +407,7 @@ cdef bint largest_of(const Bytes *column, Py_ssize_t start, Py_ssize_t stop, Py_
         return False
     for row in range(start, stop):
         end = column.offsets[row + 1]
-        # Unsigned, as offsets may be anything.
+        # Unsigned, because offsets may have any value.
         size = <int64_t>(<uint64_t>end - <uint64_t>begin)
         least = min(least, size)
         most = max(most, size)
@@ -421,7 +431,7 @@ cdef Py_ssize_t largest_or_blame(Column column, Py_ssize_t start, Py_ssize_t sto
 
 
 def upper_bound(object rows, Py_ssize_t start, Py_ssize_t stop):
-    """Twin of ``upper_bound_python``."""
+    """The compiled version of ``upper_bound_python``."""
     cdef Table table = table_of(rows)
     cdef Py_ssize_t size, largest
     if start >= stop:
@@ -436,7 +446,7 @@ def upper_bound(object rows, Py_ssize_t start, Py_ssize_t stop):
 
 
 def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
-    """Twin of ``oversized_python``."""
+    """The compiled version of ``oversized_python``."""
     cdef Table table = table_of(rows)
     cdef Record record
     cdef Py_ssize_t row, size
@@ -452,7 +462,7 @@ def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
 
 
 def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
-    """Twin of ``group_rows_python``."""
+    """The compiled version of ``group_rows_python``."""
     cdef Py_buffer view
     cdef const int32_t *of_row
     cdef Py_ssize_t row, total
@@ -475,7 +485,7 @@ def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
                 lowest = of_row[row]
             elif of_row[row] > highest:
                 highest = of_row[row]
-        # Counting sort: numbers are partitions, of which there are few.
+        # Counting sort, because there are few partitions.
         total = <Py_ssize_t>highest - lowest + 1
         sizes = bytearray(4 * total)
         rows = bytearray(4 * (stop - start))
@@ -504,7 +514,7 @@ def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
 
 
 def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, object numbers):
-    """Twin of ``hash_partitions_python``."""
+    """The compiled version of ``hash_partitions_python``."""
     cdef Column column = Column(keys)
     cdef Py_buffer view
     cdef int32_t *of_row
@@ -534,8 +544,8 @@ cdef object new_offsets(Py_ssize_t rows):
 
 
 def gather(object values):
-    """Twin of ``gather_python``."""
-    cdef tuple items = tuple(values)  # so that nobody changes them between the two looks
+    """The compiled version of ``gather_python``."""
+    cdef tuple items = tuple(values)  # a copy, so that it cannot change between the two passes
     cdef Py_ssize_t rows = len(items), row, end = 0
     cdef object offsets = new_offsets(rows), bits = None, value, data
     cdef int64_t *ends = <int64_t *>PyByteArray_AS_STRING(offsets)
@@ -574,7 +584,7 @@ def gather(object values):
 
 
 def gather_headers(object places, object names, object values):
-    """Twin of ``gather_headers_python``."""
+    """The compiled version of ``gather_headers_python``."""
     cdef Column name_column = Column(names), value_column = Column(values)
     cdef Py_buffer view
     cdef const int64_t *starts

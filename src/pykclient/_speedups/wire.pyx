@@ -1,7 +1,7 @@
-"""The values of a message out of a buffer. Twin: ``PythonReader`` in ``protocol/wire.py``.
+"""Decoding of messages. Python version: ``PythonReader`` in ``protocol/wire.py``.
 
-What is whole and in order is read here. Anything else, and what is rare, is left to a twin that begins where this one
-stands: so errors are raised, and worded, in one place.
+It decodes what is complete and valid. Anything else, and rare types, are left to a Python reader that starts at the
+current position, so that errors are raised and worded in one place.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -24,7 +24,9 @@ cdef inline uint64_t number_at(const uint8_t *data, int size) noexcept nogil:
 
 
 cdef class Reader:
-    """Twin of ``PythonReader``; a subclass says which class that is (``_twin``), and which ids it knows (``_uuids``).
+    """The compiled version of ``PythonReader``.
+
+    A subclass sets that class (``_twin``) and the cache of UUIDs (``_uuids``).
 
     Thread: owner.
     """
@@ -49,7 +51,7 @@ cdef class Reader:
         return 0 <= self.pos <= self.end and 0 <= size <= self.end - self.pos
 
     cdef by_twin(self, str method, tuple arguments=()):
-        """What the twin's method returns or raises; it begins here, and this one goes on where it ends."""
+        """Call a method of the Python version, which starts at the current position, and continue where it ends."""
         twin = type(self)._twin(self.buffer, self.pos)
         try:
             return getattr(twin, method)(*arguments)
@@ -71,7 +73,7 @@ cdef class Reader:
         return values
 
     cdef inline const uint8_t *take(self, int size) noexcept:
-        """Where the next bytes lie; NULL if they are not there."""
+        """Return the address of the next bytes, or NULL if there are too few."""
         cdef const uint8_t *found
         if not self.has(size):
             return NULL
@@ -121,7 +123,7 @@ cdef class Reader:
     # --- varints -------------------------------------------------------------------------------------------------------
 
     cdef int64_t next_uvarint(self) noexcept:
-        """An unsigned 32-bit integer; -1, and nothing taken, where the twin has to look."""
+        """Read an unsigned 32-bit integer. Return -1, and read nothing, if the Python version must handle it."""
         cdef uint64_t value = 0
         cdef Py_ssize_t pos = self.pos
         cdef int shift
@@ -153,7 +155,7 @@ cdef class Reader:
     # --- strings and bytes ---------------------------------------------------------------------------------------------
 
     cdef bint next_length(self, bint flexible, bint is_short, int64_t *length) noexcept:
-        """A length, -1 for null. False, and nothing is taken, where the twin has to look."""
+        """Read a length, -1 for null. Return false, and read nothing, if the Python version must handle it."""
         cdef int64_t value
         cdef const uint8_t *found
         if flexible:
@@ -254,7 +256,7 @@ cdef class Reader:
         return self.by_twin("array_length", (flexible,))
 
     cdef list next_int32s(self, bint flexible):
-        """None, and nothing is taken, where the twin has to look."""
+        """Read an array. Return None, and read nothing, if the Python version must handle it."""
         cdef Py_ssize_t begun = self.pos
         cdef Py_ssize_t index
         cdef int64_t length
