@@ -1,8 +1,8 @@
-"""A batch job in Spark: a topic read, JSON parsed, filtered by time, aggregated, written to another topic, SQL.
+"""A batch job in Spark that reads a topic, parses JSON, filters by timestamp, aggregates, writes and runs SQL.
 
     python -m examples.spark_batch [--bootstrap-servers HOST:PORT]
 
-The filter on ``timestamp`` is pushed down: records before it are not fetched. Spark's own Kafka source reads the topic.
+The filter on ``timestamp`` is pushed down: earlier records are not fetched. Spark's own Kafka source reads all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def delays_by_carrier(records: DataFrame) -> DataFrame:
-    """How many flights each carrier had, and how late they left on average, in minutes."""
+    """Return the number of flights of each carrier, and their average delay in minutes."""
     flights = records.select(f.from_json(f.col("value").cast("string"), FLIGHT).alias("flight")).select("flight.*")
     return flights.groupBy("carrier").agg(
         f.count("*").alias("flights"), f.round(f.avg("delay"), 1).alias("minutes_late")
@@ -27,13 +27,13 @@ def delays_by_carrier(records: DataFrame) -> DataFrame:
 
 
 def write_back(delays: DataFrame, bootstrap_servers: str, topic: str) -> None:
-    """One record for each row: the carrier is the key, all of the row is the value, as JSON."""
+    """Write one record per row: the carrier as the key, and the whole row as JSON."""
     (
         delays.select(f.col("carrier").alias("key"), f.to_json(f.struct("*")).alias("value"))
         .write.format("pykclient")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("topic", topic)
-        .mode("append")  # Spark has a Python data source say so
+        .mode("append")  # Spark's default mode is not available for Python data sources
         .save()
     )
 
@@ -56,7 +56,7 @@ def main(spark: SparkSession, bootstrap_servers: str, topic: str) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
     write_flights(bootstrap_servers, topic, first_days(1, 3))
     print(f"{read_topic(spark, bootstrap_servers, topic).count()} flights in three days")
-    # With this option what is read serves one query only: Spark would have others miss what the filter leaves out.
+    # With this option, use the result in one query only: in others Spark would leave out the filtered rows, too.
     records = read_topic(spark, bootstrap_servers, topic, filterPushdown=True)
     third_day = records.where("timestamp >= '2013-01-03 05:00:00'")  # midnight in New York
     delays = delays_by_carrier(third_day)

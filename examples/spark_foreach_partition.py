@@ -1,10 +1,10 @@
-"""Python code in Spark's tasks that writes to Kafka: a producer in ``foreachPartition``, and the same by columns.
+"""Writing to Kafka from Python code in Spark's tasks: row by row in ``foreachPartition``, and by columns.
 
     python -m examples.spark_foreach_partition [--bootstrap-servers HOST:PORT]
 
-The first is for code that makes records one by one. Spark hands it each row as a Python object, which costs more than
-all that comes after. Where expressions of Spark can make the records, the second does without a Python object per
-record; and where nothing but the writing is left, ``df.write.format("pykclient")`` does (examples/spark_batch.py).
+The first way is for code that creates single records. Spark converts each row to a Python object, which costs more than
+everything after that. If Spark expressions can create the records, the second way needs no Python object per record. If
+you only need to write, use ``df.write.format("pykclient")`` (examples/spark_batch.py).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def verdict(delay: int | None) -> str:
 
 
 def row_by_row(bootstrap_servers: str, topic: str) -> Callable[[Iterator[Row]], None]:
-    """For ``foreachPartition``."""
+    """Return a function for ``foreachPartition`` that writes each row's verdict to ``topic``."""
     producer = shared_producer(bootstrap_servers=bootstrap_servers, linger_ms=20)  # pickles as its configuration
 
     def write(rows: Iterator[Row]) -> None:
-        with producer as p:  # the worker's own, for all of its tasks; the block's end waits for the records
+        with producer as p:  # one per worker, for all of its tasks; the end of the block waits for the records
             for row in rows:
                 p.send(topic, key=row.carrier.encode(), value=verdict(row.delay).encode())
 
@@ -42,7 +42,7 @@ def row_by_row(bootstrap_servers: str, topic: str) -> Callable[[Iterator[Row]], 
 
 
 def by_columns(flights: DataFrame, bootstrap_servers: str, topic: str) -> int:
-    """The same; returns how many records were written."""
+    """Write each row's verdict to ``topic``, and return the number of records."""
     records = flights.select(
         f.col("carrier").alias("key"),
         f.when(f.col("delay").isNull(), "cancelled")
@@ -55,7 +55,7 @@ def by_columns(flights: DataFrame, bootstrap_servers: str, topic: str) -> int:
 
 
 def count(spark: SparkSession, bootstrap_servers: str, topic: str) -> dict[str, int]:
-    """How often each verdict is in a topic."""
+    """Return how often each verdict is in a topic."""
     verdicts = read_topic(spark, bootstrap_servers, topic).groupBy(f.col("value").cast("string").alias("verdict"))
     return {row.verdict: row["count"] for row in verdicts.count().orderBy("verdict").collect()}
 

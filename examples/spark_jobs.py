@@ -1,4 +1,4 @@
-"""What the Spark examples share: a session, a cluster to run on, and some real data in a topic."""
+"""Parts that the Spark examples share: a session, a cluster, and a topic with real data."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 
-#: How many flights left New York on each of the first days of 2013.
+#: The number of flights from New York on each of the first days of 2013.
 FLIGHTS_OF_DAYS = (842, 943, 914)
 
-#: What the JSON of a record's value holds, for ``from_json``.
+#: The schema of a record's JSON value, for ``from_json``.
 FLIGHT = "carrier string, aircraft string, delay int"
 
 
 def session() -> SparkSession:
-    """Spark in this process, with two threads for tasks."""
+    """Create a local session with two task slots."""
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run what this runs
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # so that workers find the same packages
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return (
         SparkSession.builder.master("local[2]")
@@ -47,14 +47,14 @@ def session() -> SparkSession:
 
 
 def first_days(first: int, last: int) -> list[Flight]:
-    """The flights from one day of January 2013 to another (1 to 3), in the order they were planned for."""
+    """Return the flights from one day of January 2013 to another (1 to 3), in the order of their planned departure."""
     start, stop = sum(FLIGHTS_OF_DAYS[: first - 1]), sum(FLIGHTS_OF_DAYS[:last])
     flights = itertools.islice(read_flights(data_folder() / "flights.csv.zip"), start, stop)
     return sorted(flights, key=lambda flight: flight.departs)
 
 
 def write_flights(bootstrap_servers: str, topic: str, flights: Iterable[Flight]) -> None:
-    """Each flight as JSON, keyed by aircraft, at the time it was planned for."""
+    """Send each flight as JSON, with the aircraft as the key and the planned departure as the timestamp."""
     with KafkaProducer[bytes, bytes](bootstrap_servers=bootstrap_servers, acks="all") as producer:
         for flight in flights:
             value = {"carrier": flight.carrier, "aircraft": flight.aircraft, "delay": flight.delay}
@@ -67,7 +67,7 @@ def write_flights(bootstrap_servers: str, topic: str, flights: Iterable[Flight])
 
 
 def read_topic(spark: SparkSession, bootstrap_servers: str, topic: str, **options: object) -> DataFrame:
-    """All of a topic, as a batch."""
+    """Return a whole topic as a batch."""
     return (
         spark.read.format("pykclient")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -78,11 +78,11 @@ def read_topic(spark: SparkSession, bootstrap_servers: str, topic: str, **option
 
 
 def run(job: Callable[[SparkSession, str, str], None]) -> None:
-    """Call ``job(spark, bootstrap_servers, topic)`` as the command line says: by default on an embedded cluster."""
+    """Call ``job(spark, bootstrap_servers, topic)`` on the command line's cluster, by default an embedded one."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster of yours")
-    parser.add_argument("--kafka", choices=KINDS, default="embedded", help="which cluster to start, if none is named")
-    parser.add_argument("--topic", help="default: a new one; others are made beside it with longer names")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="your cluster")
+    parser.add_argument("--kafka", choices=KINDS, default="embedded", help="the cluster to start without one of yours")
+    parser.add_argument("--topic", help="default: a new one; further topics have this name with a suffix")
     options = parser.parse_args()
     with open_cluster(options.bootstrap_servers, options.kafka, PARTITIONS) as cluster:
         spark = session()

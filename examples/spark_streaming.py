@@ -1,9 +1,9 @@
-"""A streaming job in Spark: JSON, windows with a watermark, into Parquet, each window exactly once, over a restart.
+"""A streaming job in Spark: JSON, windows with a watermark, exactly once into Parquet, across a restart.
 
     python -m examples.spark_streaming [--bootstrap-servers HOST:PORT]
 
-Each run reads what is there and ends (AvailableNow). The second goes on where the first stopped: the checkpoint has the
-offsets, the windows that are still open, and which files are part of the result. So a run that dies may be repeated.
+Each run reads the available records and ends (AvailableNow). The second run continues where the first one stopped: the
+checkpoint has the offsets, the open windows, and the names of the result's files. So a run that dies can be repeated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def delays_by_window(records: DataFrame) -> DataFrame:
-    """For every three hours: the flights of each carrier, and how late they left on average, in minutes."""
+    """Return the number of flights of each carrier in every three hours, and their average delay in minutes."""
     flights = records.select("timestamp", f.from_json(f.col("value").cast("string"), FLIGHT).alias("flight"))
     return (
-        # Records of different partitions come in no common order; what is later than this is left out.
+        # Records of different partitions have no common order. Those that are later than this are dropped.
         flights.withWatermark("timestamp", "12 hours")
         .groupBy(f.window("timestamp", "3 hours"), f.col("flight.carrier").alias("carrier"))
         .agg(f.count("*").alias("flights"), f.avg("flight.delay").alias("minutes_late"))
@@ -39,13 +39,13 @@ def run_once(spark: SparkSession, bootstrap_servers: str, topic: str, folder: Pa
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 700)  # so that there are several micro-batches; Spark 4.1 has no limits
+        .option("maxOffsetsPerTrigger", 700)  # for several micro-batches; Spark 4.1 has no limits
         .load()
     )
     query = (
         delays_by_window(records)
         .writeStream.format("parquet")
-        .outputMode("append")  # a window is written once: when the watermark has passed it
+        .outputMode("append")  # a window is written once, after the watermark has passed it
         .option("path", str(folder / "delays"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
@@ -58,7 +58,7 @@ def run_once(spark: SparkSession, bootstrap_servers: str, topic: str, folder: Pa
 
 
 def check(spark: SparkSession, bootstrap_servers: str, topic: str, folder: Path) -> None:
-    """Every window that was written must be what a batch job computes, and be there once."""
+    """Compare the written windows with the result of a batch job."""
     written = spark.read.parquet(str(folder / "delays"))
     expected = delays_by_window(read_topic(spark, bootstrap_servers, topic))
     wrong = written.exceptAll(expected).count()

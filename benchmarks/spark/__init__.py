@@ -1,1 +1,1 @@
-"""Our data source for Spark beside the Kafka source that comes with it: ``python -m benchmarks.spark``."""
+"""Benchmark of our Spark data source and of Spark's own Kafka source: ``python -m benchmarks.spark``."""

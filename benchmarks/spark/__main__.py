@@ -1,8 +1,8 @@
-"""Our data source for Spark and the built-in one through every case, taking turns: ``python -m benchmarks.spark``.
+"""Run every case with our data source and with Spark's own, by turns: ``python -m benchmarks.spark``.
 
-Prints tables, keeps each run as a line of JSON and writes the part of docs/performance.md that is about Spark. With
-``--quick``, or with a part of the cases, that goes into build/benchmarks/ instead. Machines are noisy: quote the
-ratios between sources of one run.
+Prints tables, writes each run as a line of JSON, and updates the Spark part of docs/performance.md. With ``--quick`` or
+some of the cases only, the results go to build/benchmarks/ instead. Machines are noisy: quote ratios between sources of
+the same run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGES = ("pykclient", "pyspark", "pyarrow")
 
 
 def measure(arguments: argparse.Namespace, runner: SparkRunner) -> Iterator[results.Line]:
-    """All runs, each as it ends; says on stderr how far it is."""
+    """Yield the line of each run, and report progress on stderr."""
     begun_s = time.monotonic()
     for name in arguments.cases:
         yield from runner.measure(name, CASES[name])
@@ -49,7 +49,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def home_without_zip(folder: Path) -> Path:
-    """A SPARK_HOME where Spark's Python processes find no pyspark, so that they import what pip installed."""
+    """Create a SPARK_HOME without pyspark.zip, so that Python processes import the pyspark that pip installed."""
     import pyspark
 
     installed = Path(pyspark.__path__[0])

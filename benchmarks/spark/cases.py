@@ -1,4 +1,4 @@
-"""What both sources do by turns, with which settings, and what ours is meant to reach."""
+"""Cases, sources with their settings, and the goals for our source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.cases import Bench
 from benchmarks.goals import Comparison, Goal
 from benchmarks.tables import Table, TableRow
 
-#: Whose figure is 1.
+#: The source whose figures are 1.
 REFERENCE = "built-in"
 TUNED = "built-in-tuned"
 OURS = "pykclient"
@@ -18,7 +18,7 @@ PARTITIONS = 4
 
 
 class Source(NamedTuple):
-    """A format of Spark's, with options for reading and for writing."""
+    """A Spark format with options for reading and writing."""
 
     format: str
     read_options: Mapping[str, str]
@@ -37,7 +37,7 @@ SOURCES = {
 
 
 class SparkCase(NamedTuple):
-    """``bench`` is what results know it by. ``rows`` of them are in the topic, or are written."""
+    """A case. ``bench`` identifies it in results. ``rows`` is the number of rows that are read or written."""
 
     bench: Bench
     rows: int
@@ -52,7 +52,7 @@ def _bench(kind: str, size_bytes: int = 100, codec: str = "none") -> Bench:
 _MANY = 4_000_000
 _UNTUNED = (REFERENCE, OURS)
 
-#: Rows of one micro-batch, of four that there are, and of small ones.
+#: Rows per micro-batch: one of four large ones, and a small one.
 ROWS_PER_TRIGGER = {"stream": _MANY // 4, "triggers": 2000}
 
 CASES = {
@@ -105,7 +105,7 @@ def _table(
     return Table(title, caption, sources, rows, reference=REFERENCE)
 
 
-_BESIDE = "In parentheses: the ratio to the built-in source as it comes."
+_BESIDE = "In parentheses: the ratio to the built-in source in its default configuration."
 
 TABLES = {
     "spark-time": _table("Spark: seconds", _BESIDE, _TIME),
@@ -116,7 +116,7 @@ TABLES = {
     "spark-broker": _table("Spark: CPU of the broker, µs a row", _BESIDE, "broker_us_per_record"),
 }
 
-#: Every figure of a run, and what it is called.
+#: The names of all figures of a run.
 FIGURES = {
     _TIME: "seconds",
     _TRIGGER: "ms a trigger",

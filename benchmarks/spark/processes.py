@@ -1,4 +1,4 @@
-"""CPU time of Spark's virtual machine, of all Python processes below it, and of the broker (Linux)."""
+"""CPU times of Spark's JVM, of all Python processes below it, and of the broker (Linux)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Cpu(NamedTuple):
-    """Seconds, in user and kernel mode."""
+    """CPU seconds, in user and kernel mode."""
 
     jvm_s: float
     python_s: float
@@ -31,7 +31,7 @@ def _times() -> dict[int, _Times]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             text = (folder / "stat").read_text()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         fields = text[text.rindex(")") + 2 :].split()
         own, ended = (sum(map(int, fields[at : at + 2])) / _TICKS_PER_S for at in (11, 13))
@@ -40,7 +40,7 @@ def _times() -> dict[int, _Times]:
 
 
 def cpu(jvm: int, broker: int | None) -> Cpu:
-    """What the processes of these ids have used up to now. The virtual machine starts nothing but Python."""
+    """Return the CPU times of these process ids so far. All child processes of the JVM run Python."""
     times = _times()
     children: dict[int, list[int]] = {}
     for id, found in times.items():

@@ -1,4 +1,4 @@
-"""Both sources by turns in one virtual machine: every case in rounds, in each round every source once."""
+"""Runs all sources by turns in one JVM: every case in rounds, and in each round every source once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
-#: The first triggers of a query start processes and compile; they are not looked at.
+#: The first triggers of a query, which start processes and compile, do not count.
 _FIRST_TRIGGERS = 2
 
 
 class Outcome(NamedTuple):
-    """What a run tells of itself. ``rows`` where it knows."""
+    """The result of a run. ``rows`` is None if it is unknown."""
 
     rows: int | None = None
     trigger_ms: float | None = None
 
 
 def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Spark as a reader of our documentation has it on two cores, with both sources."""
+    """Create a session on two cores with both sources, set up as our documentation recommends."""
     from pyspark.sql import SparkSession
 
     from pykclient.spark import KafkaDataSource
@@ -51,7 +51,7 @@ def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
 
 
 class SparkRunner:
-    """Runs cases on one cluster, of which there is one broker. Checkpoints go to ``folder``. Thread: owner."""
+    """Runs cases on a cluster of one broker. Checkpoints go to ``folder``. Thread: owner."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class SparkRunner:
         self._topics: set[str] = set()
 
     def measure(self, name: str, case: SparkCase) -> Iterator[Line]:
-        """All rounds of a case, after one for each source that does not count. Who begins changes with every round."""
-        scale = 1 if name == "triggers" else self._scale  # as many triggers as there are
+        """Yield the lines of all rounds of a case, after an uncounted one. Each round starts with another source."""
+        scale = 1 if name == "triggers" else self._scale  # always the same number of triggers
         rows = int(case.rows * scale) // case.bench.partitions * case.bench.partitions
         topic = self._topic(name, case, rows)
         sources = [source for source in case.sources if source in self._sources]
@@ -98,7 +98,7 @@ class SparkRunner:
         return topic
 
     def _check(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> None:
-        """Who leaves out rows is not compared."""
+        """Check that a source returns all rows."""
         from pyspark.sql import functions
 
         if name == "write":
@@ -115,7 +115,7 @@ class SparkRunner:
         jvm = self._spark.sparkContext
         assert jvm._gateway is not None
         assert jvm._jvm is not None
-        jvm._jvm.System.gc()  # no source pays for what another one left behind
+        jvm._jvm.System.gc()  # no source pays for garbage of another one
         ids = (jvm._gateway.proc.pid, _broker_of(self._cluster))
         before, begun_s = cpu(*ids), time.perf_counter()
         outcome = self._work(name, case, source, topic, rows)
@@ -186,7 +186,7 @@ class SparkRunner:
 
 
 def _made(spark: SparkSession, case: SparkCase, rows: int) -> DataFrame:
-    """Rows that cost little to make: a number as the key, and as the padded value."""
+    """Return rows that are cheap to create: a number as the key, and padded as the value."""
     from pyspark.sql import functions
 
     number = functions.col("id").cast("string")

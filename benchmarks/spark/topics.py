@@ -1,4 +1,4 @@
-"""The topics that are read, written once for all by confluent-kafka."""
+"""The topics that are read. confluent-kafka writes them once for all runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 from benchmarks.cases import Bench
 from benchmarks.clients.measuring import payloads
 
-#: The first record's timestamp, and by how much each of a partition is later than the one before it.
+#: The timestamp of the first record, and the difference between those of successive records of a partition.
 BEGUN_MS, STEP_MS = 1_760_000_000_000, 4
 
-#: Of so many records a filter keeps one.
+#: The filter keeps one of so many records.
 KEPT_OF = 100
 
 
 def name_of(bench: Bench) -> str:
-    """Reading, streaming and filtering take place on one topic."""
+    """Return the name of the topic for reading, streaming and filtering."""
     return f"spark-{bench.size_bytes}-{bench.codec}"
 
 
 def create(cluster: Any, bench: Bench, rows: int, name: str) -> None:
-    """As many records, evenly in all partitions, in batches as a busy producer makes them."""
+    """Create a topic with ``rows`` records, evenly in all partitions, in batches like those of a busy producer."""
     from confluent_kafka import Producer
 
     cluster.create_topic(name, bench.partitions)
@@ -52,6 +52,6 @@ def create(cluster: Any, bench: Bench, rows: int, name: str) -> None:
 
 
 def kept_after_ms(bench: Bench, rows: int) -> int:
-    """The timestamp than which one in ``KEPT_OF`` of the records is later."""
+    """Return the timestamp after which one in ``KEPT_OF`` records lies."""
     each = rows // bench.partitions
     return BEGUN_MS + (each - each // KEPT_OF - 1) * STEP_MS
