@@ -18,12 +18,12 @@ WITHOUT_BUILTIN = ("4.3.",)
 
 
 def has_builtin(version: str = pyspark.__version__) -> bool:
-    """Whether there is a source of Spark's own to compare with."""
+    """Return True if Spark's own source is available for this version."""
     return not version.startswith(WITHOUT_BUILTIN)
 
 
 def jars(version: str = pyspark.__version__) -> list[Path]:
-    """The jars of the built-in source for a version of Spark, fetched if they are not there (10 MB, seconds).
+    """Return the jars of the built-in source for a version of Spark. Fetches them on first use (10 MB, seconds).
 
     Raises MissingToolError without Maven, RuntimeError with Maven's words where it fails.
     """

@@ -1,4 +1,4 @@
-"""What tests of Spark may use beside the session, which is tests/conftest.py's: it serves other tests as well."""
+"""Fixtures of the Spark tests. The session is in tests/conftest.py, because other tests use it, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ collect_ignore = [] if importlib.util.find_spec("pyspark.sql.streaming.datasourc
 
 @pytest.fixture(scope="session")
 def kinds(kafka: KafkaCluster) -> Iterator[Kinds]:
-    """Topics of all kinds on real Kafka, for both sources to read; nobody may write to them."""
+    """Topics of all kinds on real Kafka, for both sources. Tests must not write to them."""
     if not builtin.has_builtin():
         pytest.skip("there is no Kafka source of this Spark to compare with")
     with Kinds(kafka, f"kinds-{uuid.uuid4().hex[:8]}").filled() as filled:

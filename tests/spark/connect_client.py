@@ -1,4 +1,4 @@
-"""A program that has only the client of Spark: ``python -m tests.spark.connect_client URL SERVERS TOPIC FOLDER``.
+"""A program with the Spark Connect client: ``python -m tests.spark.connect_client URL SERVERS TOPIC FOLDER``.
 
 Writes 60 records to a topic, reads them as a batch and as a stream into Parquet, and prints what it read as JSON.
 """

@@ -1,4 +1,4 @@
-"""A job whose Python worker dies once, and whose driver is killed in the middle. It is started until it ends.
+"""A job whose Python worker dies once, and whose driver is killed while it runs. It is restarted until it ends.
 
     python -m tests.spark.crashing_job FOLDER BOOTSTRAP_SERVERS TOPIC SECRET
 
@@ -60,7 +60,7 @@ def main(folder: Path, bootstrap_servers: str, topic: str, secret: str) -> None:
 
 
 def first_to_make(path: Path) -> bool:
-    """Whether there was no such file; there is one afterwards."""
+    """Create a file; return False if it existed."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""The classes of Spark's own Kafka source, asked for what they would do."""
+"""Access to the classes of Spark's own Kafka source, for their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KAFKA = "org.apache.spark.sql.kafka010."
 
 
 class Oracle:
-    """Spark's own source in the virtual machine of a session. Thread: owner."""
+    """Spark's own source in the JVM of a session. Thread: owner."""
 
     def __init__(self, session: SparkSession) -> None:
         context: Any = session.sparkContext
@@ -26,12 +26,12 @@ class Oracle:
         self._none = self._jvm.scala.Option.apply(None)
 
     def _new(self, name: str, *arguments: Any) -> Any:
-        """An instance of a class whose name Python cannot spell; of a class with one constructor."""
+        """Create an instance of a class with one constructor, whose name is no Python identifier."""
         (constructor,) = self._jvm.java.lang.Class.forName(_KAFKA + name, True, self._classes).getConstructors()
         return constructor.newInstance(self._array(arguments))
 
     def _call(self, target: Any, name: str, *arguments: Any) -> Any:
-        """Call a private method that no other has the name of."""
+        """Call a private method with a unique name."""
         (method,) = [each for each in target.getClass().getDeclaredMethods() if each.getName() == name]
         method.setAccessible(True)
         return method.invoke(target, self._array(arguments))
@@ -57,7 +57,7 @@ class Oracle:
     def split(
         self, ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
     ) -> list[OffsetRange]:
-        """What KafkaOffsetRangeCalculator makes of ``ranges``."""
+        """Return the ranges into which KafkaOffsetRangeCalculator splits ``ranges``."""
         given = {"minPartitions": min_partitions, "maxRecordsPerPartition": max_records}
         options = self._options({name: value for name, value in given.items() if value is not None})
         package = self._jvm.org.apache.spark.sql.kafka010
@@ -78,7 +78,7 @@ class Oracle:
     def rate_limit(
         self, limit: int, start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where KafkaMicroBatchStream ends a micro-batch. All partitions must be in ``start``: none may be new."""
+        """Return the end of KafkaMicroBatchStream's micro-batch. All partitions must be in ``start``."""
         assert until.keys() <= start.keys()
         stream = self._scan({"subscribe": "t", "startingOffsets": "earliest"}).toMicroBatchStream("unused")
         stream.prepareForTriggerAvailableNow()
@@ -98,7 +98,7 @@ class Oracle:
         return self._new("KafkaSourceProvider$KafkaScan", provider, self._options(given))
 
     def refusal(self, options: Mapping[str, object], *, streaming: bool) -> str | None:
-        """What KafkaSourceProvider says to the options of a query that it does not take, None where it does."""
+        """Return KafkaSourceProvider's error for the options of a query; None if it accepts them."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors.exceptions.captured import CapturedException
 
@@ -111,12 +111,12 @@ class Oracle:
         except Py4JJavaError as error:
             cause = error.java_exception
             return f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
-        except CapturedException as error:  # those that PySpark has classes for
+        except CapturedException as error:  # errors for which PySpark has classes
             return f"{type(error).__name__}: {error}"
         return None
 
     def time_ms(self, text: str) -> int | None:
-        """What Spark takes a time for; None if for none."""
+        """Return the milliseconds as which Spark parses a time; None if it refuses it."""
         from pyspark.errors.exceptions.captured import NumberFormatException
 
         try:
@@ -125,7 +125,7 @@ class Oracle:
             return None
 
     def found(self, pattern: str, text: str) -> bool:
-        """Whether Java finds ``pattern`` in ``text``."""
+        """Return True if Java finds ``pattern`` in ``text``."""
         return bool(self._jvm.java.util.regex.Pattern.compile(pattern).matcher(text).find())
 
 

@@ -1,4 +1,4 @@
-"""The built-in Kafka source and ours side by side: what one reads or refuses the other must read or refuse.
+"""Helpers to compare the built-in Kafka source with ours: both must read and refuse the same.
 
 ``Kinds`` makes the topics that both read: everything that a log can have in it.
 """
@@ -28,7 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def load(spark: SparkSession, kafka: AnyKafka, format: str, options: dict[str, Any]) -> DataFrame:
-    """A batch. Nobody waits for long where there is nothing to come."""
+    """Load a batch, with a short poll timeout."""
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafkaConsumer.pollTimeoutMs": 20_000, **options}
     texts = {name: _text(value) for name, value in given.items() if value is not None}
     return spark.read.format(format).options(**texts).load()
@@ -39,7 +39,7 @@ def _text(value: Any) -> str:
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """All rows as plain values, by topic, partition and offset."""
+    """Return all rows as plain values, ordered by topic, partition and offset."""
     names = frame.columns
     rows = [tuple(_plain(value) for value in row) for row in frame.collect()]
     order = [names.index(name) for name in ("topic", "partition", "offset")]
@@ -55,7 +55,7 @@ def _plain(value: Any) -> Any:
 
 
 def both(spark: SparkSession, kafka: AnyKafka, **options: Any) -> list[tuple[Any, ...]]:
-    """The rows that both sources give, which must be the same, in columns of the same schema."""
+    """Return the rows of both sources, which must be equal and have the same schema."""
     theirs, ours = (load(spark, kafka, format, options) for format in FORMATS)
     assert ours.schema == theirs.schema
     rows = rows_of(theirs)
@@ -87,7 +87,7 @@ class Kinds:
 
     @contextlib.contextmanager
     def filled(self) -> Iterator[Kinds]:
-        """All of them with their records; one transaction stays open until the block ends."""
+        """Create all topics with their records. One transaction stays open until the block ends."""
         self._fill_headers()
         self._fill_timed()
         self._fill_codecs()
@@ -126,7 +126,7 @@ class Kinds:
         assert producer.flush(30) == 0
 
     def _fill_timed(self) -> None:
-        """Partition 0 in order, 1 with steps back, 2 with two records only."""
+        """Fill partition 0 in order of timestamps, 1 with steps back, and 2 with two records only."""
         producer = self._producer()
         for number in range(50):
             producer.produce(self.timed, b"%d" % number, partition=0, timestamp=BEGUN_MS + number * 1000)
@@ -144,7 +144,7 @@ class Kinds:
             assert producer.flush(30) == 0
 
     def _fill_deleted(self) -> None:
-        """Partition 0 begins late, 1 has an end but no record, 2 is whole."""
+        """Delete records: partition 0 begins late, 1 has no record left, 2 is complete."""
         from confluent_kafka import TopicPartition
 
         producer = self._producer()
@@ -152,13 +152,13 @@ class Kinds:
             for number in range(60):
                 producer.produce(self.deleted, b"%d" % number, partition=partition)
         assert producer.flush(30) == 0
-        admin = self._admin()  # while it lives, deletions go on
+        admin = self._admin()  # deletions continue as long as it exists
         deletions = admin.delete_records([TopicPartition(self.deleted, 0, 25), TopicPartition(self.deleted, 1, 60)])
         for deletion in deletions.values():
             deletion.result(30)
 
     def _fill_compacted(self) -> None:
-        """Keys of which only the last record is left, and deletions of others. Then the cleaner leaves it alone."""
+        """Fill a topic in which only the last record of each key is left, with tombstones. Then stop the cleaner."""
         producer = self._producer()
         for number in range(10):
             for key in range(number % 3, 40, 2):
@@ -167,7 +167,9 @@ class Kinds:
             producer.flush(30)
 
         def compacted() -> bool:
-            producer.produce(self.compacted, b"x", b"roll", 0)  # a new segment begins; the one before can be cleaned
+            producer.produce(
+                self.compacted, b"x", b"roll", 0
+            )  # starts a new segment, so that the previous one can be cleaned
             producer.flush(30)
             read = self._read(self.compacted)
             return len(read) < read[-1] - 60
@@ -178,7 +180,7 @@ class Kinds:
         assert producer.flush(30) == 0
 
     def _read(self, topic: str) -> list[int]:
-        """The offsets that partition 0 has."""
+        """Return the offsets of the records in partition 0."""
         from confluent_kafka import Consumer, TopicPartition
 
         settings = {"bootstrap.servers": self._kafka.bootstrap_servers, "group.id": topic, "enable.partition.eof": True}
@@ -208,7 +210,7 @@ class Kinds:
 
     @contextlib.contextmanager
     def _transactions(self) -> Iterator[None]:
-        """Committed, aborted, empty but for its marker, and in partition 0 open."""
+        """Write committed, aborted and empty transactions, and one in partition 0 that stays open."""
         settings = {"transactional.id": self.transactional, "transaction.timeout.ms": 900_000}
         producer = self._producer(**settings)
         producer.init_transactions(30)

@@ -1,4 +1,4 @@
-"""What not every release of Spark has that is supported."""
+"""Marks for features that not all supported releases of Spark have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark of its own for the tests of a process: small, on loopback, with the built-in Kafka source beside ours."""
+"""A small Spark session on loopback for the tests of one process, with the built-in Kafka source and ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 def environment() -> dict[str, str]:
-    """What Spark's processes are to find: this interpreter, and modules of the tests."""
+    """Return the environment in which Spark's processes use this interpreter and find the tests' modules."""
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
 
 
 def settings(folder: Path, *, java_options: tuple[str, ...] = _JAVA_OPTIONS) -> dict[str, str]:
-    """A session's configuration; what it writes goes into ``folder``."""
+    """Return the configuration of a session that writes its files to ``folder``."""
     java = [*java_options, f"-Djava.io.tmpdir={folder}", f"-Dderby.system.home={folder}"]
     found = {
         "spark.master": "local[2]",
@@ -55,17 +55,17 @@ def settings(folder: Path, *, java_options: tuple[str, ...] = _JAVA_OPTIONS) -> 
 
 
 def start(folder: Path) -> SparkSession:
-    """A session in a virtual machine of its own. ``environment`` must be in place until it has ended."""
+    """Start a session in a new JVM. ``environment`` must be set until it has ended."""
     from pyspark.sql import SparkSession
 
     on_ctrl_c = signal.getsignal(signal.SIGINT)
     started = SparkSession.builder.config(map=dict(settings(folder))).getOrCreate()
-    signal.signal(signal.SIGINT, on_ctrl_c)  # Spark's handler would be there for all tests that follow in this process
+    signal.signal(signal.SIGINT, on_ctrl_c)  # Spark's handler would stay for all later tests of this process
     return started
 
 
 def stop(session: SparkSession) -> None:
-    """End the session and its virtual machine, which would go on until this process ends."""
+    """Stop the session and its JVM, which would otherwise run until this process ends."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway

@@ -1,4 +1,4 @@
-"""What a batch reader hands to tasks, decided without a cluster."""
+"""The partitions that a batch reader plans, without a cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A0, A1, A2 = (TopicPartition("a", partition) for partition in range(3))
 
 
 class Cluster:
-    """Answers as a KafkaOffsetReader does."""
+    """Stands in for a KafkaOffsetReader."""
 
     def __init__(self) -> None:
         self.ranges = [OffsetRange(A0, 0, 5), OffsetRange(A1, 0, 5)]
@@ -86,7 +86,7 @@ def test_the_connection_is_closed_after_an_error(cluster: Cluster, monkeypatch: 
 
 
 def test_nothing_to_read_is_a_partition_without_ranges(cluster: Cluster) -> None:
-    """Spark takes an empty list for one partition that only it understands."""
+    """Spark would replace an empty list by a partition of its own."""
     cluster.ranges = []
     reader = KafkaBatchReader(parsed(), ("value",))
     (partition,) = reader.partitions()

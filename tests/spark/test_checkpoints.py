@@ -1,4 +1,4 @@
-"""A query moves from Spark's own source to this one, and back, on its checkpoint."""
+"""Queries that move between Spark's own source and this one with their checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not builtin.has_builtin(), reason="this Spark's 
 
 
 def logged_ends(checkpoint: Path) -> list[object]:
-    """Where micro-batches ended, as Spark wrote it down before it read them."""
+    """Return the ends of micro-batches, which Spark stores before it reads them."""
     files = sorted(
         (path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
     )
@@ -32,7 +32,7 @@ def logged_ends(checkpoint: Path) -> list[object]:
 def test_a_query_moves_there_and_back(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    """With more records each time, a partition that is new to the second, and micro-batches with a limit."""
+    """With more records each time, a partition that is new to the second source, and limited micro-batches."""
     kafka.create_topic(topic, 2)
     other = kafka.create_topic(f"{topic}-11", 11)  # partitions in order of number, not of text
     for place, source in enumerate(order):
@@ -61,7 +61,7 @@ def test_a_query_moves_there_and_back(
 
 
 def test_a_query_keeps_its_state(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
-    """Counts go on where they were, whoever has read what they are of."""
+    """Counts continue, whichever source has read the rows."""
     kafka.create_topic(topic, 1)
     counts: dict[str, int] = {}
 

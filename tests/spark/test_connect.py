@@ -1,4 +1,4 @@
-"""Spark Connect: the client is another process without a virtual machine, and the server is the tests' own Spark."""
+"""Spark Connect: a client in a process without a JVM, and the tests' session as the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def connect_url(spark: SparkSession) -> Iterator[str]:
-    """A server in the virtual machine that is there."""
+    """The URL of a server in the tests' JVM."""
     jvm: Any = spark.sparkContext._jvm
     context = spark.sparkContext._jsc.sc()
     service = jvm.org.apache.spark.sql.connect.service.SparkConnectService

@@ -1,4 +1,4 @@
-"""Which consumer a task gets, and what becomes of those that wait."""
+"""The consumers that tasks get, and the fate of idle ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
 
 
 class FakeConsumer:
-    """Notes what is done to it."""
+    """Records the calls of its methods."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
@@ -60,7 +60,7 @@ def pool(clock: MockClock) -> ConsumerPool:
 
 
 def calls(pooled: PooledConsumer) -> list[tuple[Any, ...]]:
-    """What was done to the consumer since the last time."""
+    """Return the calls since the last time."""
     consumer: Any = pooled.consumer
     done: list[tuple[Any, ...]] = consumer.calls[:]
     consumer.calls.clear()
@@ -77,7 +77,7 @@ def test_an_idle_consumer_is_for_any_partitions(pool: ConsumerPool) -> None:
     assert first.consumer.config == CONFIG
     first.assign({TP0: ID}, {TP0: 5})
     assert calls(first) == [("assign", TP0), ("seek", TP0, 5, ID), ("resume", TP0)]
-    assert pool.acquire(CONFIG, {TP0: ID}) is not first  # which is in use
+    assert pool.acquire(CONFIG, {TP0: ID}) is not first  # it is in use
     pool.release(first)
     assert calls(first) == [("unsubscribe",)]
     assert pool.acquire(CONFIG, {TP1: ID}) is first
@@ -196,7 +196,7 @@ def test_only_so_many_wait(pool: ConsumerPool) -> None:
 
 
 def test_only_so_many_are_warm(pool: ConsumerPool) -> None:
-    """The oldest are closed: their fetches are in flight, and would be answered to whoever reads there next."""
+    """The oldest are closed: the next task to read these partitions could get the responses to their fetches."""
     partitions = [TopicPartition("t", number) for number in range(MAX_WARM + 1)]
     taken = [pool.acquire(CONFIG, {tp: ID}, run="run") for tp in partitions]
     for tp, each in zip(partitions, taken, strict=True):

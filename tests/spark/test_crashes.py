@@ -1,4 +1,4 @@
-"""Workers and drivers that die: nothing is lost, nothing is there twice, and no secret has come out."""
+"""Workers and drivers that die: no row is lost or duplicated, and no secret is logged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_killed_worker_and_a_killed_driver_lose_and_repeat_nothing(
     try:
         eventually(lambda: (tmp_path / "stuck").exists() or job.poll() is not None, 120.0, "the third micro-batch")
     finally:
-        os.killpg(job.pid, signal.SIGKILL)  # its virtual machine, too; workers end with that
+        os.killpg(job.pid, signal.SIGKILL)  # with its JVM; workers end with that
         job.wait(10.0)
     assert (tmp_path / "stuck").exists(), first.read_text()
     assert (tmp_path / "died").exists()

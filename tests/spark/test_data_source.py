@@ -1,4 +1,4 @@
-"""The data source as Spark and its users meet it: found, asked for columns, given options, planned and read."""
+"""The data source in Spark: discovery, columns, options, planning and reading."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_public_name_exists() -> None:
 
 
 def test_spark_finds_it_without_loading_a_client() -> None:
-    """Spark imports the module in the first process that it starts, whatever data source is used."""
+    """Spark imports the module in its first Python process, whichever data source is used."""
     program = """
 import pyspark.sql.datasource, sys
 before = set(sys.modules)
@@ -82,11 +82,11 @@ def test_an_error_is_told_for_both_where_they_do_not() -> None:
 @pytest.mark.parametrize(
     ("spark_pushes", "option", "apart", "pushes"),
     [
-        (False, "true", True, False),  # Spark fails every read by a reader that could, where pushing is switched off
+        (False, "true", True, False),  # without pushdown, Spark fails every read by a reader that supports it
         (True, "true", False, True),
         (True, "false", True, False),
         (True, None, True, True),
-        (True, None, False, False),  # filters of one query would be those of others
+        (True, None, False, False),  # the filters of one query would apply to others
     ],
 )
 def test_filters_are_pushed_where_it_is_safe_or_asked_for(
@@ -115,14 +115,14 @@ def values(frame: DataFrame) -> list[int]:
 
 @pytest.fixture(scope="module")
 def filled(kafka: AnyKafka) -> str:
-    """A topic of three partitions with the numbers 0 to 29, ten in each."""
+    """Create a topic of three partitions with the numbers 0 to 29, ten in each."""
     topic = kafka.create_topic("filled-for-the-data-source", 3)
     produce(kafka, topic, {partition: numbers(10 * partition, 10) for partition in range(3)})
     return topic
 
 
 def test_a_batch_between_offsets(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
-    """Nobody has registered the source: Spark has found it."""
+    """The source is not registered: Spark finds it."""
     frame = load(
         spark,
         kafka,
@@ -177,7 +177,7 @@ def test_filters_narrow_what_is_fetched(spark: SparkSession, kafka: AnyKafka, fi
 
 @pytest.mark.usefixtures("pushdown")
 def test_one_query_narrows_no_other(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
-    """As it would in this Spark if filters were pushed whenever it is ready to push them."""
+    """It would, in this Spark, if filters were pushed down without the option."""
     frame = load(spark, kafka, subscribe=filled)
     one = frame.where("partition = 1")
     assert values(one) == list(range(10, 20))

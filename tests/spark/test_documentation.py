@@ -1,4 +1,4 @@
-"""docs/spark.md tells the truth: its table has each option and nothing else, and its Python and SQL run."""
+"""docs/spark.md is true: its table has exactly the existing options, and its Python and SQL code runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NAME = re.compile(r"`([A-Za-z][A-Za-z.]*\*?)`")
 
 
 def table(title: str) -> list[list[str]]:
-    """The cells of the first table of a section, row by row, without its head."""
+    """Return the cells of the first table of a section, row by row, without its header."""
     section = re.split(r"(?m)^## ", PAGE.split(f"\n## {title}\n", 1)[1])[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 
 def rows(verdict: str) -> list[list[str]]:
-    """The rows about Kafka's own keys of which the table says so."""
+    """Return the rows about Kafka's keys with this verdict."""
     return [row for row in table("Options") if row[0].startswith("`kafka.") and row[2] == verdict]
 
 
@@ -80,7 +80,7 @@ def test_the_defaults_of_the_table() -> None:
 
 
 class Page:
-    """What the page shows, run in a session on a topic that has records already."""
+    """The page's code, run in a session on a topic with records."""
 
     def __init__(self, spark: SparkSession, kafka: AnyKafka, topic: str) -> None:
         self.spark = spark
@@ -88,7 +88,7 @@ class Page:
         self._ours = {"broker:9092": kafka.bootstrap_servers, '"orders"': f'"{topic}"', "'orders'": f"'{topic}'"}
 
     def block(self, language: str, text: str) -> str:
-        """The block of the page that has ``text``, with our brokers and topic in it."""
+        """Return the page's code block that contains ``text``, with our brokers and topic."""
         blocks: list[str] = re.findall(rf"(?ms)^```{language}\n(.*?)^```$", PAGE)
         (found,) = [block for block in blocks if text in block]
         for theirs, ours in self._ours.items():
@@ -99,7 +99,7 @@ class Page:
         exec(self.block("python", text), self.names)
 
     def sql(self, text: str) -> list[Any]:
-        """The rows of the last statement."""
+        """Run a block's statements, and return the rows of the last one."""
         for statement in self.block("sql", text).split(";"):
             if statement.strip():
                 rows = self.spark.sql(statement).collect()

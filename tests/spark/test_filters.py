@@ -1,4 +1,4 @@
-"""Filters of a query as bounds: never too narrow, and as narrow as can be told before anything was read."""
+"""Bounds of a query's filters: never too narrow, and as narrow as possible before reading."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class TestTimes:
     @pytest.mark.parametrize(
         "unknown",
         [
-            GreaterThan(TIME, datetime(2026, 3, 1)),  # only Spark knows which zone is meant
+            GreaterThan(TIME, datetime(2026, 3, 1)),  # only Spark knows the time zone
             In(TIME, (at(5), datetime(2026, 3, 1))),
             GreaterThan(TIME, date(2026, 3, 1)),
             GreaterThan(TIME, 5),
@@ -257,7 +257,7 @@ _COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def comparisons(draw: st.DrawFn) -> tuple[Filter, Callable[[dict[str, Any]], bool]]:
-    """A filter, and what Spark says by it of a row."""
+    """Return a filter and Spark's evaluation of it."""
     column = draw(st.sampled_from(sorted(_COLUMNS)))
     kind = draw(st.integers(0, 6))
     if kind < 6:

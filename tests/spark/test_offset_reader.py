@@ -1,4 +1,4 @@
-"""The driver's questions: on a cluster what they find, on a consumer made of answers what is done with these."""
+"""The driver's requests: their results on a cluster, and their handling of given answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def options(streaming: bool = False, servers: str = "127.0.0.1:1", /, **given: s
 
 
 class Topic:
-    """A topic on a cluster, and readers of it."""
+    """A topic on a cluster, and its readers."""
 
     def __init__(self, kafka: AnyKafka, name: str, partitions: int) -> None:
         self.kafka = kafka
@@ -85,7 +85,7 @@ class Topic:
         return KafkaOffsetReader(options(streaming, self.kafka.bootstrap_servers, **given))
 
     def batch(self, bounds: Bounds | None = None, /, **given: str) -> list[tuple[int, int, int]]:
-        """Partition, start and end of each range of a batch."""
+        """Return partition, start and end of each range of a batch."""
         reader = self.reader(**given)
         try:
             return [(each.topic_partition.partition, each.start, each.end) for each in reader.batch_ranges(bounds)]
@@ -93,7 +93,7 @@ class Topic:
             reader.close()
 
     def start(self, **given: str) -> dict[int, int]:
-        """Where a stream starts, by partition."""
+        """Return the offsets at which a stream starts, by partition."""
         reader = self.reader(True, **given)
         try:
             return {tp.partition: offset for tp, offset in reader.initial_offsets().items()}
@@ -106,7 +106,7 @@ class Topic:
 
 @pytest.fixture
 def filled(any_kafka: AnyKafka, topic: str) -> Topic:
-    """Three partitions: 2 records aged out and 8 left, a second apart; 4 a second apart but out of order; nothing."""
+    """Three partitions: 2 records deleted and 8 left, a second apart; 4 records out of order; none."""
     made = Topic(any_kafka, topic, 3)
     made.produce(0, [1_000 * second for second in range(1, 11)])
     made.delete_before(0, 2)
@@ -123,7 +123,7 @@ class TestOnCluster:
         ends = filled.json({0: 7, 1: -1, 2: -1})
         assert filled.batch(endingOffsets=ends) == [(0, 2, 7), (1, 0, 4)]
         assert filled.batch(startingOffsets=filled.json({0: 5, 1: 4, 2: 0}), endingOffsets=ends) == [(0, 5, 7)]
-        # An offset before the first record is for the tasks to find: only they know whether it is lost.
+        # Tasks detect offsets before the first record: only they know if these are lost.
         assert filled.batch(startingOffsets=filled.json({0: 1, 1: 0, 2: 0})) == [(0, 1, 10), (1, 0, 4)]
 
     def test_batch_by_time(self, filled: Topic) -> None:
@@ -156,7 +156,7 @@ class TestOnCluster:
     def test_a_batch_within_bounds(self, filled: Topic) -> None:
         bounds = Bounds(partition_rules=[("EqualTo", False, 0)], offsets=(3, 8))
         assert filled.batch(bounds) == [(0, 3, 9)]
-        # Times move the start, and leave out partitions all of whose records are older; never the end.
+        # Timestamps move the start, and exclude partitions with older records only. They never move the end.
         assert filled.batch(Bounds(timestamps_ms=(5_000, 6_000))) == [(0, 4, 10), (1, 1, 4)]
         assert filled.batch(Bounds(timestamps_ms=(9_500, None))) == [(0, 9, 10)]
         assert filled.batch(Bounds(timestamps_ms=(9_000, None), offsets=(None, 8))) == [(0, 8, 9), (1, 3, 4)]
@@ -221,7 +221,7 @@ class TestOnCluster:
         from confluent_kafka import TopicPartition as Partition
 
         consumer = Consumer({"bootstrap.servers": any_kafka.bootstrap_servers, "group.id": filled.name})
-        consumer.commit(offsets=[Partition(filled.name, 0, 1)], asynchronous=False)  # makes __consumer_offsets
+        consumer.commit(offsets=[Partition(filled.name, 0, 1)], asynchronous=False)  # creates __consumer_offsets
         consumer.close()
         reader = filled.reader(True, subscribePattern=f"__consumer_offsets|^{filled.name}$")
         assert {tp.topic for tp in reader.latest_offsets()} == {filled.name}
@@ -229,7 +229,7 @@ class TestOnCluster:
 
 
 def test_a_cluster_that_is_away_for_a_while(start_kafka: StartKafka, topic: str) -> None:
-    """A query asks on until it gets an answer, or says what it tried."""
+    """A query retries until it gets an answer, or says what it tried."""
     with start_kafka({}) as kafka:
         filled = Topic(kafka, topic, 1)
         filled.produce(0, [1, 2, 3])
@@ -271,7 +271,7 @@ Ends = list[Offsets | Exception]
 
 
 class Answers:
-    """A consumer whose answers are given; one that is an exception is raised."""
+    """A consumer with given answers. Exceptions among them are raised."""
 
     #: Of every topic; None as with old brokers.
     topic_id: UUID | None = None
@@ -309,7 +309,7 @@ class Answers:
 def answering(
     ends: Ends, begins: Offsets | None = None, **given: str
 ) -> tuple[KafkaOffsetReader, list[Answers], MockClock]:
-    """A stream's reader whose consumers share ``ends``, those consumers, and its clock."""
+    """Return a stream's reader whose consumers share ``ends``, these consumers, and its clock."""
     made: list[Answers] = []
     clock = MockClock()
 
@@ -337,7 +337,7 @@ class TestAskingAgain:
             reader.latest_offsets()
         assert len(made) == 4
         assert all(consumer.closed for consumer in made)
-        assert reader.latest_offsets() == {T0: 1}  # the next question starts afresh
+        assert reader.latest_offsets() == {T0: 1}  # the next request starts again
 
     @pytest.mark.parametrize(
         ("error", "advice"),
@@ -360,7 +360,7 @@ class TestAskingAgain:
         assert made[0].closed
 
     def test_when_no_name_is_found(self) -> None:
-        """Brokers that start, or a name service that is away, may be so for a moment."""
+        """Brokers may be starting, or the name service may be unavailable for a moment."""
         answers: list[Any] = [ConfigError("no such name"), Answers([{T0: 5}, KafkaTimeoutError("no answer")])]
         answers += [ConfigError("no such name"), Answers([{T0: 6}])]
 
@@ -469,7 +469,7 @@ class TestTopicsThatAreCreatedAgain:
     OLD, NEW = UUID(int=1), UUID(int=2)
 
     def lost(self, monkeypatch: pytest.MonkeyPatch, ends: Ends, **given: str) -> KafkaOffsetReader:
-        """A stream's reader that has seen the old topic, with records up to 100."""
+        """Return a stream's reader that has seen the old topic, with records up to 100."""
         monkeypatch.setattr(Answers, "topic_id", self.OLD)
         reader, _, _ = answering([{T0: 100}, *ends], {T0: 0}, **given)
         assert reader.latest_offsets() == {T0: 100}
@@ -519,7 +519,7 @@ class TestTopicsThatAreCreatedAgain:
     def test_partitions_that_come_back_are_new(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The query has gone on without the topic, so its end was told already."""
+        """The query has continued without the topic, after a warning."""
         reader = self.lost(monkeypatch, [{T0: 30}], failOnDataLoss="false")
         with caplog.at_level(logging.WARNING):
             assert reader.stream_ranges({T0: 100}, {}) == []
@@ -531,7 +531,7 @@ class TestTopicsThatAreCreatedAgain:
 
 
 def test_ends_are_asked_for_before_times() -> None:
-    """A record that comes in between is behind the end, so it does not matter that its time was not looked up."""
+    """A record appended in between is after the end, so its timestamp does not matter."""
     order: list[str] = []
 
     class Ordered(Answers):
@@ -552,7 +552,7 @@ def test_ends_are_asked_for_before_times() -> None:
 
 @pytest.mark.parametrize("found", [{}, {T0: 12}])
 def test_what_comes_while_a_batch_is_planned_is_behind_its_end(found: Offsets) -> None:
-    """And the start is not behind the end for it: whether no record was late enough, or one is now."""
+    """And it does not move the start behind the end, whether or not its timestamp is late enough."""
     consumer: Any = Answers([{T0: 10}, {T0: 13}], times=found)
     make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731
     given = options(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")

@@ -1,4 +1,4 @@
-"""Offsets: what is written into checkpoints, what is read out of them, and the limits that options give."""
+"""Offsets in checkpoints, and the limits that options give."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestCheckpoints:
         assert json.dumps(offsets_to_json(dict(items))) == text
 
     def test_what_spark_wrote(self) -> None:
-        """Its order is that of a hash table."""
+        """Spark's JSON has the order of a hash table."""
         written = '{"orders-2":{"8":4,"2":9223372036854775807,"0":0},"orders":{"1":17}}'
         assert offsets_from_json(written) == {
             TopicPartition("orders-2", 8): 4,

@@ -1,4 +1,4 @@
-"""The options of a query: what they mean, which go together, and what is said about the rest."""
+"""The options of a query: their meanings, valid combinations, and errors for the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stream(**options: str) -> ReadOptions:
 
 
 def read(streaming: bool, /, **options: str) -> ReadOptions:
-    """Options with dots have two underscores here; topic t unless another is said."""
+    """Parse options of topic t by default. Two underscores stand for a dot."""
     given = {name.replace("__", "."): value for name, value in options.items()}
     if not {"subscribe", "subscribePattern", "assign"} & given.keys():
         given["subscribe"] = "t"
@@ -46,7 +46,7 @@ def read(streaming: bool, /, **options: str) -> ReadOptions:
 
 
 def noted(options: ReadOptions | WriteOptions, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What is logged of these options when a query is planned; nothing was logged when they were parsed."""
+    """Return the warnings that planning logs about these options. Parsing must not have logged any."""
     assert not caplog.records
     options.log_notes()
     messages = caplog.messages[:]
@@ -137,7 +137,7 @@ class TestLimits:
             assert isinstance(getattr(batch(**given), side), SpecificTimestamps)
             given[f"{side}Timestamp"] = "9"
             assert isinstance(getattr(batch(**given), side), GlobalTimestamp)
-            # What does not count is not read.
+            # Options that do not apply are not parsed.
             assert isinstance(getattr(batch(**{**given, f"{side}Offsets": "nonsense"}), side), GlobalTimestamp)
 
     @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
@@ -484,7 +484,7 @@ class TestKafkasSettings:
 
     @pytest.mark.parametrize("servers", ["a", "a:9092,b", "[::1]", "PLAINTEXT://a"])
     def test_every_address_has_a_port(self, servers: str) -> None:
-        """As with the built-in. A client would try port 9092, and time out where nothing answers there."""
+        """As with the built-in. A client would try port 9092, and time out if nothing listens there."""
         for parse in (ReadOptions.parse, WriteOptions.parse):
             with pytest.raises(ConfigError, match=r"option kafka\.bootstrap\.servers must have a port .*as host:9092"):
                 parse({"kafka.bootstrap.servers": servers}, streaming=False)
@@ -502,7 +502,7 @@ class TestKafkasSettings:
         assert not caplog.records
 
     def test_secrets_are_not_shown(self) -> None:
-        """Spark shows plans, and those the texts of their parts."""
+        """Spark shows plans, which contain the options' representations."""
         options = batch(kafka__client__id="hush")
         written = WriteOptions.parse({**SERVERS, "topic": "t", "kafka.client.id": "hush"}, streaming=True)
         assert "hush" not in repr(options) + str(options) + repr(written)

@@ -1,4 +1,4 @@
-"""Batches row for row: what the built-in source reads of a topic, ours reads."""
+"""Batches of both sources have the same rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def counts(rows: list[tuple[Any, ...]]) -> dict[str, int]:
-    """How many rows there are of each kind of topic."""
+    """Return the number of rows of each kind of topic."""
     return dict(Counter(row[2].rsplit("-", 1)[1] for row in rows))
 
 
@@ -39,7 +39,7 @@ def test_everything_that_a_log_can_have(spark: SparkSession, kafka: KafkaCluster
 
 
 def test_what_was_committed(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds) -> None:
-    """Up to the open transaction, in small tasks; some have nothing in them but markers and what is aborted."""
+    """Up to the open transaction, in small tasks. Some contain only markers and aborted records."""
     topics = f"{kinds.transactional},{kinds.compacted},{kinds.timed}"
     options = {"kafka.isolation.level": "read_committed", "minPartitions": 16, "maxRecordsPerPartition": 25}
     found = counts(both(spark, kafka, subscribe=topics, **options))
@@ -48,7 +48,7 @@ def test_what_was_committed(spark: SparkSession, kafka: KafkaCluster, kinds: Kin
 
 
 def test_each_task_alone_has_the_rows_of_its_range(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds) -> None:
-    """Ours takes maxRecordsPerPartition at its word even alone, which the built-in source does not in batches."""
+    """Ours applies maxRecordsPerPartition even without minPartitions, which the built-in does not in batches."""
     whole = {"subscribe": f"{kinds.compacted},{kinds.transactional}", "includeHeaders": True}
     split = {**whole, "maxRecordsPerPartition": 9}
     frame = load(spark, kafka, OURS, split)

@@ -1,4 +1,4 @@
-"""What the built-in source refuses, ours refuses, with a text that names what is wrong."""
+"""Ours refuses what the built-in source refuses, with an error that names the mistake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Options = dict[str, Any]
 
 
 def refusal(action: Callable[[], object]) -> str | None:
-    """What is said where it is refused; None where it is not."""
+    """Return the error of a refused query; None if it is accepted."""
     try:
         action()
     except (PySparkException, Py4JJavaError) as error:
@@ -30,7 +30,7 @@ def refusal(action: Callable[[], object]) -> str | None:
 
 
 def both_refuse(action: Callable[[str], object]) -> str:
-    """What ours says."""
+    """Return our error, after checking that both sources refuse the query."""
     said = {name: refusal(partial(action, name)) for name in FORMATS}
     assert said[BUILTIN] is not None, "the built-in source takes it"
     ours = said[OURS]
@@ -107,7 +107,7 @@ def test_bad_options_of_a_stream(spark: SparkSession, case: str) -> None:
 
 
 def _nowhere(reader: Any, format: str, options: Options) -> DataFrame:
-    """There is no broker: what is refused is refused before one is asked."""
+    """Options for a broker that does not exist: errors must come before any request."""
     given = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "kafka.default.api.timeout.ms": 2000,

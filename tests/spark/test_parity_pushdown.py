@@ -1,4 +1,4 @@
-"""Filters that are pushed down: the rows are the built-in source's, the plan shows them, and less is fetched."""
+"""Pushed filters: the rows are the built-in source's, the plan shows them, and less is fetched."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def embedded() -> Iterator[EmbeddedCluster]:
 
 
 def fetched_bytes(cluster: EmbeddedCluster, after: int = 0) -> int:
-    """What the requests after this number were answered with."""
+    """Return the number of bytes fetched since this request number."""
     responses: list[Any] = [request.response for request in cluster.requests_of("FETCH", after=after)]
     return sum(
         len(partition.records or b"")

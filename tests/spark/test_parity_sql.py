@@ -1,4 +1,4 @@
-"""Kafka in Spark's SQL: tables and views, where the built-in source has them and where ours has."""
+"""Tables and views of Spark's SQL, with the built-in source and with ours."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_views(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: di
 
 
 def test_tables(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: dict[str, str]) -> None:
-    """Spark gives the options that a table was created with to its own sources only: to ours a query gives them."""
+    """Spark passes a table's options to its own sources only. With ours, queries give them."""
     options = f"'kafka.bootstrap.servers' '{kafka.bootstrap_servers}', subscribe '{kinds.timed}'"
     for format, name in names.items():
         spark.sql(f"CREATE TABLE {name}_table USING {format} OPTIONS ({options})")

@@ -1,4 +1,4 @@
-"""Streams side by side: the same micro-batches, from the same offsets to the same, with the same rows in them."""
+"""Streams of both sources have the same micro-batches, with the same offsets and rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Batch = tuple[dict[str, Any] | None, dict[str, Any], list[tuple[Any, ...]]]
 def run(
     spark: SparkSession, kafka: KafkaCluster, format: str, checkpoint: Path, options: dict[str, Any]
 ) -> list[Batch]:
-    """The micro-batches that take a stream to the end of what is there."""
+    """Return the micro-batches of a stream up to the current end."""
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "startingOffsets": "earliest", **options}
     texts = {name: json.dumps(v) if isinstance(v, dict) else str(v) for name, v in given.items()}
     rows: dict[int, list[tuple[Any, ...]]] = {}

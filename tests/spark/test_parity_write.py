@@ -1,4 +1,4 @@
-"""What the built-in sink writes, ours writes: keys, values, headers, topics, and the partitions of keys."""
+"""Both sinks write the same keys, values, headers, topics and partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FROM range(0, 300, 1, 3)
 def written(
     spark: SparkSession, kafka: KafkaCluster, prefix: str, format: str, query: str, **options: Any
 ) -> list[Any]:
-    """What is in two topics of four partitions after ``query`` was written: without offsets and times, in an order."""
+    """Write ``query`` to two topics of four partitions; return the sorted records without offsets and timestamps."""
     topics = [kafka.create_topic(f"{prefix}-{format}-{number}", 4) for number in range(2)]
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, **options}
     frame = spark.sql(query.format(topic=f"{prefix}-{format}"))

@@ -1,4 +1,4 @@
-"""What queries ask for and what tasks read, beside what the classes of Spark's own source make of the same."""
+"""Options and ranges of tasks, compared with the results of the classes of Spark's own source."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_times_are_read_alike(oracle: Oracle, text: str, wrong: str) -> None:
     except ConfigError:
         assert oracle.time_ms(text) is None
     else:
-        # Spark says no to the blank before the unit, and yes to a delay that is negative.
+        # Spark refuses the space before the unit, and accepts a negative delay.
         assert oracle.time_ms(text.replace(" ", "")) == ours
 
 
@@ -223,7 +223,7 @@ def test_options_are_taken_and_refused_alike(oracle: Oracle, options: dict[str, 
     ],
 )
 def test_what_only_we_refuse(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
-    """Slips, all of them; see the documentation of ``options``. Fails when Spark refuses them as well."""
+    """All are mistakes; see the docstring of ``options``. Fails once Spark refuses them, too."""
     assert oracle.refusal(options, streaming=streaming) is None
     with pytest.raises(ConfigError):
         ReadOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", **options}, streaming=streaming)

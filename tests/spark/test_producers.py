@@ -1,4 +1,4 @@
-"""Producers that tasks share, without Spark: who gets which, when they end, and what a failed task says."""
+"""Producers shared by tasks, without Spark: their reuse, their end, and the errors of failed tasks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_all_records_are_there_when_the_block_ends(cluster: EmbeddedCluster, poo
 
 
 def test_equal_settings_are_one_producer(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """Also after they were pickled, as for each task, and whichever way they were given."""
+    """Even after pickling, as for each task, and in whichever form they are given."""
     config = {"bootstrap.servers": [cluster.bootstrap_servers], "acks": "all"}
     seen = set()
     for producer in (
@@ -135,7 +135,7 @@ def test_a_block_that_has_ended(cluster: EmbeddedCluster) -> None:
 def test_a_block_that_is_not_entered_in_the_task(
     dumps: Callable[[object], bytes], cluster: EmbeddedCluster, pool: ProducerPool
 ) -> None:
-    """A function closes over the producer of a block, which belongs to the driver."""
+    """A function closes over the producer of a block on the driver."""
     with shared_producer(bootstrap_servers=cluster.bootstrap_servers) as p:
         for each in (p, partial(p.send, "orders")):
             with pytest.raises(TypeError, match=r"cannot be pickled.*the result of shared_producer\(\)"):
@@ -146,7 +146,7 @@ def test_a_block_that_is_not_entered_in_the_task(
 
 
 def test_records_that_fail_fail_the_block(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """Those sent in it, by whichever way; the next block has a producer of its own."""
+    """In whichever way they were sent. The next block gets another producer."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
     with producer as p:
         p.send("orders", b"good")
@@ -205,7 +205,7 @@ def test_a_block_that_fails_does_not_wait(cluster: EmbeddedCluster, pool: Produc
 
 
 def test_a_generator_that_is_not_read_to_its_end_has_not_failed(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """As in ``mapPartitions`` below a limit, where Spark closes it and the task succeeds."""
+    """As in ``mapPartitions`` below a limit: Spark closes the generator, and the task succeeds."""
     before = len(values(cluster))
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
     sent: list[FutureRecordMetadata] = []
@@ -218,7 +218,7 @@ def test_a_generator_that_is_not_read_to_its_end_has_not_failed(cluster: Embedde
 
     generator = task()
     assert [next(generator), next(generator)] == [0, 1]
-    cluster.faults.answer("Produce", NotEnoughReplicasError, times=5)  # which takes more than a second
+    cluster.faults.answer("Produce", NotEnoughReplicasError, times=5)  # takes more than a second
     generator.close()
     assert [future.succeeded() for future in sent] == [True, True]
     assert len(values(cluster)) == before + 2
@@ -226,7 +226,7 @@ def test_a_generator_that_is_not_read_to_its_end_has_not_failed(cluster: Embedde
 
 
 def test_callbacks_may_send_while_the_block_ends(cluster: EmbeddedCluster) -> None:
-    """What they send is waited for as well, however long that goes on, and its errors are raised."""
+    """The block waits for what they send, and raises its errors."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=200)
     before = len(values(cluster))
 
@@ -247,7 +247,7 @@ def test_callbacks_may_send_while_the_block_ends(cluster: EmbeddedCluster) -> No
 
 
 def test_a_producer_that_failed_elsewhere_goes_on_here(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """Of two threads that share it, one fails: the other one's records get there, and then it is closed."""
+    """If one of two threads that share it fails, the other one's records are still written. Then it is closed."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
     with producer as good:
         with pytest.raises(ZeroDivisionError), producer:
@@ -345,7 +345,7 @@ def test_closing_the_pool(fakes: ProducerPool) -> None:
 
 
 def test_settings_that_are_no_plain_values(fakes: ProducerPool) -> None:
-    """They are compared where they can be; types tell 1 from True and from '1'."""
+    """They are compared if possible. 1, True and '1' differ."""
     configs: list[dict[str, Any]] = [{"a": [1, {"b": (2,)}]}, {"a": True}, {"a": 1}, {"a": "1"}, {"a": KafkaProducer}]
     found = [fakes.acquire(config) for config in configs]
     assert len(fakes) == len(configs)
@@ -360,7 +360,7 @@ def test_shared_producers_are_closed_on_demand(cluster: EmbeddedCluster, pool: P
 
 
 class Upper:
-    """A serializer that does not say when it is equal to another one, as most do not."""
+    """A serializer without ``__eq__``, as most are."""
 
     def serialize(self, _topic: str, _headers: object, data: str) -> bytes:
         return data.upper().encode()
@@ -371,7 +371,7 @@ class Upper:
 
 @dataclasses.dataclass
 class Coding:
-    """One that does, and so has no hash."""
+    """A serializer with ``__eq__``, and therefore without a hash."""
 
     name: str
 
@@ -383,7 +383,7 @@ class Coding:
 def test_tasks_share_a_producer_with_objects_in_its_settings(
     serializer: Any, cluster: EmbeddedCluster, pool: ProducerPool
 ) -> None:
-    """Each task unpickles its own of what was made once."""
+    """Each task unpickles its own copies."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer)
     for _ in range(2):
         pickled = cloudpickle.dumps(producer)  # type: ignore[no-untyped-call]
@@ -400,7 +400,7 @@ def test_tasks_share_a_producer_with_objects_in_its_settings(
 
 @pytest.mark.parametrize("serializer", [lambda data: data.encode(), Upper(), Coding("utf-8")])
 def test_so_do_the_calls_of_a_driver(serializer: Any, cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """As in a ``foreachBatch`` that calls ``shared_producer`` each time, with what it closes over."""
+    """As in a ``foreachBatch`` that calls ``shared_producer`` each time, with objects of its closure."""
     for _ in range(2):
         with shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer) as p:
             p.send("orders", "x")
@@ -456,7 +456,7 @@ print(os.waitstatus_to_exitcode(status))
 
 
 def test_a_forked_process_has_its_own(cluster: EmbeddedCluster) -> None:
-    """It ends without a word, as Spark's workers do; what its block has sent is there."""
+    """It ends like Spark's workers, without clean-up. The records of its block are written."""
     cluster.create_topic("forked")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _FORKING, cluster.bootstrap_servers],
@@ -486,7 +486,7 @@ def test_write_arrow(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
 
 
 def test_settings_for_large_amounts() -> None:
-    """Only where the user says nothing, and nothing that what he says would not allow."""
+    """They apply only to keys that the user has not set, and never contradict those that are set."""
     servers = {"bootstrap.servers": "localhost:1"}
     assert bulk_config(servers) == {
         **servers,

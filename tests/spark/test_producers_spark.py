@@ -1,4 +1,4 @@
-"""Producers in the code of Spark's tasks: foreachPartition, foreachBatch and mapInArrow."""
+"""Producers in tasks: foreachPartition, foreachBatch and mapInArrow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def test_functions_of_the_users_write(spark: SparkSession, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
-    """The three ways, one after another."""
+    """In three ways, one after another."""
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers
     producer = shared_producer(bootstrap_servers=servers)
@@ -70,7 +70,7 @@ def test_functions_of_the_users_write(spark: SparkSession, any_kafka: AnyKafka, 
 
 
 def test_a_worker_keeps_its_producer(spark: SparkSession, cluster: EmbeddedCluster) -> None:
-    """Over tasks and queries: each worker, told apart by its number, has asked for one producer id."""
+    """Across tasks and queries: each worker has requested one producer id."""
     cluster.create_topic("shared")
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
 
@@ -85,7 +85,7 @@ def test_a_worker_keeps_its_producer(spark: SparkSession, cluster: EmbeddedClust
     assert sorted(int(value or b"-1") for _, value, _ in records) == sorted([*range(8), *range(8)])
     workers = {key for key, _, _ in records}
     assert len(cluster.requests_of("InitProducerId")) == len(workers)
-    assert len(workers) < 8  # there are two for eight tasks, unless one had to be replaced
+    assert len(workers) < 8  # two for eight tasks, unless one had to be replaced
 
 
 def test_a_function_of_the_users_that_fails(spark: SparkSession, cluster: EmbeddedCluster) -> None:

@@ -1,4 +1,4 @@
-"""Queries with filters pushed down give the rows that they give without, whatever Spark makes of their text."""
+"""Queries return the same rows with and without filter pushdown."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def kafka() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="module")
 def filled(kafka: EmbeddedKafka) -> str:
-    """Three partitions with records a millisecond apart, not in order of their timestamps, and one an hour before."""
+    """Create three partitions with records a millisecond apart, out of order, and one an hour earlier."""
     from confluent_kafka import Producer
 
     topic = kafka.create_topic("pushed-of-filters-down", 3)

@@ -1,4 +1,4 @@
-"""Ranges of offsets as a task reads them, on the embedded cluster and on real Kafka; Spark itself is not needed."""
+"""Ranges of offsets as tasks read them, on the embedded cluster and on real Kafka, without Spark."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def new_task(kafka: AnyKafka, **arguments: Any) -> ReadTask:
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, str]]:
-    """Partition, offset and value of each row."""
+    """Return partition, offset and value of each row."""
     found = []
     for batch in batches:
         batch.validate(full=True)
@@ -60,12 +60,12 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, str]]:
 
 
 def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    """Of rows that have nothing else."""
+    """Return the offsets of rows that have no other column."""
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
 def expected(*ranges: tuple[int, int, int]) -> list[tuple[int, int, str]]:
-    """What partitions have whose records are numbered."""
+    """Return the rows of partitions whose records are numbered."""
     return [(partition, offset, str(offset)) for partition, start, end in ranges for offset in range(start, end)]
 
 
@@ -74,7 +74,7 @@ def of(topic: str, *ranges: tuple[int, int, int]) -> list[OffsetRange]:
 
 
 def filled(kafka: AnyKafka, topic: str, count: int, partitions: int = 1, **arguments: Any) -> None:
-    """A topic of numbered records, in batches of 50, so that small fetches do not bring all of them."""
+    """Create a topic of numbered records, in batches of 50, so that small fetches do not return all of them."""
     kafka.create_topic(topic, partitions, **arguments)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "batch.num.messages": 50, "enable.idempotence": True}
@@ -118,7 +118,7 @@ def test_batches_are_bounded(any_kafka: AnyKafka, topic: str, pool: ConsumerPool
 
 def test_nothing_is_waited_for_behind_the_last_record(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 20, 2)
-    # A broker would keep a fetch at the end of the log for longer than the test may take.
+    # A broker would hold a fetch at the end of the log for longer than the test may take.
     waits = {"fetch.max.wait.ms": 600_000, "request.timeout.ms": 700_000, "connections.max.idle.ms": 800_000}
     task = new_task(any_kafka, config=waits)
     assert len(rows(read_ranges(task, of(topic, (0, 0, 20), (1, 0, 20)), pool=pool))) == 40
@@ -189,7 +189,7 @@ def test_a_stream_goes_on_with_what_was_fetched(
         assert len(pool) == 1
     assert len(made) == 1
     assert len(sought) == 2  # at the beginning
-    # Records that come now meet a fetch that waits for them.
+    # A fetch is waiting for records that are appended now.
     produce(any_kafka, topic, {0: numbers(600, 50), 1: numbers(600, 50)})
     wanted = ((0, 600, 650), (1, 600, 620))
     assert sorted(rows(read_ranges(task, of(topic, *wanted), run="run", pool=pool))) == expected(*wanted)
@@ -202,7 +202,7 @@ def test_a_stream_goes_on_with_what_was_fetched(
 def test_a_stream_passes_over_what_another_worker_read(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it was fetched with what comes behind it. What comes later is better fetched without it."""
+    """If they were fetched together with the range. Later records are fetched without them."""
     filled(any_kafka, topic, 1000)
     sought: list[int] = []
     real_seek = KafkaConsumer.seek
@@ -228,7 +228,7 @@ def test_a_stream_passes_over_what_another_worker_read(
 def test_large_records_that_another_worker_read_are_not_fetched(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, size_before: int, is_there_before: bool
 ) -> None:
-    """Whether those of before were as large, or it shows only once they come."""
+    """Whether earlier records were as large, or their size shows only when they arrive."""
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, {0: ["x" * size_before] * 20})
     large = {0: ["x" * 100_000] * 200}
@@ -242,7 +242,7 @@ def test_large_records_that_another_worker_read_are_not_fetched(
         produce(any_kafka, topic, large)
     assert offsets(read_ranges(task, of(topic, (0, 215, 220)), run="run", pool=pool)) == list(range(215, 220))
     assert pool._idle == [pooled]
-    # What is wanted and what is passed over, both to the end of their responses. All there is are 20 MB.
+    # The wanted and the skipped records, each to the end of their responses. The topic has 20 MB.
     assert pooled.bytes_and_records_read()[0] - before < 4_000_000
 
 
@@ -289,7 +289,7 @@ def test_spark_may_stop_early(any_kafka: AnyKafka, topic: str, pool: ConsumerPoo
 
 
 def id_of(kafka: AnyKafka, topic: str) -> UUID:
-    """The topic's id; all brokers here have them."""
+    """Return the topic's id."""
     with KafkaConsumer({"bootstrap.servers": kafka.bootstrap_servers}) as consumer:
         found = consumer.describe_topics(topics=[topic])[topic].topic_id
     assert found is not None
@@ -327,7 +327,7 @@ def test_records_fetched_by_an_earlier_run_are_not_used(
 
 
 def test_records_fetched_from_a_deleted_topic_are_not_used(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
-    """Even by the same run, which goes on with the new topic as failOnDataLoss is false."""
+    """Even by the same run, which continues with the new topic if failOnDataLoss is false."""
     filled(any_kafka, topic, 300)
     task, old_id = new_task(any_kafka), id_of(any_kafka, topic)
     first = with_id(of(topic, (0, 0, 100)), old_id)
@@ -367,7 +367,7 @@ def test_a_range_of_a_topic_that_was_created_again_is_lost(
 
 
 class Context:
-    """What a task knows of itself."""
+    """Stands in for Spark's TaskContext."""
 
     attempt = 0
 
@@ -455,7 +455,7 @@ def test_records_that_were_aged_out(
 
 
 def test_a_stream_goes_on_behind_what_it_skipped(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
-    """A topic made anew has not the offsets yet that were planned, and then it has them, and more."""
+    """The log does not have the planned offsets yet, and then has them and more."""
     filled(any_kafka, topic, 5)
     task = new_task(any_kafka, fail_on_data_loss=False)
     assert rows(read_ranges(task, of(topic, (0, 10, 30)), run="run", pool=pool)) == []
@@ -477,7 +477,7 @@ def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topi
             with pytest.raises(IllegalStateError, match="Records are lost"):
                 list(batches)
         else:
-            # What is fetched already may come, without a hole in it; what is left begins where the log does.
+            # Records that were fetched before may be returned without a gap. The rest begins with the log.
             offsets = [row[1] for row in first + rows(batches)]
             assert offsets == sorted(set(offsets))
             assert offsets[-10:] == list(range(2990, 3000))
@@ -486,7 +486,7 @@ def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topi
 def test_a_loss_that_is_told_late_brings_no_records_of_before(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was asked of a leader for one range may be answered when the consumer reads another."""
+    """The response to a request for one range may arrive when the consumer reads another."""
     filled(any_kafka, topic, 50)
     told = [LogTruncationError("late", None, {TopicPartition(topic, 0): 5})]
     poll_arrow = KafkaConsumer.poll_arrow

@@ -1,4 +1,4 @@
-"""Ranges of offsets: split, shared out to tasks and limited. Numbers in tables are what Spark's own classes gave."""
+"""Ranges of offsets: splitting, distribution and limits. Numbers in tables are results of Spark's own classes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestSplitting:
 
     @given(st.lists(st.integers(100, 10_000), min_size=1, max_size=8), st.integers(1, 60))
     def test_about_as_many_pieces_as_are_wanted(self, sizes: list[int], min_partitions: int) -> None:
-        """Each partition is off by less than one, by rounding."""
+        """Rounding changes the number by less than one per partition."""
         pieces = split_ranges(ranges_of(sizes), min_partitions)
         assert len(pieces) >= len(sizes)
         if min_partitions <= len(sizes):
@@ -126,7 +126,7 @@ class TestSharingTasks:
         assert sum(1 for task in tasks if task[0].size < records_per_task) <= max(1, small // max(records_per_task, 1))
 
     def test_which_ranges_are_together_does_not_hang_on_their_sizes(self) -> None:
-        """A worker's consumer has read its partitions before."""
+        """So that a worker's consumer has read its partitions before."""
         one = share_tasks(ranges_of([500, 480, 510, 620]), 1000)
         other = share_tasks(ranges_of([530, 610, 420, 470]), 1000)
         assert [[each.topic_partition for each in task] for task in one] == [
@@ -162,7 +162,7 @@ class TestRateLimit:
 
     def test_new_partitions_count_from_their_beginning(self) -> None:
         assert rate_limit(10, {tp(0): 0}, {tp(0): 50, tp(1): 150}, {tp(1): 100}) == {tp(0): 5, tp(1): 105}
-        # One of which nobody knows where it begins is for those to find who plan the micro-batch.
+        # Planning the micro-batch detects a partition with an unknown first offset.
         assert rate_limit(10, {tp(0): 0}, {tp(0): 50, tp(1): 150}, {}) == {tp(0): 10, tp(1): 150}
 
     def test_partitions_that_are_gone_do_not_come_back(self) -> None:

@@ -1,4 +1,4 @@
-"""The columns as Spark has them: the schema to the letter, and what becomes of each column."""
+"""Columns in Spark's schema, and their conversion."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_columns_of_a_read(options: dict[str, str], expected: list[str]) -> 
 
 
 def polled(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """As ``poll_arrow`` gives them, with what most tests do not care about."""
+    """Return rows as ``poll_arrow`` does, with defaults for the other columns."""
     defaults = {
         "topic": "t",
         "partition": 0,

@@ -1,4 +1,4 @@
-"""The session that all tests of Spark share."""
+"""The session that all Spark tests share."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def test_workers_run_this_interpreter(spark: SparkSession) -> None:
 
 
 def test_ctrl_c_is_left_as_it_was(spark: SparkSession) -> None:
-    """Other tests run in this process as well."""
+    """Other tests run in this process, too."""
     assert spark.version
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,4 +1,4 @@
-"""What docs/spark.md says about SQL, and about what is planned once: views, tables, and what ``load`` returned."""
+"""Statements of docs/spark.md about SQL and about reused plans: views, tables, and the result of ``load``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ on_embedded = pytest.mark.parametrize("any_kafka", [EMBEDDED], indirect=True)
 
 
 class Shop:
-    """A topic that grows, and names of SQL that are ours alone."""
+    """A topic that grows, and unique names for SQL."""
 
     def __init__(self, spark: SparkSession, kafka: AnyKafka, topic: str) -> None:
         self.spark = spark
@@ -54,7 +54,7 @@ def shop(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> Iterator[Shop]
 
 @on_embedded
 def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
-    """Spark keeps what it planned. A later release that plans anew makes this fail, and the page to be changed."""
+    """Spark keeps its plan. If a later release plans again, this test fails and the page must change."""
     create = f"CREATE OR REPLACE TEMPORARY VIEW {shop.name}v USING pykclient OPTIONS ({shop.options})"
     shop.spark.sql(create)
     assert shop.count(f"{shop.name}v") == 3
@@ -66,7 +66,7 @@ def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
 
 @on_embedded
 def test_what_load_returned_is_planned_once(shop: Shop) -> None:
-    """Unlike with Spark's own source, which asks for offsets in every query."""
+    """Unlike Spark's own source, which looks up offsets in every query."""
 
     def load(format: str) -> DataFrame:
         options = {"kafka.bootstrap.servers": shop.kafka.bootstrap_servers, "subscribe": shop.topic}

@@ -1,4 +1,4 @@
-"""Where micro-batches end and what they read, decided from the offsets that a cluster has."""
+"""The ends and ranges of micro-batches, for given offsets of a cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = ReadAllAvailable()
 
 
 class Cluster:
-    """What a KafkaOffsetReader would be told, and how often it was asked."""
+    """Stands in for a KafkaOffsetReader, and records its calls."""
 
     def __init__(self, latest: Mapping[TopicPartition, int]) -> None:
         self.latest = dict(latest)
@@ -86,7 +86,7 @@ def maker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> NewReader:
 
 
 def next_batch(reader: KafkaStreamReader, start: Mapping[str, Any], limit: ReadLimit = ALL) -> dict[str, Any]:
-    """The end of the next micro-batch, as Spark gets it: as JSON."""
+    """Return the end of the next micro-batch, after conversion to JSON as for Spark."""
     return dict(json.loads(json.dumps(reader.latestOffset(start, limit))))
 
 
@@ -121,7 +121,7 @@ def test_what_starts_at_the_latest_offset_has_an_empty_first_batch(cluster: Clus
 def test_a_query_that_died_in_its_first_batch_goes_on_where_it_started(
     cluster: Cluster, new_reader: NewReader, new_records: int
 ) -> None:
-    """Spark kept the end of the first micro-batch, and asks for the initial offset again, when more is there."""
+    """Spark has stored the end of the first micro-batch, and asks for the initial offset again later."""
     before = new_reader(startingOffsets="latest")
     end = next_batch(before, before.initialOffset())
     cluster.latest[A0] += new_records
@@ -135,7 +135,7 @@ def test_a_query_that_died_in_its_first_batch_goes_on_where_it_started(
 def test_a_partition_that_came_after_the_first_batch_died_is_a_new_one(
     cluster: Cluster, new_reader: NewReader, starting: str
 ) -> None:
-    """The initial offset has it by now, and the end that Spark kept has not: it is not gone."""
+    """The initial offset has it by now, and the stored end does not. That is not data loss."""
     if starting == "earliest":
         cluster.initial = lambda: dict.fromkeys(cluster.latest, 0)
     before = new_reader(startingOffsets=starting)
@@ -398,7 +398,7 @@ def test_each_run_of_a_query_has_a_name(new_reader: NewReader) -> None:
 
 
 def test_the_constructor_never_fails(new_reader: NewReader) -> None:
-    """Spark would hide the error; the first call tells it."""
+    """Spark would hide the error. The first call raises it."""
     reader = KafkaStreamReader({"subscribed": "a"}, VALUE)
     with pytest.raises(ConfigError, match="'subscribe'"):
         reader.getDefaultReadLimit()

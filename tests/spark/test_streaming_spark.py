@@ -1,4 +1,4 @@
-"""Streaming queries of Spark: what they read, in which micro-batches, and what becomes of it when something fails."""
+"""Streaming queries in Spark: their micro-batches and rows, with and without failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Sink:
-    """Keeps the values of each micro-batch by its number, as foreachBatch hands them over."""
+    """A function for foreachBatch that keeps the values of each micro-batch."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[int]] = {}
@@ -51,7 +51,7 @@ def start(frame: DataFrame, sink: Sink, checkpoint: Path, *, available_now: bool
 
 
 def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> StreamingQuery:
-    """Run to the end of what is there."""
+    """Run a query to the current end of the topics."""
     query = start(frame, sink, checkpoint, available_now=True)
     assert query.awaitTermination(60)
     return query
@@ -79,7 +79,7 @@ def test_limited_batches_up_to_what_is_there(spark: SparkSession, kafka: AnyKafk
 
 
 def offsets(text: object) -> object:
-    """Offsets out of a query's progress; Python has them parsed, or as text."""
+    """Return the offsets of a query's progress, which may be text or parsed."""
     return json.loads(text) if isinstance(text, str) else text
 
 
@@ -104,7 +104,7 @@ def test_restarts_read_each_record_once(spark: SparkSession, kafka: AnyKafka, to
 
 
 def test_a_running_query_follows_its_topics(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
-    """From the latest offsets on: nothing of before, all of what comes, new topics and partitions from their start."""
+    """From the latest offsets on: only later records, and new topics and partitions from their start."""
     first, second = f"{topic}-1", f"{topic}-2"
     kafka.create_topic(first, 1)
     produce(kafka, first, {0: numbers(0, 10)})
@@ -128,7 +128,7 @@ def test_a_running_query_follows_its_topics(spark: SparkSession, kafka: AnyKafka
 def test_a_query_that_fails_in_its_first_batch_misses_nothing(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
-    """From the latest offsets on, where only the end of that micro-batch is in the checkpoint."""
+    """From the latest offsets on. The checkpoint has only the end of that micro-batch."""
 
     def fail(batch: DataFrame, number: int) -> None:
         raise ValueError(f"micro-batch {number} of {batch.count()} rows fails")
@@ -142,7 +142,7 @@ def test_a_query_that_fails_in_its_first_batch_misses_nothing(
     produce(kafka, topic, {0: numbers(10, 10), 1: numbers(20, 10)})
     sink = Sink()
     run(frame, sink, tmp_path)
-    if not HAS_READ_LIMITS:  # Spark 4.1 makes one micro-batch of a run, and this one was the first again
+    if not HAS_READ_LIMITS:  # in Spark 4.1 a run has one micro-batch, which was the first one again
         run(frame, sink, tmp_path)
     assert sink.batches[0] == []
     assert sink.values == list(range(10, 30))

@@ -1,4 +1,4 @@
-"""Topics that are deleted and created again under their names, beside Spark's own source where it can see them."""
+"""Topics that are deleted and created again under their names, also with Spark's own source."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_only_records_of_the_new_topic_are_read(
 
 
 def again(kafka: AnyKafka, topic: str, found: dict[int, list[int]], records: range) -> Callable[[DataFrame, int], None]:
-    """A sink during whose first micro-batch the topic is deleted and created again."""
+    """Return a sink that deletes and recreates the topic during its first micro-batch."""
 
     def sink(batch: DataFrame, number: int) -> None:
         found[number] = values(batch)
@@ -88,7 +88,7 @@ def again(kafka: AnyKafka, topic: str, found: dict[int, list[int]], records: ran
 
 @pytest.mark.parametrize("size", [100, 1_000, 1_500], ids=["smaller", "of the same size", "larger"])
 def test_a_running_query_fails(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, size: int) -> None:
-    """Also where the offsets fit, which Spark's own source does not notice."""
+    """Even if the offsets fit, which Spark's own source does not notice."""
     create(kafka, topic, OLD[:1_000])
     found: dict[int, list[int]] = {}
     given = options(kafka, topic, startingOffsets="earliest")

@@ -1,4 +1,4 @@
-"""The sink without Spark: which columns it takes, where rows go, and what a task says that cannot write."""
+"""The sink without Spark: columns, topics and partitions, and the errors of tasks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Read = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 @pytest.fixture(autouse=True)
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProducerPool]:
-    """Producers that end with the test, as their cluster may."""
+    """A pool whose producers are closed after the test."""
     own = ProducerPool()
     monkeypatch.setattr(producers, "_pool", own)
     yield own
@@ -63,7 +63,7 @@ def options(servers: str = "localhost:1", **more: str) -> WriteOptions:
 
 
 def read(servers: str, topic: str, partitions: int, count: int) -> dict[int, list[Read]]:
-    """``count`` records of a topic, by partition; and no more are there."""
+    """Return the records of a topic by partition, after checking that there are ``count``."""
     found: dict[int, list[Read]] = {number: [] for number in range(partitions)}
     tps = [TopicPartition(topic, number) for number in found]
     with KafkaConsumer[bytes, bytes](
@@ -237,7 +237,7 @@ def test_each_row_has_its_topic(any_kafka: AnyKafka, topic: str) -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "ä"])), st.integers(0, 3), st.integers(0, 3))
 def test_rows_by_topic(topics: list[str], skipped: int, dropped: int) -> None:
-    """Also of a batch that is a part of another one."""
+    """Even in a slice of a batch."""
     numbers = list(range(len(topics)))
     whole = rows(topic=pa.array(topics, pa.string()), value=pa.array(numbers, pa.int32()), other=pa.array(numbers))
     batch = whole.slice(skipped, max(0, len(topics) - skipped - dropped))
@@ -250,7 +250,7 @@ def test_rows_by_topic(topics: list[str], skipped: int, dropped: int) -> None:
 
 @pytest.mark.parametrize("indices", [pa.int8(), pa.int32(), pa.int64()])
 def test_topics_in_a_dictionary(indices: pa.DataType) -> None:
-    """However wide its indices are, and if it has a topic twice."""
+    """With indices of any width, and with duplicate topics."""
     topics = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 0] * 4, indices), ["a", "b", "a"])
     found = {topic: part["value"].to_pylist() for topic, part in by_topic(rows(topic=topics, value=[*range(16)]))}
     assert found == {"a": [row for row in range(16) if row % 4 != 2], "b": [2, 6, 10, 14]}
@@ -272,7 +272,7 @@ def test_topics_of_views() -> None:
 
 
 def test_topics_in_a_dictionary_of_views() -> None:
-    """As polars' categories are."""
+    """As in polars' categories."""
     topics = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.uint32()), pa.array(["a", "b"], pa.string_view()))
     found = {topic: part["value"].to_pylist() for topic, part in by_topic(rows(topic=topics, value=[1, 2, 3]))}
     assert found == {"b": [1, 3], "a": [2]}
@@ -291,7 +291,7 @@ def test_a_task_without_rows_makes_no_producer(pool: ProducerPool) -> None:
 
 
 class Context:
-    """Spark's, of the second attempt at partition 3."""
+    """Stands in for Spark's context of the second attempt at partition 3."""
 
     @classmethod
     def get(cls) -> Context:
@@ -332,7 +332,7 @@ def test_tasks_share_a_producer(pool: ProducerPool) -> None:
 
 
 def test_a_broker_dies_in_the_middle(pool: ProducerPool) -> None:
-    """Retries write each record once, and in order."""
+    """Retries write each record once and in order."""
     with EmbeddedCluster(3, config={"min.insync.replicas": 1}) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
 
@@ -375,7 +375,7 @@ def fails(
     topic: str | None = "orders",
     settings: dict[str, Any] | None = None,
 ) -> str:
-    """What the task says that writes these rows. Their content is not in it."""
+    """Return the error of the task that writes these rows. It must not contain their data."""
     with pytest.raises(KafkaError) as raised:
         write(cluster.bootstrap_servers, batches, topic, **(settings or {}))
     said = str(raised.value)
@@ -448,13 +448,13 @@ def test_other_rows_that_cannot_be_written(cluster: EmbeddedCluster, more: dict[
 
 @pytest.mark.parametrize("names", [["key"], ["value"], ["value", "value", "topic"]])
 def test_columns_are_checked_in_the_task_as_well(cluster: EmbeddedCluster, names: Sequence[str]) -> None:
-    """``write_arrow`` sees no schema before."""
+    """``write_arrow`` does not know the schema earlier."""
     with pytest.raises(IllegalArgumentError, match="the rows have " + ", ".join(names)):
         write("localhost:1", [pa.record_batch([pa.array([b"x"])] * len(names), names=list(names))])
 
 
 def test_the_first_error_ends_the_task(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """What is left is not read, and the producer is not used again."""
+    """The remaining rows are not read, and the producer is not used again."""
     cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
     read_rows = 0
 
@@ -470,7 +470,7 @@ def test_the_first_error_ends_the_task(cluster: EmbeddedCluster, pool: ProducerP
 
 
 def test_the_rows_end_with_an_error(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
-    """The task before this one in Spark failed: nothing is waited for."""
+    """The preceding task in Spark failed: the block does not wait."""
     held = cluster.faults.hold("Produce")
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The sink in Spark: what is written by batches and streams is there, and what cannot be written is told."""
+"""The sink in Spark: batches and streams are written, or raise clear errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cluster(brokers: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
 
 
 def read(servers: str, topic: str, partitions: int = 1) -> dict[int, list[Read]]:
-    """All records of a topic, by partition."""
+    """Return all records of a topic, by partition."""
     found: dict[int, list[Read]] = {number: [] for number in range(partitions)}
     tps = [TopicPartition(topic, number) for number in found]
     with KafkaConsumer[bytes, bytes](bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
@@ -65,7 +65,7 @@ def save(rows: DataFrame, servers: str, **options: str) -> None:
 
 
 def test_a_batch_with_all_columns(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> None:
-    """To two topics; what is not for Kafka is left out."""
+    """To two topics. Other columns are left out."""
     names = [f"{topic}-{number}" for number in range(2)]
     for name in names:
         any_kafka.create_topic(name, partitions=3)
@@ -94,7 +94,7 @@ def test_a_batch_with_all_columns(spark: SparkSession, any_kafka: AnyKafka, topi
 
 
 def test_what_cannot_be_written(spark: SparkSession, cluster: EmbeddedCluster) -> None:
-    """On the driver where that is possible, in one line that says what to do; the data are not in it."""
+    """On the driver if possible, in one line with advice and without data."""
     cluster.create_topic("refused")
     cases: list[tuple[list[str], dict[str, str], str]] = [
         (["id as value"], {"topic": "refused"}, "'value' is of type bigint and must be string or binary"),
@@ -125,7 +125,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
 
 
 def test_a_broker_dies_in_the_middle(spark: SparkSession, cluster: EmbeddedCluster) -> None:
-    """Nothing is lost, and nothing is written twice, as no task had to be tried again."""
+    """No row is lost, and none is written twice, as no task is repeated."""
     cluster.create_topic("survives", partitions=6, replication_factor=3)
 
     def kill() -> None:
@@ -154,7 +154,7 @@ def lines(folder: Path, name: str, texts: list[str]) -> None:
 
 
 def test_a_stream_that_fails_and_goes_on(spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path) -> None:
-    """The micro-batch that failed is written again by the next run, from the checkpoint."""
+    """The next run repeats the failed micro-batch from the checkpoint."""
     cluster.create_topic("streamed", partitions=2)
     source = tmp_path / "source"
     source.mkdir()

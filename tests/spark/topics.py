@@ -1,4 +1,4 @@
-"""Topics with records in them, and more of them, for queries to read."""
+"""Topics with records for queries."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def delete_records(kafka: AnyKafka, topic: str, partition: int, *, before: int) 
 
 
 def numbers(start: int, count: int) -> list[str]:
-    """Texts that tell records apart."""
+    """Return ``count`` numbers as text, from ``start`` on."""
     return [str(number) for number in range(start, start + count)]
