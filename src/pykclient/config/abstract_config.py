@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from pykclient.config.addresses import looks_like_one
 from pykclient.config.config_def import ConfigDef, Password, load
 from pykclient.errors import ConfigError
 
@@ -26,10 +27,20 @@ class AbstractConfig(Mapping[str, Any]):
     DEFINITION: ClassVar[ConfigDef] = ConfigDef(())
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
+        if config is not None and not isinstance(config, Mapping):
+            raise self._not_settings(config)
         self.originals: dict[str, Any] = self.DEFINITION.read(config or {}, kwargs)
         self._used: set[str] = set()
         self._values: dict[str, Any] = self.DEFINITION.parse(self.originals)
         self._post_process(self._values)
+
+    def _not_settings(self, given: object) -> ConfigError:
+        hint = ""
+        if isinstance(given, (list, tuple, set)) and all(isinstance(part, str) for part in given):
+            given = ",".join(given)
+        if isinstance(given, str) and looks_like_one(given):
+            hint = f"; for an address write bootstrap_servers={given!r}"
+        return ConfigError(f"settings are a mapping or keyword arguments, not {type(given).__name__}{hint}")
 
     def _post_process(self, values: dict[str, Any]) -> None:
         """Apply the rules that involve several keys; ``values`` may be changed.

@@ -281,16 +281,37 @@ class ConfigDef:
     def _unknown(self, name: str, dotted: str) -> ConfigError:
         from pykclient.config.librdkafka_names import advice
 
-        if text := advice(dotted, self.keys):
+        if text := advice(dotted, self.keys) or self._key_of_another_client(dotted):
             return ConfigError(f"unknown configuration key {name!r}: {text}", key=name)
+        nearest = self._nearest(dotted.lower())
+        if nearest is None:
+            return ConfigError(f"unknown configuration key {name!r}; docs/configuration.md lists all", key=name)
+        # Suggest the key in the spelling of the unknown one.
+        nearest = nearest if "." in name else nearest.replace(".", "_")
+        return ConfigError(f"unknown configuration key {name!r}; did you mean {nearest!r}?", key=name)
+
+    def _key_of_another_client(self, dotted: str) -> str | None:
+        """Return whose key this is, if it is one of the other client's."""
+        from pykclient.config.consumer_config import ConsumerConfig
+        from pykclient.config.producer_config import ProducerConfig
+
+        for definition, owner in ((ProducerConfig.DEFINITION, "producer"), (ConsumerConfig.DEFINITION, "consumer")):
+            if definition is not self and definition.aliases.get(dotted, dotted) in definition.keys:
+                return f"it is a {owner}'s key"
+        return None
+
+    def _nearest(self, dotted: str) -> str | None:
+        """Return the key that was probably meant, of those that can be set; None rather than a wild guess."""
         import difflib
 
-        near = difflib.get_close_matches(dotted.lower(), [*self.keys, *self.aliases], n=1, cutoff=0.5)
-        if not near:
-            return ConfigError(f"unknown configuration key {name!r}", key=name)
-        # Suggest the key in the spelling of the unknown one.
-        nearest = near[0] if "." in name else near[0].replace(".", "_")
-        return ConfigError(f"unknown configuration key {name!r}; did you mean {nearest!r}?", key=name)
+        known = [name for name, key in self.keys.items() if key.unsupported is None]
+        known += [alias for alias, name in self.aliases.items() if name in known]
+        near = difflib.get_close_matches(dotted, known, n=1, cutoff=0.8)
+        if near:
+            return near[0]
+        # Some words of a name, if only one key has them: servers, linger.
+        having = [name for name in known if set(dotted.split(".")) <= set(name.split("."))]
+        return having[0] if len(having) == 1 else None
 
 
 def parse_type(value: Any, type: str) -> Any:

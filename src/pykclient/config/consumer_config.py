@@ -47,12 +47,22 @@ def _assignors(value: Any) -> Any:
     return [ASSIGNOR_NAMES.get(item, item) if isinstance(item, str) else item for item in names]
 
 
+#: Names of Kafka 0.8, which kafka-python has as well, and of librdkafka.
+_OFFSET_RESET_ALIASES = {
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "largest": "latest",
+    "end": "latest",
+    "error": "none",
+}
+
+
 def _offset_reset_name(value: Any) -> Any:
     """Return a reset policy's name in lower case; kafka-python's names of Kafka 0.8 are accepted too."""
     if not isinstance(value, str) or value.strip().lower().startswith("by_duration:"):
         return value
     name = value.strip().lower()
-    return {"smallest": "earliest", "largest": "latest"}.get(name, name)
+    return _OFFSET_RESET_ALIASES.get(name, name)
 
 
 def _isolation_level(value: Any) -> Any:

@@ -5,7 +5,11 @@ Loaded only when a key is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pykclient.config.config_def import ConfigKey
 
 #: librdkafka's names and Kafka's names for the same settings. The first name that the client has is suggested.
 _RENAMED = {
@@ -94,12 +98,14 @@ _ADVICE = {
 }
 
 
-def advice(name: str, known: Collection[str]) -> str | None:
+def advice(name: str, known: Mapping[str, ConfigKey]) -> str | None:
     """Return advice about librdkafka's ``name`` (dotted) for a client with the keys ``known``; None if there is
     none.
     """
     for kafka_name in _RENAMED.get(name, ()):
         if kafka_name in known:
+            if (reason := known[kafka_name].unsupported) is not None:
+                return f"this is librdkafka's, for what is not supported yet: {reason}"
             unit = f" ({_UNITS[name]})" if name in _UNITS else ""
             return f"this is librdkafka's name, Kafka's is {kafka_name!r}{unit}"
     if name in _ADVICE:

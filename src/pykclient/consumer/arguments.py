@@ -4,28 +4,49 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
+from operator import index
 from typing import Any
 
 from pykclient import topic_names
 from pykclient.clock import FOREVER_MS
+from pykclient.config import addresses
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32
-from pykclient.types import OffsetAndMetadata, TopicPartition
+from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+
+#: Hardly anybody waits for so short a time, and gives it as a float.
+_SUSPICIOUS_MS = 10
 
 
 def settings_and_topics(
     args: tuple[Any, ...], settings: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any] | ConsumerConfig | None, list[str]]:
-    """The leading mapping, if there is one, and the topics."""
+    """Return the leading mapping, if there is one, and the topics.
+
+    Raises:
+        IllegalArgumentError: An argument is neither, such as the address of a broker.
+    """
     config: Mapping[str, Any] | None = None
     if args and (args[0] is None or isinstance(args[0], Mapping)):
         config, *rest = args
         args = tuple(rest)
     if isinstance(config, ConsumerConfig) and settings:
         config = {**config.originals}
+    for name in args:
+        if isinstance(name, str) and addresses.looks_like_one(name):
+            raise IllegalArgumentError(
+                f"{name!r} is an address, but KafkaConsumer's positional arguments are topics; write "
+                f"bootstrap_servers={name!r}"
+            )
+        if isinstance(name, Collection) and not isinstance(name, (str, bytes)):
+            raise IllegalArgumentError(
+                f"KafkaConsumer takes its topics one by one, not as a {type(name).__name__}: write "
+                "KafkaConsumer(*topics) or subscribe(topics)"
+            )
     return config, topics(args)
 
 
@@ -38,6 +59,8 @@ def topics(values: Collection[str]) -> list[str]:
     """
     if isinstance(values, str):
         raise IllegalArgumentError(f"topics must be a list of names, not the string {values!r}; write [{values!r}]")
+    if not isinstance(values, Iterable):
+        raise IllegalArgumentError(f"topics must be a list of names, not {values!r}")
     return [topic(name) for name in values]
 
 
@@ -82,6 +105,17 @@ def partition(value: Any) -> TopicPartition:
         tp = value
     elif isinstance(value, tuple) and len(value) == 2:
         tp = TopicPartition(*value)
+    elif isinstance(value, (list, set, frozenset)) and value:
+        raise IllegalArgumentError(f"one TopicPartition is needed, not a {type(value).__name__} of them")
+    elif isinstance(value, str):
+        raise IllegalArgumentError(
+            f"the topic {topic_names.shown(value)} is not a TopicPartition: write TopicPartition({value[:60]!r}, 0) "
+            "for its first partition"
+        )
+    elif isinstance(value, ConsumerRecord):
+        raise IllegalArgumentError(
+            "a record is not a TopicPartition: write TopicPartition(record.topic, record.partition)"
+        )
     else:
         raise IllegalArgumentError(f"{value!r} is not a TopicPartition")
     if not isinstance(tp.partition, int) or isinstance(tp.partition, bool) or not 0 <= tp.partition <= MAX_INT32:
@@ -93,29 +127,56 @@ def partition(value: Any) -> TopicPartition:
 
 
 def partitions(values: Iterable[Any]) -> list[TopicPartition]:
-    """Without duplicates, in the order given."""
+    """Return the partitions without duplicates, in the order given.
+
+    Raises:
+        IllegalArgumentError: ``values`` is not a collection of partitions.
+    """
     if isinstance(values, (TopicPartition, str)):
         raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {values!r}; write [{values!r}]")
+    if not isinstance(values, Iterable) or isinstance(values, ConsumerRecord):
+        raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {type(values).__name__}")
     return list(dict.fromkeys(partition(value) for value in values))
 
 
 def partitions_of_call(args: tuple[Any, ...]) -> list[TopicPartition]:
-    """Several arguments, or one that is a list of them."""
-    if len(args) == 1 and not isinstance(args[0], tuple) and isinstance(args[0], Iterable):
+    """Return the partitions given as several arguments, or as one that is a list of them."""
+    if len(args) == 1 and not isinstance(args[0], (tuple, str, ConsumerRecord)) and isinstance(args[0], Iterable):
         return partitions(args[0])
     return partitions(args)
 
 
 def offset(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise IllegalArgumentError(f"an offset is an integer, not {value!r}")
-    return value
+    """Return an offset as an int, also if it is of another class of whole numbers, such as NumPy's.
+
+    Raises:
+        IllegalArgumentError: It is not a whole number.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return index(value)
+    except TypeError:
+        raise IllegalArgumentError(f"an offset is an integer, not {value!r}") from None
 
 
 def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Offsets to commit; plain numbers are taken as well."""
+    """Return the offsets to commit by partition; plain numbers are taken as well.
+
+    Raises:
+        IllegalArgumentError: ``values`` is not a mapping, or holds something else.
+    """
     if values is None:
         return None
+    if isinstance(values, ConsumerRecord):
+        raise IllegalArgumentError(
+            "offsets are committed by partition, not by record: write commit({TopicPartition(record.topic, "
+            "record.partition): record.offset + 1})"
+        )
+    if not isinstance(values, Mapping):
+        raise IllegalArgumentError(
+            f"offsets to commit are a dict such as {{TopicPartition('topic', 0): 5}}, not {type(values).__name__}"
+        )
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for key, value in values.items():
         committed = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(offset(value))
@@ -129,11 +190,25 @@ def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndM
 
 
 def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
+    """Return the times by partition, in whole milliseconds since the epoch; fractions are cut off.
+
+    Raises:
+        IllegalArgumentError: ``values`` is not a mapping, or a time is not a number from 0 on.
+    """
+    if not isinstance(values, Mapping):
+        raise IllegalArgumentError(
+            "times are a dict such as {TopicPartition('topic', 0): milliseconds since the epoch}, not "
+            f"{type(values).__name__}"
+        )
     checked: dict[TopicPartition, int] = {}
     for key, value in values.items():
-        if not isinstance(value, int) or value < 0:
-            raise IllegalArgumentError(f"the time for {key} must be milliseconds since the epoch, not {value!r}")
-        checked[partition(key)] = value
+        tp = partition(key)
+        try:
+            checked[tp] = int(value) if isinstance(value, float) else index(value)
+        except (TypeError, ValueError, OverflowError):
+            checked[tp] = -1
+        if checked[tp] < 0 or isinstance(value, bool):
+            raise IllegalArgumentError(f"the time for {tp} must be milliseconds since the epoch, not {value!r}")
     return checked
 
 
@@ -143,10 +218,24 @@ def ends(values: Mapping[Any, Any] | None) -> dict[TopicPartition, int]:
 
 
 def milliseconds(value: float) -> int:
+    """Return a timeout in whole milliseconds.
+
+    Warns of a few milliseconds given as a float: seconds were probably meant, as in confluent-kafka's ``poll(1.0)``.
+
+    Raises:
+        IllegalArgumentError: It is not a number from 0 on.
+    """
     if type(value) is int and 0 <= value < FOREVER_MS:
         return value
     if not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value) or value < 0:
         raise IllegalArgumentError(f"a timeout is a number of milliseconds from 0 on, not {value!r}")
+    if isinstance(value, float) and 0 < value <= _SUSPICIOUS_MS:
+        warnings.warn(
+            f"a consumer's timeouts are in milliseconds: {value} is {value / 1000} s; if seconds were meant, write "
+            f"{round(value * 1000)}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     return FOREVER_MS if value >= FOREVER_MS else int(value)
 
 

@@ -170,7 +170,7 @@ class KafkaConsumer(Generic[K, V]):
         of subscription.
         """
         with self._guard:
-            names = arguments.topics(topics)
+            names = arguments.topics(() if topics is None else topics)
             if names and pattern is not None:
                 raise IllegalArgumentError("subscribe() takes topics or a pattern, not both")
             if pattern is not None:
@@ -224,6 +224,8 @@ class KafkaConsumer(Generic[K, V]):
         """
         interrupts = self._components.client.interrupts
         with self._guard:
+            if timeout_ms is None:  # no type allows it; elsewhere it is the default timeout
+                raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
             records = self._take(self._timer(timeout_ms), arguments.max_records(max_records))
             if interrupts.pending or not update_offsets:
                 # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
