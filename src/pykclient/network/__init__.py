@@ -1,1 +1,1 @@
-"""Moves frames and knows nodes; nothing of producing or consuming."""
+"""Connections, frames, nodes and metadata; nothing specific to producing or consuming."""

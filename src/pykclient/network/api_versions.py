@@ -14,14 +14,14 @@ _MAGIC_V2, _MAGIC_V1, _MAGIC_V0 = 2, 1, 0
 
 
 class FinalizedFeaturesInfo(NamedTuple):
-    """Features that the whole cluster has, as of the newest epoch that any node told."""
+    """The finalized features of the cluster, as of the newest epoch that any node reported."""
 
     finalized_features_epoch: int
     finalized_features: Mapping[str, int]
 
 
 class ApiVersions:
-    """What each connected node answered; shared by the network client and those who build requests. Thread: any."""
+    """The API versions of each connected node, shared by the network client and request builders. Thread: any."""
 
     __slots__ = ("_finalized_features", "_finalized_features_epoch", "_lock", "_nodes")
 
@@ -53,7 +53,7 @@ class ApiVersions:
 
     @property
     def max_usable_produce_magic(self) -> int:
-        """The newest batch format that every connected node can take: 2 from Produce v3 on, 1 from v2, else 0."""
+        """Return the newest batch format that every connected node accepts: 2 from Produce v3 on, 1 from v2, else 0."""
         with self._lock:
             magic = _MAGIC_V2
             for versions in self._nodes.values():

@@ -1,4 +1,4 @@
-"""What a client asks a node first, and how it reads the answer (KIP-35, KIP-511)."""
+"""The first request to a node, ApiVersions, and its response (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 from pykclient.protocol.wire import Reader
 from pykclient.version import __version__
 
-#: How brokers know us, in their logs and metrics.
+#: This client's name in brokers' logs and metrics.
 CLIENT_SOFTWARE_NAME = "pykclient"
 
 _UNSUPPORTED_VERSION = UnsupportedVersionError.code
 
 
 def api_versions_request(max_version: int | None = None) -> RequestBuilder:
-    """Ask in the newest version, or in ``max_version`` where the node wanted that."""
+    """Return a request in the newest version, or in ``max_version`` if the node asked for that."""
     request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__)
     return RequestBuilder(request, 0, max_version)
 
 
 def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVersionsResponse]:
-    """The correlation id and the response to a request of ``version``.
+    """Return the correlation id of, and the response to, a request of ``version``.
 
-    A node that does not know the version answers UNSUPPORTED_VERSION in version 0, whatever was asked. Since Kafka 2.4
-    that answer lists the versions of ApiVersions itself; some other brokers write a body that fits no version, so what
-    follows the error code is read if it can be, and left alone if not.
+    A node that does not know the version answers UNSUPPORTED_VERSION in version 0. Since Kafka 2.4, that response lists
+    the versions of ApiVersions itself. Some other brokers write a body that fits no version, so the part after the
+    error code is decoded if possible, and ignored otherwise.
     """
     reader = Reader(frame)
     correlation_id, error_code = reader.int32(), reader.int16()
@@ -45,7 +45,7 @@ def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVer
 
 
 def fallback_version(response: ApiVersionsResponse) -> int:
-    """The version to ask in after UNSUPPORTED_VERSION: the node's newest if it said, else 0."""
+    """Return the version to use after UNSUPPORTED_VERSION: the node's newest if it is known, else 0."""
     for api in response.api_keys:
         if api.api_key == ApiKeys.API_VERSIONS:
             return max(0, min(api.max_version, ApiKeys.latest_version(ApiKeys.API_VERSIONS)))

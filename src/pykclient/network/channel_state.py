@@ -1,4 +1,4 @@
-"""The life of a channel, as a table (Java: ChannelState)."""
+"""The states of a channel, as a table (Java: ChannelState)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILED_SEND: Final = "FAILED_SEND"
 AUTHENTICATION_FAILED: Final = "AUTHENTICATION_FAILED"
 LOCAL_CLOSE: Final = "LOCAL_CLOSE"
 
-#: Where each state may go.
+#: The valid next states of each state.
 MOVES: Final[dict[str, frozenset[str]]] = {
     NOT_CONNECTED: frozenset((AUTHENTICATE, READY, AUTHENTICATION_FAILED, EXPIRED, FAILED_SEND, LOCAL_CLOSE)),
     AUTHENTICATE: frozenset((READY, AUTHENTICATION_FAILED, EXPIRED, FAILED_SEND, LOCAL_CLOSE)),
@@ -27,9 +27,9 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 
 
 class ChannelState:
-    """The state that a channel is in, or was in when it was closed.
+    """The state of a channel, or its last state before it was closed.
 
-    ``exception`` goes with AUTHENTICATION_FAILED alone; ``cause`` is the error that broke the connection, if one did;
+    Only AUTHENTICATION_FAILED has an ``exception``. ``cause`` is the error that broke the connection, if any.
     ``remote_address`` is for messages. Immutable. Thread: any.
     """
 
@@ -48,13 +48,17 @@ class ChannelState:
         self.cause = cause
 
     def move_to(self, state: str, exception: AuthenticationError | None = None) -> ChannelState:
-        """The next state; raises IllegalStateError where the table has no such move."""
+        """Return the next state.
+
+        Raises:
+            IllegalStateError: the table does not have this transition.
+        """
         if state not in MOVES[self.state]:
             raise IllegalStateError(f"a channel cannot go from {self.state} to {state}")
         return ChannelState(state, exception, self.remote_address, self.cause)
 
     def with_details(self, remote_address: str | None, cause: Exception | None = None) -> ChannelState:
-        """The same state, knowing more about the peer and about what went wrong."""
+        """Return the same state with details about the peer and the error."""
         return ChannelState(self.state, self.exception, remote_address, cause)
 
     def __repr__(self) -> str:

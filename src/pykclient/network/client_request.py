@@ -1,4 +1,4 @@
-"""A request on its way to a node, and what came of it (Java: ClientRequest, ClientResponse)."""
+"""A request to a node, and its outcome (Java: ClientRequest, ClientResponse)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class RequestBuilder:
-    """Builds a request in the version that client and node share (Java: AbstractRequest.Builder).
+    """Builds a request in a version that client and node support (Java: AbstractRequest.Builder).
 
-    This class wraps a ready message. Subclass it and override ``build`` if the content depends on the version. Whatever
-    ``build`` raises becomes the ``build_error`` of the response. Thread: owner.
+    This class wraps a complete message. Subclass it and override ``build`` if the content depends on the version. Any
+    exception from ``build`` becomes the ``build_error`` of the response. Thread: owner.
     """
 
     __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
@@ -29,7 +29,7 @@ class RequestBuilder:
         self.latest_allowed_version = ApiKeys.latest_version(api_key) if max_version is None else max_version
 
     def build(self, version: int) -> Request:  # noqa: ARG002 - for subclasses
-        """The request for ``version``, which lies in the allowed range."""
+        """Return the request for ``version``, which is in the allowed range."""
         return self.message
 
     def __repr__(self) -> str:
@@ -37,7 +37,7 @@ class RequestBuilder:
 
 
 class ClientRequest:
-    """One request for one node. ``callback`` gets the ClientResponse on the thread that polls. Thread: owner."""
+    """A request for a node. ``callback`` gets the ClientResponse on the polling thread. Thread: owner."""
 
     __slots__ = (
         "callback",
@@ -84,10 +84,10 @@ class ClientRequest:
 class ClientResponse:
     """The outcome of a ClientRequest.
 
-    Exactly one of these is set: ``response_body`` is the answer; ``disconnected`` is True if the connection was lost
-    (``timed_out`` too, if this client closed it); ``build_error`` tells why the request could not be built, and so was
-    never sent. UnsupportedVersionError means that the node knows no suitable version. All are empty for a request that
-    expects no answer. Thread: owner.
+    Exactly one of these is set. ``response_body`` is the response. ``disconnected`` is True if the connection was lost
+    (``timed_out`` too, if this client closed it). ``build_error`` is the reason why the request could not be built, and
+    so was never sent; UnsupportedVersionError means that the node supports no suitable version. All are empty for a
+    request that expects no response. Thread: owner.
     """
 
     __slots__ = (
@@ -141,11 +141,11 @@ class ClientResponse:
 
     @property
     def request_latency_ms(self) -> int:
-        """From the making of the request to its outcome."""
+        """Return the time from the creation of the request to its outcome."""
         return self.received_ms - self.created_ms
 
     def on_complete(self) -> None:
-        """Hand this response to its request's callback, if there is one."""
+        """Pass this response to its request's callback, if there is one."""
         if self.callback is not None:
             self.callback(self)
 

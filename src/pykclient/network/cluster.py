@@ -1,4 +1,4 @@
-"""An immutable picture of the cluster (Java: Cluster, ClusterResource)."""
+"""An immutable view of the cluster (Java: Cluster, ClusterResource)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pykclient.types import Node, PartitionInfo, TopicPartition
 if TYPE_CHECKING:
     from pykclient.log_context import PrefixLogger
 
-#: Stands for "no topic id", as on the wire (equal to protocol.message.ZERO_UUID).
+#: "No topic id", as on the wire (equal to protocol.message.ZERO_UUID).
 ZERO_UUID = uuid.UUID(int=0)
 
 _NO_PARTITIONS: tuple[PartitionInfo, ...] = ()
 
 
 class ClusterResource(NamedTuple):
-    """Which cluster it is: its id, or None while it is unknown or the brokers are too old to say."""
+    """The id of the cluster; None if it is unknown, or the brokers are too old to have one."""
 
     cluster_id: str | None
 
 
 class Cluster:
-    """Nodes, topics and partitions as of one metadata response. Immutable: replaced whole, never changed.
+    """Nodes, topics and partitions as of one metadata response. Immutable: it is replaced as a whole.
 
-    Nodes keep the order they came in; who picks among them brings the randomness. Thread: any.
+    Nodes are in the order received; callers randomize where necessary. Thread: any.
     """
 
     __slots__ = (
@@ -89,17 +89,17 @@ class Cluster:
 
     @classmethod
     def empty(cls) -> Cluster:
-        """A cluster that nothing is known of."""
+        """Return an unknown cluster."""
         return cls(None, ())
 
     @classmethod
     def bootstrap(cls, addresses: Sequence[tuple[str, int]]) -> Cluster:
-        """The configured addresses as nodes -1, -2, ..., whose real ids are not known yet."""
+        """Return a cluster with the configured addresses as nodes -1, -2, ..., whose real ids are not known yet."""
         nodes = [Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses)]
         return cls(None, nodes, is_bootstrap_configured=True)
 
     def with_partitions(self, partitions: Mapping[TopicPartition, PartitionInfo]) -> Cluster:
-        """A copy with ``partitions`` added or replaced."""
+        """Return a copy with ``partitions`` added or replaced."""
         return Cluster(
             self.cluster_resource.cluster_id,
             self.nodes,
@@ -123,7 +123,7 @@ class Cluster:
         return self._nodes_by_id.get(node_id)
 
     def node_if_online(self, partition: TopicPartition, node_id: int) -> Node | None:
-        """The node, if it is known and a replica of ``partition`` that is not offline."""
+        """Return the node if it is known, and an online replica of ``partition``."""
         node = self._nodes_by_id.get(node_id)
         info = self._partitions.get(partition)
         if node is None or info is None or node in info.offline_replicas or node not in info.replicas:
@@ -131,7 +131,7 @@ class Cluster:
         return node
 
     def leader_for(self, partition: TopicPartition) -> Node | None:
-        """The leader, or None where partition or leader are unknown."""
+        """Return the leader, or None if the partition or its leader is unknown."""
         info = self._partitions.get(partition)
         return None if info is None else info.leader
 
@@ -139,24 +139,24 @@ class Cluster:
         return self._partitions.get(partition)
 
     def partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """All partitions of ``topic``, none for an unknown topic; ordered as the broker listed them."""
+        """Return all partitions of ``topic`` in the broker's order; none for an unknown topic."""
         return self._partitions_by_topic.get(topic, _NO_PARTITIONS)
 
     def partition_count_for_topic(self, topic: str) -> int | None:
-        """How many partitions ``topic`` has, or None for an unknown topic."""
+        """Return the number of partitions of ``topic``, or None for an unknown topic."""
         infos = self._partitions_by_topic.get(topic)
         return None if infos is None else len(infos)
 
     def available_partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions of ``topic`` that have a leader."""
+        """Return the partitions of ``topic`` that have a leader."""
         return self._available_partitions_by_topic.get(topic, _NO_PARTITIONS)
 
     def partitions_for_node(self, node_id: int) -> tuple[PartitionInfo, ...]:
-        """The partitions that node ``node_id`` leads."""
+        """Return the partitions that node ``node_id`` leads."""
         return self._partitions_by_node.get(node_id, _NO_PARTITIONS)
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The topic's id (KIP-516), or the zero id where it is unknown."""
+        """Return the topic's id (KIP-516), or the zero id if it is unknown."""
         return self._topic_ids.get(topic, ZERO_UUID)
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
@@ -189,35 +189,35 @@ class Cluster:
 
 
 class ClusterResourceListeners:
-    """Those who want to know which cluster the client talks to (Java: ClusterResourceListener).
+    """Listeners for the cluster's id (Java: ClusterResourceListener).
 
-    Anything with a method ``on_update(cluster_resource)``: serializers, interceptors, reporters. Thread: any.
+    They are objects with a method ``on_update(cluster_resource)``: serializers, interceptors, reporters. Thread: any.
     """
 
     __slots__ = ("_failed", "_listeners")
 
     def __init__(self, candidates: Iterable[object] = ()) -> None:
         self._listeners: list[Callable[[ClusterResource], None]] = []
-        self._failed: set[int] = set()  # the places in the list of those whose failure is in the log
+        self._failed: set[int] = set()  # the list indices of listeners whose failure was logged
         for candidate in candidates:
             self.maybe_add(candidate)
 
     def maybe_add(self, candidate: object) -> None:
-        """Add ``candidate`` if it listens."""
+        """Add ``candidate`` if it has the method."""
         on_update = getattr(candidate, "on_update", None)
         if callable(on_update):
             self._listeners.append(on_update)
 
     def on_update(self, resource: ClusterResource, log: PrefixLogger) -> None:
-        """Tell all listeners. One that fails is told of in ``log``, the first time only.
+        """Notify all listeners. The first failure of each is logged in ``log``.
 
-        It must not raise: this runs in the middle of a client's poll, which has taken answers from the network that
-        it has yet to hand to their callbacks.
+        This must not raise: it runs in the middle of a client's poll, which has received responses whose callbacks have
+        not run yet.
         """
         for index, listener in enumerate(self._listeners):
             try:
                 listener(resource)
-            except Exception:  # the application's code, which must not make the poll fail
+            except Exception:  # application code, which must not make the poll fail
                 if index not in self._failed:
                     self._failed.add(index)
                     name = type(getattr(listener, "__self__", listener)).__name__

@@ -1,4 +1,4 @@
-"""How long to wait before the next try (KIP-580; Java: ExponentialBackoff)."""
+"""Exponential backoff with jitter (KIP-580; Java: ExponentialBackoff)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import random
 
 
 class ExponentialBackoff:
-    """``initial * multiplier ** attempts``, at most ``max_ms``, spread by ``jitter`` (0.2 means +-20 %).
+    """The backoff ``initial * multiplier ** attempts``, at most ``max_ms``, varied by ``jitter`` (0.2 means +-20 %).
 
-    A constant ``initial_ms`` without jitter when ``max_ms`` does not exceed it. Thread: owner of ``rng``.
+    It is a constant ``initial_ms`` without jitter if ``max_ms`` does not exceed it. Thread: owner of ``rng``.
     """
 
     __slots__ = ("_exp_max", "_initial_ms", "_jitter", "_multiplier", "_rng", "max_ms")
@@ -21,14 +21,14 @@ class ExponentialBackoff:
             raise ValueError(f"jitter must be between 0 and 1, but is {jitter}")
         self._initial_ms = min(initial_ms, max_ms)
         self._multiplier = multiplier
-        self.max_ms = max_ms  #: the longest wait
+        self.max_ms = max_ms  # the maximum backoff
         self._jitter = jitter
         self._rng = rng or random.Random()
-        # The largest useful exponent: more attempts than this must not overflow the power.
+        # The largest useful exponent, so that many attempts do not overflow the power.
         self._exp_max = math.log(max_ms / max(initial_ms, 1)) / math.log(multiplier) if max_ms > initial_ms else 0.0
 
     def backoff(self, attempts: int) -> int:
-        """Milliseconds to wait after ``attempts`` earlier failures (0 for the first)."""
+        """Return the milliseconds to wait after ``attempts`` earlier failures (0 for the first)."""
         if self._exp_max == 0:
             return self._initial_ms
         term = self._initial_ms * self._multiplier ** min(attempts, self._exp_max)

@@ -1,4 +1,4 @@
-"""Frames into a transport and out of it, as far as that goes without waiting."""
+"""Non-blocking reading and writing of frames over a transport."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pykclient.network.transport_layer import PlaintextTransportLayer, Transport
 _compiled = implementation.compiled("network")
 _CompiledFrameStream = None if _compiled is None or not _compiled.HAS_EPOLL else _compiled.FrameStream
 
-#: Bytes that one channel may read in one poll before the others get their turn.
+#: Bytes that one channel may read per poll before the others get their turn.
 READ_LIMIT: Final = 8 * 1024 * 1024
 
 CLOSED_BY_PEER: Final = "the connection was closed by the other side"
@@ -28,31 +28,35 @@ MID_FRAME: Final = " in the middle of a frame"
 
 
 class FrameStream(Protocol):
-    """What a channel needs of the bytes that go over it. Thread: io."""
+    """The interface between a channel and the bytes of its connection. Thread: io."""
 
     ready: bool
     """Whether all that comes is frames for the application, so that a ``Poller`` may read and write ahead."""
 
     @property
     def has_frame(self) -> bool:
-        """Whether a read gives a frame although nothing more came."""
+        """True if a read returns a frame without new data."""
 
     @property
     def waits_for_memory(self) -> bool:
-        """Whether a frame waits for memory of a pool."""
+        """True if a frame waits for memory of a pool."""
 
     def read(self, frames: list[Frame], one: bool) -> int:
-        """Append the frames that came, only the next if ``one``; the number of bytes that were read.
+        """Append the received frames, or only the next if ``one``; return the number of bytes read.
 
-        Frames that came before an error are in ``frames`` when it is raised: ConnectionResetError at the end of the
-        stream, InvalidReceiveError for a size that cannot be, another OSError for what the socket said.
+        Frames received before an error are in ``frames`` when it is raised.
+
+        Raises:
+            ConnectionResetError: the end of the stream.
+            InvalidReceiveError: an invalid size.
+            OSError: another error of the socket.
         """
 
     def write(self, send: NetworkSend) -> int:
-        """Write what the socket takes of the frame; the number of bytes that it took."""
+        """Write as much of the frame as the socket accepts; return the number of bytes."""
 
     def close(self) -> None:
-        """Let go of what is unfinished; before the transport is closed."""
+        """Discard unfinished frames, before the transport is closed."""
 
 
 class TransportFrameStream:
@@ -78,7 +82,7 @@ class TransportFrameStream:
         if reader.waits_for_memory and not reader.retry_allocation():
             return 0
         if reader.buffered:
-            # Left over from a read for one frame only.
+            # Left over from a read of one frame only.
             while (frame := reader.next_frame()) is not None:
                 frames.append(frame)
                 if one:
@@ -100,8 +104,8 @@ class TransportFrameStream:
                 frames.append(frame)
                 if one:
                     return received
-            # The socket is empty now, most likely, so save the call that would say so; but the rest of a large frame is
-            # on its way.
+            # The socket is probably empty now, so skip the call that would tell; except if the rest of a large frame is
+            # in flight.
             if reader.waits_for_memory or (not reader.mid_large_frame and (was_large or count < room)):
                 break
         return received
@@ -130,9 +134,9 @@ def plaintext_frame_stream(
     memory_pool: MemoryPool = UNLIMITED,
     first_limit: int | None = None,
 ) -> FrameStream:
-    """The frames of a connection without encryption; the parameters are those of ``FrameReader``.
+    """Return the frames of an unencrypted connection; the parameters are those of ``FrameReader``.
 
-    With a bounded pool it is always the implementation in Python: what a pool has may be any Python code's decision.
+    With a bounded pool this is always the Python implementation, because a pool may be any Python object.
     """
     if _CompiledFrameStream is None or memory_pool.size is not None:
         return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))

@@ -1,25 +1,28 @@
-"""Which connection was idle for too long (Java: Selector.IdleExpiryManager)."""
+"""The expiry of idle connections (Java: Selector.IdleExpiryManager)."""
 
 from __future__ import annotations
 
 
 class IdleExpiryManager:
-    """Connections in the order of their last use. Closes one per look, the oldest. Thread: owner."""
+    """Connections in the order of their last use.
+
+    Each call expires at most one, the least recently used. Thread: owner.
+    """
 
     __slots__ = ("_last_used_ms", "_max_idle_ms", "_next_check_ms")
 
     def __init__(self, max_idle_ms: int, now_ms: int) -> None:
         self._max_idle_ms = max_idle_ms
         self._next_check_ms = now_ms + max_idle_ms
-        self._last_used_ms: dict[str, int] = {}  # a dict keeps the order of insertion, so the first is the oldest
+        self._last_used_ms: dict[str, int] = {}  # a dict keeps insertion order, so the first is the oldest
 
     def update(self, connection_id: str, now_ms: int) -> None:
-        """Note that the connection is in use."""
+        """Mark the connection as used."""
         self._last_used_ms.pop(connection_id, None)
         self._last_used_ms[connection_id] = now_ms
 
     def poll_expired(self, now_ms: int) -> tuple[str, int] | None:
-        """The connection that was idle for longest, with its idle time, if that is too long."""
+        """Return the least recently used connection and its idle time, if that exceeds the limit."""
         if now_ms <= self._next_check_ms:
             return None
         if not self._last_used_ms:

@@ -1,4 +1,4 @@
-"""Requests without an answer yet (Java: InFlightRequests)."""
+"""Requests in flight (Java: InFlightRequests)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykclient.network.network_send import NetworkSend
 
 
 class InFlightRequest:
-    """A request that was handed to the selector. Internal ones are the network client's own. Thread: owner."""
+    """A request that was passed to the selector. Internal requests are the network client's own. Thread: owner."""
 
     __slots__ = ("api_version", "is_internal", "request", "send", "send_ms", "throttle_ms")
 
@@ -25,13 +25,13 @@ class InFlightRequest:
         self.throttle_ms = 0
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether the answer is late; time in which the node throttled the client does not count."""
+        """Return whether the response is overdue. Time during which the node throttled the client does not count."""
         return now_ms - self.send_ms - self.throttle_ms > self.request.request_timeout_ms
 
     def response(
         self, now_ms: int, body: object = None, *, disconnected: bool = False, timed_out: bool = False
     ) -> ClientResponse:
-        """What came of the request."""
+        """Return the outcome of the request."""
         request = self.request
         return ClientResponse(
             request.request_builder.api_key,
@@ -50,7 +50,7 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """A queue per node, as nodes answer in order. Thread: owner."""
+    """One queue per node, because nodes respond in order. Thread: owner."""
 
     __slots__ = ("_count", "_max_per_connection", "_queues")
 
@@ -68,18 +68,18 @@ class InFlightRequests:
         self._count += 1
 
     def complete_next(self, node_id: str) -> InFlightRequest:
-        """Take the oldest request to a node: the one that its next response answers."""
+        """Remove and return the oldest request to a node, which the node's next response answers."""
         in_flight = self._queue(node_id).popleft()
         self._count -= 1
         return in_flight
 
     def peek_next(self, node_id: str) -> InFlightRequest | None:
-        """The oldest request to a node, which stays."""
+        """Return the oldest request to a node, without removing it."""
         queue = self._queues.get(node_id)
         return queue[0] if queue else None
 
     def complete_sent(self, send: NetworkSend) -> InFlightRequest:
-        """Take the request that ``send`` carried, as no answer is expected to it."""
+        """Remove and return the request in ``send``, which expects no response."""
         queue = self._queue(send.destination_id)
         for in_flight in queue:
             if in_flight.send is send:
@@ -89,7 +89,7 @@ class InFlightRequests:
         raise IllegalStateError(f"no request to node {send.destination_id} belongs to {send!r}")
 
     def can_send_more(self, node_id: str) -> bool:
-        """Whether the last request is out and the limit is not reached."""
+        """Return whether the last request is completely sent and the limit is not reached."""
         queue = self._queues.get(node_id)
         return not queue or (queue[-1].send.completed and len(queue) < self._max_per_connection)
 
@@ -100,7 +100,7 @@ class InFlightRequests:
         return len(queue) if queue else 0
 
     def clear_all(self, node_id: str) -> list[InFlightRequest]:
-        """Take all requests to a node, oldest first."""
+        """Remove and return all requests to a node, oldest first."""
         cleared = self._queues.pop(node_id, None)
         if not cleared:
             return []
@@ -108,11 +108,11 @@ class InFlightRequests:
         return list(cleared)
 
     def timed_out_requests(self, now_ms: int) -> list[InFlightRequest]:
-        """Of each node that is late with any answer, the oldest request that it is late with."""
+        """Return the oldest overdue request of each node."""
         timed_out: list[InFlightRequest] = []
         if self._count:
             for queue in self._queues.values():
-                for in_flight in queue:  # all, as each may have a timeout of its own
+                for in_flight in queue:  # all, because each may have a timeout of its own
                     if in_flight.is_expired(now_ms):
                         timed_out.append(in_flight)
                         break

@@ -1,4 +1,4 @@
-"""One connection: a transport, who is at its end, a frame going out and frames coming in (Java: KafkaChannel)."""
+"""A connection: its transport, its authenticator, a frame being sent, and frames received (Java: KafkaChannel)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
 
 
 class KafkaChannel:
-    """States and steps of one connection; the selector says when. Thread: io."""
+    """The state and the steps of one connection, driven by the selector. Thread: io."""
 
     __slots__ = (
         "_auth_send",
@@ -43,9 +43,9 @@ class KafkaChannel:
     def __init__(self, id: str, transport: TransportLayer, authenticator: Authenticator, stream: FrameStream) -> None:
         self.id = id
         self.state = _NOT_CONNECTED
-        self.ready = False  # connected and authenticated; kept here because it is asked for each request
+        self.ready = False  # connected and authenticated; a plain attribute because every request reads it
         self.muted = False
-        self.registered = 0  # the events that the selector watches for; its own note
+        self.registered = 0  # the events that the selector watches, for its own use
         self.send: NetworkSend | None = None
         self.stream = stream
         self._transport = transport
@@ -65,12 +65,12 @@ class KafkaChannel:
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether a read can make progress although the socket is not readable."""
+        """True if a read can make progress although the socket is not readable."""
         return self._transport.has_bytes_buffered or self.stream.has_frame
 
     @property
     def wants_write(self) -> bool:
-        """Whether the transport has something of its own to write."""
+        """True if the transport itself has something to write."""
         return self._transport.wants_write
 
     @property
@@ -78,7 +78,7 @@ class KafkaChannel:
         return self.stream.waits_for_memory
 
     def interest(self) -> int:
-        """The events that this channel waits for, as a mask of ``selectors``."""
+        """The events to wait for, as a mask of ``selectors``."""
         if not self._transport.is_connected:
             return selectors.EVENT_WRITE
         events = 0 if self.muted else selectors.EVENT_READ
@@ -87,7 +87,7 @@ class KafkaChannel:
         return events
 
     def describe(self) -> str:
-        """The peer's address for messages."""
+        """Return the peer's address for messages."""
         return self._remote_address or self.id
 
     # --- connecting ------------------------------------------------------------------------------------------------
@@ -97,14 +97,22 @@ class KafkaChannel:
         self.state = self.state.with_details(self._remote_address)
 
     def finish_connect(self) -> bool:
-        """Whether the connection now stands; raises OSError where it failed."""
+        """Return whether the connection is established.
+
+        Raises:
+            OSError: the connection failed.
+        """
         if not self._transport.finish_connect():
             return False
         self._connected()
         return True
 
     def prepare(self, now_ms: int) -> None:
-        """Go on with handshake and authentication as far as possible; raises AuthenticationError or OSError."""
+        """Continue handshake and authentication as far as possible.
+
+        Raises:
+            AuthenticationError, OSError: they failed.
+        """
         if self.state.state == channel_state.NOT_CONNECTED:
             self._connected()
             if self.ready:
@@ -135,13 +143,13 @@ class KafkaChannel:
             if not self.send_authentication_frames(now_ms) or authenticator.complete:
                 return
             frames: list[Frame] = []
-            self.read(frames, one=True)  # what follows may be for the application already
+            self.read(frames, one=True)  # later frames may already be for the application
             if not frames:
                 return
             authenticator.receive(frames[0], now_ms)
 
     def send_authentication_frames(self, now_ms: int) -> bool:
-        """Send what the authenticator has to say; whether all of it is out."""
+        """Send the authenticator's frames; return whether all are sent."""
         while True:
             if self._auth_send is None:
                 buffers = self._authenticator.next_frame(now_ms)
@@ -156,17 +164,17 @@ class KafkaChannel:
     # --- frames ----------------------------------------------------------------------------------------------------
 
     def set_send(self, send: NetworkSend) -> None:
-        """Take a frame to send; there can be one at a time."""
+        """Set the frame to send. There can be one at a time."""
         if self.send is not None:
             raise IllegalStateError(f"connection {self.id} is still sending the frame before this one")
         self.send = send
 
     def write(self) -> int:
-        """Write what the socket takes of the frame; the number of bytes that it took."""
+        """Write as much of the frame as the socket accepts; return the number of bytes."""
         return 0 if self.send is None else self.stream.write(self.send)
 
     def maybe_complete_send(self) -> NetworkSend | None:
-        """The frame, if it is out."""
+        """Return the frame if it is completely sent."""
         send = self.send
         if send is None or not send.completed:
             return None
@@ -174,7 +182,7 @@ class KafkaChannel:
         return send
 
     def read(self, frames: list[Frame], one: bool) -> int:
-        """Append the frames that came, as ``FrameStream.read`` does."""
+        """Append the received frames, as ``FrameStream.read`` does."""
         return self.stream.read(frames, one)
 
     def close(self) -> None:
@@ -188,18 +196,21 @@ class KafkaChannel:
 
 
 class ChannelBuilder(Protocol):
-    """Makes channels over sockets: here is where TLS and SASL come in (Java: ChannelBuilder). Thread: io."""
+    """Creates channels over sockets, including TLS and SASL (Java: ChannelBuilder). Thread: io."""
 
     def build_channel(
         self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
     ) -> KafkaChannel:
-        """A channel over ``sock``: connecting to ``host`` as a client, or accepted by a server where that is None."""
+        """Return a channel over ``sock``.
+
+        It connects to ``host`` as a client; without a host, a server has accepted it.
+        """
 
     def close(self) -> None: ...
 
 
 class PlaintextChannelBuilder:
-    """Neither encryption nor authentication (security.protocol=PLAINTEXT). Thread: io."""
+    """Builds channels without encryption and authentication (security.protocol=PLAINTEXT). Thread: io."""
 
     __slots__ = ()
 
@@ -213,4 +224,4 @@ class PlaintextChannelBuilder:
         return KafkaChannel(id, transport, PlaintextAuthenticator(), stream)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing, as there are no resources."""

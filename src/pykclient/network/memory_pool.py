@@ -1,4 +1,4 @@
-"""A bound on the memory of frames that are being received (KIP-72; Java: MemoryPool, SimpleMemoryPool)."""
+"""A bound on the memory of frames being received (KIP-72; Java: MemoryPool, SimpleMemoryPool)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pykclient.errors import IllegalArgumentError
 
 
 class MemoryPool(Protocol):
-    """Gives out buffers until its memory is used up; a channel that gets none is muted meanwhile. Thread: any."""
+    """A pool of buffer memory. A channel that gets none is muted meanwhile. Thread: any."""
 
     def try_allocate(self, size_bytes: int) -> bytearray | None:
-        """A buffer of ``size_bytes``, or None where there is no memory now."""
+        """Return a buffer of ``size_bytes``, or None if there is no memory now."""
 
     def release(self, size_bytes: int) -> None:
-        """Give back the memory of a buffer, by its size."""
+        """Return the memory of a buffer of this size to the pool."""
 
     @property
     def size(self) -> int | None:
-        """All the memory, used or not, in bytes; None without a bound."""
+        """Return the total memory in bytes, used or not; None without a bound."""
 
     @property
     def available_memory(self) -> int:
-        """Bytes that are free; can be negative in a pool that is not strict."""
+        """Return the free bytes. They can be negative in a pool that is not strict."""
 
     @property
     def is_out_of_memory(self) -> bool: ...
 
 
 class UnlimitedMemoryPool:
-    """No bound (Java: MemoryPool.NONE). Thread: any."""
+    """A pool without a bound (Java: MemoryPool.NONE). Thread: any."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class UnlimitedMemoryPool:
         return bytearray(size_bytes)
 
     def release(self, size_bytes: int) -> None:
-        """Nothing is counted."""
+        """Do nothing, as nothing is counted."""
 
     @property
     def size(self) -> int | None:
@@ -57,8 +57,10 @@ UNLIMITED = UnlimitedMemoryPool()
 
 
 class SimpleMemoryPool:
-    """Counts what is given out. A strict pool refuses what would exceed its size; another one gives as long as anything
-    is left, and so exceeds its size by one buffer at most.
+    """A pool that counts its memory.
+
+    A strict pool refuses allocations that would exceed its size. Another one allocates as long as any memory is left,
+    and so exceeds its size by at most one buffer.
 
     Thread: any.
     """

@@ -1,4 +1,4 @@
-"""What one metadata response said, as an immutable value (Java: MetadataSnapshot)."""
+"""The contents of a metadata response, as an immutable value (Java: MetadataSnapshot)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykclient.types import Node, PartitionInfo, TopicPartition
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition by broker ids, as it came (Java: MetadataResponse.PartitionMetadata)."""
+    """A partition with broker ids, as received (Java: MetadataResponse.PartitionMetadata)."""
 
     topic_partition: TopicPartition
     error_code: int
@@ -35,7 +35,7 @@ class PartitionMetadata(NamedTuple):
 
 
 def to_partition_info(metadata: PartitionMetadata, nodes: Mapping[int, Node]) -> PartitionInfo:
-    """The same with nodes; a replica whose broker is not listed gets an empty host."""
+    """Return the partition with nodes. A replica on an unlisted broker gets an empty host."""
 
     def find(ids: Sequence[int]) -> tuple[Node, ...]:
         return tuple(nodes.get(node_id) or Node(node_id, "", -1) for node_id in ids)
@@ -46,7 +46,7 @@ def to_partition_info(metadata: PartitionMetadata, nodes: Mapping[int, Node]) ->
 
 
 class MetadataSnapshot:
-    """Nodes, partitions and topic ids at one moment; ``cluster`` is the view of it for users.
+    """Nodes, partitions and topic ids at one moment; ``cluster`` is the view of them for users.
 
     Immutable, so it is read without a lock. Thread: any.
     """
@@ -102,7 +102,7 @@ class MetadataSnapshot:
 
     @classmethod
     def bootstrap(cls, addresses: Sequence[tuple[str, int]]) -> MetadataSnapshot:
-        """Only the configured addresses, under negative ids."""
+        """Return a snapshot with only the configured addresses, under negative ids."""
         cluster = Cluster.bootstrap(addresses)
         return cls(None, {node.id: node for node in cluster.nodes}, cluster=cluster)
 
@@ -117,7 +117,7 @@ class MetadataSnapshot:
         return self.nodes.get(node_id)
 
     def leader_epoch_for(self, partition: TopicPartition) -> int | None:
-        """The partition's leader epoch, or None where it is unknown."""
+        """Return the partition's leader epoch, or None if it is unknown."""
         metadata = self._partitions.get(partition)
         return None if metadata is None else metadata.leader_epoch
 
@@ -133,10 +133,10 @@ class MetadataSnapshot:
         add_topic_ids: Mapping[str, uuid.UUID],
         retain_topic: Callable[[str, bool], bool],
     ) -> MetadataSnapshot:
-        """This snapshot with newer facts over it.
+        """Return this snapshot updated with newer data.
 
-        ``nodes`` replace all nodes. Of the topics already here those stay for which ``retain_topic(name, is_internal)``
-        holds; a topic that comes without an id loses the one it had.
+        ``nodes`` replace all nodes. Existing topics are kept if ``retain_topic(name, is_internal)`` is true. A topic
+        without an id in the update loses its old id.
         """
         verdicts: dict[str, bool] = {}
 

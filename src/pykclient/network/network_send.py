@@ -1,4 +1,4 @@
-"""One frame on its way out (Java: NetworkSend, ByteBufferSend)."""
+"""A frame being sent (Java: NetworkSend, ByteBufferSend)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 BytesLike = bytes | bytearray | memoryview
 
-#: Buffers per sendmsg. POSIX promises 16, Linux and macOS take 1024; a produce request has a few hundred at most.
+#: The maximum number of buffers per sendmsg. POSIX guarantees 16, Linux and macOS accept 1024; a produce request has a
+#: few hundred at most.
 IOV_MAX = 1024
 
 
 class NetworkSend:
-    """A frame, size prefix included, as the list of buffers that ``sendmsg`` gathers; nothing is copied.
+    """A frame with its size prefix, as a list of buffers for a gathered ``sendmsg``; nothing is copied.
 
-    ``expect_response`` false makes the selector's poll return as soon as the frame is out, as nothing else will end
-    the wait. The buffers must not change until ``completed``. Thread: owner.
+    If ``expect_response`` is False, the selector's poll returns as soon as the frame is sent, because nothing else
+    would end the wait. The buffers must not change until ``completed``. Thread: owner.
     """
 
     __slots__ = ("_buffers", "_next", "destination_id", "expect_response", "remaining", "size")
@@ -23,7 +24,7 @@ class NetworkSend:
         self.destination_id = destination_id
         self.expect_response = expect_response
         self._buffers: list[BytesLike] = list(buffers)
-        self._next = 0  # index of the first buffer that is not sent
+        self._next = 0  # index of the first unsent buffer
         self.size = self.remaining = sum(map(len, buffers))
 
     @property
@@ -31,13 +32,13 @@ class NetworkSend:
         return not self.remaining
 
     def pending(self) -> list[BytesLike]:
-        """What is left to send, at most as many buffers as one ``sendmsg`` takes."""
+        """The unsent buffers, at most as many as one ``sendmsg`` takes."""
         if self._next or len(self._buffers) > IOV_MAX:
             return self._buffers[self._next : self._next + IOV_MAX]
         return self._buffers
 
     def advance(self, sent_bytes: int) -> None:
-        """Note that the first ``sent_bytes`` of what is pending are out."""
+        """Record that the first ``sent_bytes`` of the pending bytes were sent."""
         self.remaining -= sent_bytes
         if not self.remaining:
             self._buffers = []

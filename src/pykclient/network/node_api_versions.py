@@ -1,4 +1,4 @@
-"""Which versions of which API a node speaks (Java: NodeApiVersions)."""
+"""The API versions of a node (Java: NodeApiVersions)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pykclient.protocol.api_keys import ApiKeys
 
 
 class ApiVersionRange(NamedTuple):
-    """Inclusive."""
+    """An inclusive range of versions."""
 
     min_version: int
     max_version: int
 
 
 class NodeApiVersions:
-    """A node's answer to ApiVersions: versions by API key, and the cluster's features (KIP-584).
+    """A node's ApiVersions response: version ranges by API key, and the cluster's features (KIP-584).
 
     Immutable. Thread: any.
     """
@@ -38,7 +38,10 @@ class NodeApiVersions:
 
     @classmethod
     def create(cls, overrides: Iterable[tuple[int, int, int]] = ()) -> NodeApiVersions:
-        """A node that speaks all that we do, but for ``overrides`` (api key, min, max). For tests and simulations."""
+        """Return a node with all our versions, except for ``overrides`` (api key, min, max).
+
+        For tests and simulations.
+        """
         versions = {
             key: ApiVersionRange(ApiKeys.oldest_version(key), ApiKeys.latest_version(key))
             for key in ApiKeys.client_apis()
@@ -52,7 +55,11 @@ class NodeApiVersions:
     def latest_usable_version(
         self, api_key: int, oldest_allowed: int | None = None, latest_allowed: int | None = None
     ) -> int:
-        """The newest version that the node speaks and the caller allows; UnsupportedVersionError if there is none."""
+        """Return the newest version that the node supports and the caller allows.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
         supported = self.versions.get(api_key)
         if supported is None:
             raise UnsupportedVersionError(f"the node does not support {ApiKeys.name_of(api_key)}")

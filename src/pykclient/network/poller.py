@@ -1,4 +1,4 @@
-"""The one wait for many sockets, which any thread can end."""
+"""Waiting for many sockets, with a wakeup for other threads."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 
-#: What ``select`` tells of a ``wakeup``.
+#: The event of a ``wakeup``.
 WAKEUP: Final = (None, READ)
 
 _compiled = implementation.compiled("network")
 
 
 class Poller(Protocol):
-    """Waits for the sockets of channels. Thread: io, but for ``wakeup``."""
+    """Waits for the sockets of channels. Thread: io, except for ``wakeup``."""
 
     def register(self, channel: KafkaChannel, events: int) -> None:
         """Watch a channel's socket for ``events``, a mask of READ and WRITE."""
@@ -32,27 +32,28 @@ class Poller(Protocol):
     def unregister(self, channel: KafkaChannel) -> None: ...
 
     def write_later(self, channel: KafkaChannel, ends_wait: bool) -> bool:
-        """Whether the next ``select`` will write the channel's frame, before it waits, and tell of a WRITE event then.
+        """Return whether the next ``select`` will write the channel's frame before it waits.
 
-        If ``ends_wait``, it will not wait: no answer will come that could end the wait.
+        It then reports a WRITE event. If ``ends_wait``, it will not wait, because there will be no response to end the
+        wait.
         """
 
     def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
-        """What can be done on which channels, waiting at most ``timeout_ms`` for something or for ``wakeup``.
+        """Return the ready channels with their events; wait at most ``timeout_ms`` for an event or a ``wakeup``.
 
-        A ``wakeup`` shows as an event of no channel.
+        A ``wakeup`` is reported as an event without a channel.
         """
 
     def wakeup(self) -> None:
-        """End the present wait, or let the next ``select`` not wait. Thread: any."""
+        """End the current wait, or prevent the next one. Thread: any."""
 
     def close(self) -> None: ...
 
 
 class SelectorsPoller:
-    """A ``Poller`` with what the standard library has; reads and writes nothing by itself.
+    """A ``Poller`` based on the standard library. It does no reads and writes.
 
-    Thread: io, but for ``wakeup``.
+    Thread: io, except for ``wakeup``.
     """
 
     __slots__ = ("_selector", "_waiting", "_wake_reader", "_wake_writer", "_woken")
@@ -64,7 +65,7 @@ class SelectorsPoller:
         self._wake_writer.setblocking(False)
         self._selector.register(self._wake_reader, READ, None)
         self._woken = False
-        self._waiting = False  # whether it takes a byte to wake the io thread
+        self._waiting = False  # True if waking the io thread takes a byte
 
     def register(self, channel: KafkaChannel, events: int) -> None:
         self._selector.register(channel.sock, events, channel)
@@ -82,8 +83,8 @@ class SelectorsPoller:
         if timeout_ms <= 0:
             events = self._selector.select(0)
         else:
-            # In this order, and in the other one in ``wakeup``: one of the two threads sees what the other has set. A
-            # byte may be written when it is not needed any more; then the next call returns at once, for nothing.
+            # The order of the two statements, and the reverse order in ``wakeup``, ensure that one of the threads sees
+            # the other's flag. A byte may be written in vain; then the next call returns at once.
             self._waiting = True
             try:
                 events = self._selector.select(0 if self._woken else timeout_ms / 1000)
@@ -96,7 +97,7 @@ class SelectorsPoller:
             else:
                 self._drain_wakeups()
         if self._woken:
-            # Whoever sets it after this keeps the next call from waiting.
+            # A wakeup after this prevents the next wait.
             self._woken = False
             found.append(WAKEUP)
         return found
@@ -110,8 +111,8 @@ class SelectorsPoller:
             return
         self._woken = True
         if not self._waiting:
-            return  # it looks at the flag before it waits
-        # If the pipe is full there is more than enough to wake up by; if it is closed nobody is left to wake.
+            return  # the io thread checks the flag before it waits
+        # If the pipe is full, the thread will wake anyway. If it is closed, there is no thread to wake.
         with contextlib.suppress(OSError):
             self._wake_writer.send(b"\0")
 
@@ -122,8 +123,10 @@ class SelectorsPoller:
 
 
 def new_poller() -> Poller:
-    """The compiled one where it was built and the system has epoll: it reads and writes without the interpreter's lock,
-    in the same absence from it as the wait."""
+    """Return the compiled poller if it was built and the system has epoll, else the Python one.
+
+    The compiled one reads and writes in the same section without the GIL as the wait.
+    """
     if _compiled is None or not _compiled.HAS_EPOLL:
         return SelectorsPoller()
     poller: Poller = _compiled.EpollPoller()

@@ -8,14 +8,14 @@ from typing import Final
 from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, WindowedSum
 
-#: How long counts may wait before they are published.
+#: The maximum time before counts are published.
 FLUSH_INTERVAL_MS: Final = 100
 
 _NAN: Final = float("nan")
 
 
 class Traffic:
-    """What went over one connection since the last publication: plain integers for the hot path. Thread: io."""
+    """The traffic of one connection since the last publication, as plain integers for the hot path. Thread: io."""
 
     __slots__ = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "request_max", "requests", "responses")
 
@@ -37,7 +37,7 @@ class Traffic:
 
 
 class _RequestSizeAvg:
-    """Mean request size over the metric windows, from sums published together. Thread: owner."""
+    """The mean request size over the metric windows, from sums published together. Thread: owner."""
 
     __slots__ = ("_bytes", "_requests", "_traffic")
 
@@ -56,7 +56,7 @@ class _RequestSizeAvg:
 
 
 class _TotalNs(CumulativeSum):
-    """The sum of milliseconds, in nanoseconds. Thread: owner."""
+    """A sum of milliseconds, in nanoseconds. Thread: owner."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class _TotalNs(CumulativeSum):
 
 
 class _TrafficSensors:
-    """The sensors of one connection, or of all together."""
+    """The sensors of one connection, or of all connections together."""
 
     __slots__ = ("_bytes_received", "_bytes_sent", "_io", "_request_size", "_requests", "_responses")
 
@@ -105,8 +105,8 @@ class _TrafficSensors:
 class SelectorMetrics:
     """Java's metric names in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics`` (tag ``node-id``).
 
-    A request costs a few additions; ``maybe_flush`` carries them to the sensors, ten times a second at most.
-    Thread: io.
+    A request costs a few additions; ``maybe_flush`` publishes them to the sensors, at most ten times a second. Thread:
+    io.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class SelectorMetrics:
         self._total_sensors = _TrafficSensors(self, "", self._suffix, self._group, self._tags)
         self._total_sensors.add_request_size(self._total, metrics, self._group, self._tags)
         self._next_flush_ms = 0
-        self.dirty = False  # whether something waits for publication
+        self.dirty = False  # True if anything waits for publication
         self._polls = self._wait_ms = self._io_ms = 0
 
         self.connection_created = self._meter("connections-created", "connection-creation", "connections established")
@@ -150,7 +150,7 @@ class SelectorMetrics:
     # --- counting --------------------------------------------------------------------------------------------------
 
     def traffic(self, connection_id: str) -> Traffic:
-        """The counters of a connection; they outlive it, as the connection may come back."""
+        """Return the counters of a connection. They outlive it, because it may be re-established."""
         traffic = self._traffic.get(connection_id)
         if traffic is None:
             traffic = self._traffic[connection_id] = Traffic()
@@ -159,7 +159,10 @@ class SelectorMetrics:
         return traffic
 
     def closed(self, connection_id: str) -> None:
-        """Note that a connection is closed. Its counters go on, unless connections have no metrics of their own."""
+        """Record that a connection was closed.
+
+        Its counters are kept, unless connections have no metrics of their own.
+        """
         self.connection_closed.record()
         if not self._per_connection:
             traffic = self._traffic.pop(connection_id, None)
@@ -167,14 +170,14 @@ class SelectorMetrics:
                 self._total.add(traffic)
 
     def polled(self, wait_ms: int, io_ms: int) -> None:
-        """Count a poll and what it spent its time on."""
+        """Record a poll, with its wait and I/O times."""
         self._polls += 1
         self._wait_ms += wait_ms
         self._io_ms += io_ms
         self.dirty = True
 
     def maybe_flush(self, now_ms: int) -> None:
-        """Publish if something waits and the last time is long enough ago."""
+        """Publish if there is anything new and the interval has passed."""
         if now_ms >= self._next_flush_ms and self.dirty:
             self.flush(now_ms)
 
@@ -206,7 +209,7 @@ class SelectorMetrics:
         return self._metrics.sensor(name)
 
     def meter(self, sensor_name: str, base: str, what: str, group: str, tags: Mapping[str, str]) -> Sensor:
-        """A sensor with ``<base>-rate`` and ``<base>-total``, which is recorded with counts."""
+        """Return a sensor with ``<base>-rate`` and ``<base>-total``, to be recorded with counts."""
         sensor = self.sensor(sensor_name)
         rate = self._metrics.metric_name(f"{base}-rate", group, f"{what.capitalize()} per second", tags)
         total = self._metrics.metric_name(f"{base}-total", group, f"{what.capitalize()} in all", tags)
@@ -217,7 +220,7 @@ class SelectorMetrics:
         return self.meter(f"{sensor_name}{self._suffix}", base, what, self._group, self._tags)
 
     def _time_sensors(self, base: str, what: str) -> tuple[Sensor, Sensor]:
-        """One for nanoseconds per poll, one for milliseconds in all."""
+        """Return a sensor for nanoseconds per poll, and one for total milliseconds."""
 
         def name(metric: str, description: str) -> MetricName:
             return self._metrics.metric_name(f"{base}-{metric}", self._group, description, self._tags)
@@ -235,7 +238,7 @@ class SelectorMetrics:
         sensors = _TrafficSensors(self, prefix, "", self._node_group, tags)
         sensors.add_request_size(traffic, self._metrics, self._node_group, tags)
         self._node_sensors[connection_id] = sensors
-        latency = self.sensor(f"{prefix}latency")  # who sends requests records here
+        latency = self.sensor(f"{prefix}latency")  # recorded by the senders of requests
         stats: tuple[tuple[str, str, SampledStat], ...] = (("avg", "Mean", Avg()), ("max", "Largest", Max()))
         for name, word, stat in stats:
             what = f"{word} time from sending a request to its response, in milliseconds"

@@ -1,4 +1,4 @@
-"""From which version on a response's throttle time asks the client to wait (KIP-219)."""
+"""The versions whose throttle time requires the client to wait (KIP-219)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pykclient.protocol.api_keys import ApiKeys
 
-#: Older brokers had waited themselves before they answered. APIs that are not here never ask the client to wait.
+#: With earlier versions, brokers wait themselves before they respond. APIs that are not listed never require waiting.
 _CLIENT_THROTTLES_FROM: Final[dict[int, int]] = {
     ApiKeys.PRODUCE: 6,
     ApiKeys.FETCH: 8,
@@ -56,12 +56,12 @@ _CLIENT_THROTTLES_FROM: Final[dict[int, int]] = {
 
 
 def throttle_time_ms(response: Any) -> int:
-    """What the response says, 0 for those that have no such field."""
+    """Return the throttle time of a response, 0 if it has no such field."""
     value: int = getattr(response, "throttle_time_ms", 0)
     return value
 
 
 def should_client_throttle(api_key: int, version: int) -> bool:
-    """Whether the client must wait for the throttle time of such a response."""
+    """Return whether the client must wait for the throttle time of such a response."""
     first = _CLIENT_THROTTLES_FROM.get(api_key)
     return first is not None and version >= first

@@ -1,4 +1,4 @@
-"""Bytes through a socket, plain or encrypted (Java: TransportLayer, PlaintextTransportLayer)."""
+"""Byte transport over a socket, plain or encrypted (Java: TransportLayer, PlaintextTransportLayer)."""
 
 from __future__ import annotations
 
@@ -11,43 +11,51 @@ from pykclient.network.network_send import BytesLike
 
 
 class TransportLayer(Protocol):
-    """A non-blocking connection. ``read_into`` and ``write`` return None where they would block. Thread: io."""
+    """A non-blocking connection. ``read_into`` and ``write`` return None if they would block. Thread: io."""
 
     @property
     def sock(self) -> socket.socket: ...
 
     @property
     def ready(self) -> bool:
-        """Connected, and the handshake done if there is one."""
+        """True if connected, and any handshake is complete."""
 
     @property
     def is_connected(self) -> bool: ...
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether bytes can be read although the socket has none, as in an opened TLS record."""
+        """True if bytes can be read although the socket has none, for example from a decrypted TLS record."""
 
     @property
     def wants_write(self) -> bool:
-        """Whether the layer itself has something to write, such as a part of its handshake."""
+        """True if the layer itself has something to write, such as a part of its handshake."""
 
     def finish_connect(self) -> bool:
-        """Whether the connection now stands; raises OSError where it failed."""
+        """Return whether the connection is established.
+
+        Raises:
+            OSError: the connection failed.
+        """
 
     def handshake(self) -> None:
-        """Go on with the handshake as far as the socket allows; raises AuthenticationError or OSError."""
+        """Continue the handshake as far as the socket allows.
+
+        Raises:
+            AuthenticationError, OSError: the handshake failed.
+        """
 
     def read_into(self, target: memoryview) -> int | None:
-        """Read up to ``len(target)`` bytes; 0 at the end of the stream."""
+        """Read up to ``len(target)`` bytes; return 0 at the end of the stream."""
 
     def write(self, buffers: Sequence[BytesLike]) -> int | None:
-        """Write what the socket takes of ``buffers``, in one gathered call; the number of bytes that it took."""
+        """Write as much of ``buffers`` as the socket accepts, in one gathered call; return the number of bytes."""
 
     def close(self) -> None: ...
 
 
 class PlaintextTransportLayer:
-    """The socket as it is. Thread: io."""
+    """A plain socket. Thread: io."""
 
     __slots__ = ("is_connected", "sock")
 
@@ -74,12 +82,12 @@ class PlaintextTransportLayer:
         try:
             self.sock.getpeername()
         except OSError:
-            return False  # woken before the connection stood
+            return False  # woken before the connection was established
         self.is_connected = True
         return True
 
     def handshake(self) -> None:
-        """Nothing to agree on."""
+        """Do nothing, as there is no handshake."""
 
     def read_into(self, target: memoryview) -> int | None:
         try:

@@ -1,4 +1,4 @@
-"""How a connection proves who is at its ends, between connecting and the first request."""
+"""Authentication of connections, between connecting and the first request."""
 
 from pykclient.network.authenticator.authenticator import Authenticator, PlaintextAuthenticator
 

@@ -1,4 +1,4 @@
-"""The seam for SASL: an exchange of frames, without I/O (Java: Authenticator)."""
+"""The interface for SASL: an exchange of frames, without I/O (Java: Authenticator)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pykclient.network.network_send import BytesLike
 
 
 class Authenticator(Protocol):
-    """Says which frame to send next and takes those that come, until ``complete``.
+    """Decides which frame to send next, and processes those received, until ``complete``.
 
-    The channel drives it: it sends what ``next_frame`` gives until that is None, hands each frame received to
-    ``receive``, and so on. Requests and responses inside the frames are the authenticator's own, correlation ids
-    included. Any step may raise AuthenticationError, after which the channel sends what ``next_frame`` still gives (a
-    server's refusal) and is closed. Thread: io.
+    The channel drives it: it sends the frames from ``next_frame`` until that returns None, passes each received frame
+    to ``receive``, and so on. The contents of the frames, including correlation ids, belong to the authenticator. Any
+    step may raise AuthenticationError. The channel then sends what ``next_frame`` still returns (a server's rejection),
+    and is closed. Thread: io.
     """
 
     @property
     def complete(self) -> bool:
-        """Whether the connection may be used."""
+        """True if the connection may be used."""
 
     def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:
-        """The frame to send now, size prefix included, as buffers; None while the peer has the turn."""
+        """Return the frame to send now, with its size prefix, as buffers; None while it is the peer's turn."""
 
     def receive(self, frame: Frame, now_ms: int) -> None:
-        """Take a frame, without its size prefix."""
+        """Process a frame, without its size prefix."""
 
     def close(self) -> None: ...
 
 
 class PlaintextAuthenticator:
-    """Nobody proves anything (security.protocol PLAINTEXT, and SSL, whose handshake did it). Thread: io."""
+    """No authentication (security.protocol PLAINTEXT, or SSL, whose handshake does it). Thread: io."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class PlaintextAuthenticator:
         return None
 
     def receive(self, frame: Frame, now_ms: int) -> None:
-        """Never called."""
+        """Do nothing, as no frame is expected."""
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing, as there are no resources."""
