@@ -64,7 +64,7 @@ class Oracle:
         there = [
             package.KafkaOffsetRange(
                 self._jvm.org.apache.kafka.common.TopicPartition(*each.topic_partition),
-                *(self._jvm.java.lang.Long.parseLong(str(offset)) for offset in each[1:]),
+                *(self._jvm.java.lang.Long.parseLong(str(offset)) for offset in (each.start, each.end)),
                 self._none,
             )
             for each in ranges

@@ -108,7 +108,7 @@ def test_what_cannot_be_written(spark: SparkSession, cluster: EmbeddedCluster) -
         ),
         (["'secret' as value", "if(id = 3, null, 'refused') as topic"], {}, "row 3 (counted from 0) has a null topic"),
         (["repeat('secret', 200000) as value"], {"topic": "refused"}, "kafka.max.request.size"),
-        (["'secret' as value"], {"topic": "nowhere", "kafka__max__block__ms": "300"}, "check that the topic is there"),
+        (["'secret' as value"], {"topic": "nowhere", "kafka__max__block__ms": "300"}, "check that the topic exists"),
     ]
     for columns, options, says in cases:
         with pytest.raises(PySparkException) as raised:
