@@ -15,7 +15,7 @@ import confluent_kafka
 import pyarrow as pa
 import pytest
 
-from pykclient import TopicPartition
+from pykclient import KafkaProducer, TopicPartition
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, LogTruncationError
 from pykclient.spark import range_reader
@@ -24,6 +24,7 @@ from pykclient.spark.filters import Bounds
 from pykclient.spark.range_reader import MAX_ROWS, ReadTask, read_ranges
 from pykclient.spark.ranges import OffsetRange
 from pykclient.spark.schema import COLUMNS, arrow_schema
+from pykclient.testing import EmbeddedCluster
 from tests.kafka.cluster import KafkaCluster
 from tests.spark.topics import delete_records, numbers, produce
 from tests.support.any_kafka import AnyKafka
@@ -431,6 +432,24 @@ def test_secrets_are_not_shown() -> None:
     assert "hush" not in f"{task!r} {task}"
 
 
+@pytest.mark.parametrize("release", ["2.7", "2.8"])
+def test_topic_ids_of_brokers(release: str, topic: str, pool: ConsumerPool) -> None:
+    """Kafka 2.7 has none, and 2.8 does not fetch by them. Then ranges are read by the names of their topics."""
+    with EmbeddedCluster(brokers=1, release=release) as cluster:
+        cluster.create_topic(topic)
+        servers = cluster.bootstrap_servers
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            for number in range(20):
+                producer.send(topic, str(number).encode())
+        with KafkaConsumer(bootstrap_servers=servers) as consumer:
+            topic_id = consumer.describe_topics(topics=[topic])[topic].topic_id
+        assert (topic_id is None) == (release == "2.7")
+        task = ReadTask({"bootstrap.servers": servers, "auto.offset.reset": "none"}, tuple(COLUMNS), 30_000)
+        for run in (None, "run", "run"):
+            wanted = [each._replace(topic_id=topic_id) for each in of(topic, (0, 5, 20))]
+            assert rows(read_ranges(task, wanted, run, pool)) == expected((0, 5, 20))
+
+
 # --- what can go wrong
 
 
@@ -440,9 +459,11 @@ def test_records_that_were_aged_out(
     filled(any_kafka, topic, 100)
     delete_records(any_kafka, topic, 0, before=40)
     with pytest.raises(
-        IllegalStateError, match=rf"{topic}-0 cannot be read from offset 10 up to 60.*from 40 up to 100"
+        IllegalStateError, match=rf"{topic}-0 cannot be read from offset 10 up to 60.*from 40 up to 100.* load again"
     ):
         list(read_ranges(new_task(any_kafka), of(topic, (0, 10, 60)), pool=pool))
+    with pytest.raises(IllegalStateError, match=r"from 40 up to 100\. They were deleted by retention"):
+        list(read_ranges(new_task(any_kafka), of(topic, (0, 10, 60)), "a stream", pool))
     assert len(pool) == 0
     going_on = new_task(any_kafka, fail_on_data_loss=False)
     with caplog.at_level(logging.WARNING, "pykclient"):
