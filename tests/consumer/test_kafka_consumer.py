@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     AuthenticationError,
@@ -270,7 +271,9 @@ class TestIteration:
             consumer.assign([T0])
             (records,) = consumer.poll(1_000).values()
             many = (records * handout_size)[:handout_size]
-            consumer._components.handout.fill({T0: many})
+            fetch = Fetch()
+            fetch.add(T0, many)
+            consumer._components.handout.fill(fetch, consumer._subscriptions.position_or_none)
             with counted_calls() as calls:
                 stepped = sum(1 for _ in islice(consumer, handout_size))
         assert stepped == handout_size

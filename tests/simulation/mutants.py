@@ -304,14 +304,14 @@ _COLUMNS = (
     Mutant(
         "a loop counts as seen what waits behind it",
         "consumer/consumer_components",
-        "        for tp, offset in self.handout.next_offsets().items():\n",
-        "        for tp, offset in {}.items():\n",
+        "        for tp, position in self.handout.next_positions().items():\n",
+        "        for tp, position in {}.items():\n",
     ),
     Mutant(
         "poll_arrow skips what a loop has not seen",
         "consumer/classic_consumer",
-        "        if not self._handout.is_empty:\n            self.rewind(",
-        "        if False:\n            self.rewind(",
+        "            self.rewind({tp: position for tp, position in waiting.items() if tp not in kept})\n",
+        "            pass\n",
     ),
     Mutant(
         "a seek keeps what waits for a loop",

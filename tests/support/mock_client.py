@@ -165,6 +165,14 @@ class MockClient:
     def close_node(self, node_id: str) -> None:
         self._connections.pop(node_id, None)
 
+    def end_interrupted_wait(self) -> bool:
+        return False
+
+    def drop_connections(self) -> None:
+        self.requests.clear()
+        self.responses.clear()
+        self._connections.clear()
+
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
         ready = any(connection.is_ready(now_ms) for connection in self._connections.values())
         for node in self._nodes():

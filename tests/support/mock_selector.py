@@ -94,6 +94,13 @@ class MockSelector:
     def unmute_all(self) -> None:
         """Clients never mute."""
 
+    def end_interrupted_wait(self) -> bool:
+        return False
+
+    def drop_connections(self) -> None:
+        for id in list(self.ready):
+            self.close_channel(id)
+
     def close(self) -> None:
         self.closed = True
         self.ready.clear()

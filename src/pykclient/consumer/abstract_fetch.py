@@ -325,6 +325,13 @@ class AbstractFetch:
         if error is not None:
             raise error
 
+    def reset(self) -> None:
+        """Begin anew after an exception has struck in the middle of anything: without requests, sessions and buffer."""
+        self._fetch_buffer.reset()
+        self._nodes_with_pending_fetch_requests = set()
+        self._session_handlers = {}
+        self._last_buffered = {}
+
     def close_buffer(self) -> None:
         """Let go of what was fetched and not handed out."""
         self._fetch_buffer.close()

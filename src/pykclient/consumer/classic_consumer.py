@@ -15,10 +15,11 @@ from pykclient.consumer.coordinator.consumer_parts import Offsets
 from pykclient.consumer.coordinator.offset_committer import OffsetCommitCallback
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.handout import Records
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
+from pykclient.record.columns import ColumnMemory
+from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -45,9 +46,13 @@ class ClassicConsumer:
         self._offset_fetcher = components.offset_fetcher
         self._subscriptions = components.subscriptions
         self._sole_reader = SoleReader(components.metadata, components.subscriptions)
+        self._max_poll_records: int = components.config["max.poll.records"]
         self._retry_backoff_ms: int = components.config["retry.backoff.ms"]
         self._request_timeout_ms: int = components.config["request.timeout.ms"]
         self._has_all_fetch_positions = False
+        self.is_closing = False
+        self.column_memory = ColumnMemory()
+        self._closed: set[str] = set()  # parts that are closed, for a close() after one that was broken off
         self._reported = ""
 
     # --- subscription ------------------------------------------------------------------------------------------------
@@ -89,7 +94,7 @@ class ClassicConsumer:
                 finally:
                     self._coordinator.maybe_leave_group(DEFAULT, "the consumer unsubscribed from all topics")
         finally:
-            self._handout.retain(())
+            self._handout.clear()
             self._subscriptions.unsubscribe()
         self._log.info("Unsubscribed from everything")
 
@@ -116,40 +121,82 @@ class ClassicConsumer:
 
     # --- poll --------------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer, max_records: int | None = None) -> Records:
-        """Records by partition; nothing when the timer ran out before any came."""
+    def poll(self, timer: Timer, max_records: int | None = None) -> Fetch:
+        """Return records as soon as there are some, or an empty fetch when the timer expires.
 
-        def intercept(fetch: Fetch) -> None:
-            if not self.components.interceptors.is_empty:
-                fetch.records = self.components.interceptors.on_consume(fetch.records)
+        Records that wait for a loop come first. The caller sets ``returned`` on the fetch when nothing can keep the
+        records from the application any more; until then commits are held back to where it starts.
+        """
+        interceptors = self.components.interceptors
+        is_intercepted = interceptors.is_empty
 
-        return self._poll(timer, lambda: self._fetcher.collect_fetch(max_records), intercept).records
+        def collect() -> Fetch:
+            nonlocal is_intercepted
+            fetch = Fetch()
+            self._handout.begin(fetch)
+            if not self._handout.is_empty:
+                self._rewind_invalid_waiting()
+                self._handout.take(fetch, max_records or self._max_poll_records)
+                if fetch.num_records:
+                    is_intercepted = True
+                    return fetch
+            return self._fetcher.collect_fetch(max_records, fetch)
+
+        self._rewind_invalid_waiting()
+        fetch = self._poll(timer, collect)
+        if not is_intercepted and fetch.records:
+            fetch.records = interceptors.on_consume(fetch.records)
+        return fetch
 
     def poll_columns(self, timer: Timer, fetch: ColumnsFetch, max_rows: int) -> None:
-        """The same into the columns of ``fetch``. Interceptors do not see them.
+        """Do the same with the columns of ``fetch``, without interceptors.
 
-        Partitions are paused once they are where ``fetch`` ends them.
+        A partition is paused once its position reaches its end in ``fetch.until``.
         """
+        self.give_back()
         for tp in fetch.until:
             position = self._subscriptions.position_or_none(tp)
             if position is not None and fetch.has_reached_end(tp, position.offset):
                 self._subscriptions.pause(tp)
-        self._poll(timer, lambda: self._fetcher.collect_columns(fetch, max_rows))
 
-    def take_back(self, fetch: ColumnsFetch) -> None:
-        """Undo what the fetch did to positions, and to partitions whose end it came to."""
-        self.rewind(fetch.first_offsets)
-        for tp in fetch.first_offsets:
-            if tp in fetch.until and self._subscriptions.is_assigned(tp):
-                self._subscriptions.resume(tp)
+        def collect() -> ColumnsFetch:
+            self._handout.begin(fetch)
+            return self._fetcher.collect_columns(fetch, max_rows)
+
+        self._poll(timer, collect)
+
+    def take_back(self, fetch: AnyFetch) -> None:
+        """Undo what ``fetch`` did to positions, and to partitions that it paused at their end."""
+        self.rewind(fetch.first_positions)
+        if isinstance(fetch, ColumnsFetch):
+            for tp, position in fetch.first_positions.items():
+                if self._subscriptions.is_assigned(tp) and position.offset < fetch.end_offset(tp) < MAX_INT64:
+                    self._subscriptions.resume(tp)
+
+    def recover(self, in_middle: bool) -> None:
+        """Make good what the exception that ended the last call has left.
+
+        ``in_middle``: a signal handler raised it, or something else that may strike between any two instructions. Then
+        nothing of what was under way can be trusted, unless it struck in the wait for the network, as it nearly always
+        does: connections, requests and buffers go, and the indexes of partitions are made anew.
+        """
+        if in_middle and not self._client.end_interrupted_wait():
+            self._log.info("An exception broke off the last call: connecting anew")
+            self._subscriptions.refile()
+            self._client.reset()
+            self._fetcher.reset()
+        fetch = self._handout.unreturned
+        if fetch is not None:
+            self.take_back(fetch)
+            self._handout.end()
 
     def prefetch(self) -> None:
         """Send the fetches that are due, without waiting for anything."""
         self._send_fetches()
         self._client.transmit_sends()
 
-    def _poll(self, timer: Timer, collect: Callable[[], F], intercept: Callable[[F], None] | None = None) -> F:
-        """What ``collect`` takes out of the buffer, as soon as that is something or the timer runs out."""
+    def _poll(self, timer: Timer, collect: Callable[[], F]) -> F:
+        """Return the result of ``collect`` once it is not empty, or when the timer expires."""
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
         self._metrics.record_poll_start(timer.now_ms)
@@ -159,18 +206,16 @@ class ClassicConsumer:
                 self._update_assignment_metadata_if_needed()
                 fetch = self._poll_for_fetches(timer, collect)
                 if not fetch.is_empty:
-                    # Let the brokers work while the application does. The positions have moved, so from here to the
-                    # return nothing may raise, neither wakeups nor errors of other requests: commits would go past
-                    # records that nobody has seen.
+                    # Let the brokers work while the application does. There are records to return, so neither wakeups
+                    # nor errors of other requests are raised here.
                     try:
                         if self._send_fetches() or self._client.has_pending_requests():
                             self._client.transmit_sends()
                     except KafkaError as error:
                         # Such as another broker's failed authentication. It is raised by a poll that has no records.
                         self._log.debug("No further fetches for now, as records are returned first: %s", error)
-                    if intercept is not None:
-                        intercept(fetch)
                     return fetch
+                self._handout.end()
                 if timer.expired:
                     self._report_unreachable()
                     return fetch
@@ -256,7 +301,7 @@ class ClassicConsumer:
         return initialized
 
     def position(self, tp: TopicPartition, timer: Timer) -> int:
-        waiting = self._handout.next_offsets().get(tp)
+        waiting = self._handout.next_positions().get(tp)
         if waiting is not None:
             return waiting.offset
         while True:
@@ -297,35 +342,49 @@ class ClassicConsumer:
         self._handout.drop(partitions)
 
     def give_back(self, kept: Collection[TopicPartition] = ()) -> None:
-        """Go back to what waits for a loop, of all partitions but ``kept``: it has not been handed out.
+        """Rewind to the records that wait for a loop, of all partitions but ``kept``.
 
-        To be called before anything that may commit or take partitions away, as whatever is then left waiting could be
-        dropped with the positions behind it.
+        To be called before anything that may commit or take partitions away: the records could be dropped while the
+        positions stay past them.
         """
         if not self._handout.is_empty:
-            self.rewind({tp: offset for tp, offset in self._handout.next_offsets().items() if tp not in kept})
+            waiting = self._handout.waiting_positions()
+            self.rewind({tp: position for tp, position in waiting.items() if tp not in kept})
 
-    def rewind(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Fetch again what was taken but not handed out, whatever has become of the partition meanwhile."""
-        for tp, offset in offsets.items():
+    def _rewind_invalid_waiting(self) -> None:
+        """Rewind to waiting records that may not be returned now: their partition was revoked, or its leader changed.
+
+        After a change of leader the log may have been truncated, and it must be validated from where the loop is.
+        """
+        if self._handout.is_empty:
+            return
+        waiting = self._handout.waiting_positions()
+        for tp, behind in self._handout.positions_behind().items():
+            position = self._subscriptions.fetchable_position(tp)
+            if position is None or position.offset != behind.offset or position.current_leader != behind.current_leader:
+                self.rewind({tp: waiting[tp]})
+
+    def rewind(self, positions: Mapping[TopicPartition, FetchPosition]) -> None:
+        """Fetch from ``positions`` again what was taken but not returned, whatever became of the partitions."""
+        for tp, wanted in positions.items():
             if not self._subscriptions.is_assigned(tp):
                 continue
-            epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
             position = self._subscriptions.valid_position(tp)
-            if position is not None:
-                self._subscriptions.set_position(tp, position._replace(offset=offset.offset, offset_epoch=epoch))
-            else:
+            if wanted.is_of_another_topic(self._metadata.topic_ids.get(tp.topic)):
+                continue  # deleted and created again: the position is reset
+            if position is None:
                 # The leader has changed, or the position is being reset: find out anew from where we really are.
-                position = self._subscriptions.position(tp)
-                topic_id = self._metadata.topic_ids.get(tp.topic) if position is None else position.topic_id
-                leader = self._metadata.current_leader(tp)
-                self._subscriptions.seek_unvalidated(tp, FetchPosition(offset.offset, epoch, leader, topic_id))
-        self._handout.drop(offsets.keys())
+                target = wanted._replace(current_leader=self._metadata.current_leader(tp))
+                self._subscriptions.seek_unvalidated(tp, target)
+            elif position.offset != wanted.offset:
+                target = position._replace(offset=wanted.offset, offset_epoch=wanted.offset_epoch)
+                self._subscriptions.set_position(tp, target)
+        self._handout.drop(positions.keys())
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
             self._subscriptions.pause(tp)
-        waiting = self._handout.next_offsets()
+        waiting = self._handout.waiting_positions()
         self.rewind({tp: waiting[tp] for tp in partitions if tp in waiting})
 
     # --- offsets -----------------------------------------------------------------------------------------------------
@@ -341,7 +400,17 @@ class ClassicConsumer:
             self._metrics.record_commit_sync(self._clock.now_ms() - start_ms)
 
     def commit_async(self, offsets: Offsets | None, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
-        return self.group().commit_offsets_async(self._to_commit(offsets), callback)
+        future = self.group().commit_offsets_async(self._to_commit(offsets), callback)
+        self._handout.split()  # a loop then looks for the answer after each record
+        return future
+
+    def has_pending_async_commits(self) -> bool:
+        """Return True while a callback of an asynchronous commit may become due."""
+        return self._coordinator is not None and self._coordinator.has_pending_async_commits
+
+    def run_commit_callbacks(self) -> None:
+        """Run the callbacks of asynchronous commits that were answered, without waiting."""
+        self.group().run_commit_callbacks()
 
     def _to_commit(self, offsets: Offsets | None) -> Offsets:
         if offsets is None:
@@ -375,41 +444,49 @@ class ClassicConsumer:
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
-    def close(self, timeout_ms: int, operation: str, *, auto_commit: bool) -> None:
-        """Close everything within ``timeout_ms``, and only then raise what went wrong first."""
+    def close(self, timeout_ms: int, operation: str, *, auto_commit: bool) -> KafkaError | None:
+        """Close everything within ``timeout_ms``. Return what went wrong first.
+
+        An exception of a signal handler leaves it at once; another call does the rest.
+        """
+        self.is_closing = True
         timer = Timer(self._clock, min(timeout_ms, self._request_timeout_ms))
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
         coordinator = self._coordinator
         if coordinator is not None:
             self._attempt(
                 "the coordinator", lambda: coordinator.close(timer, operation, auto_commit=auto_commit), failures
             )
         timer.update()
-        # Whoever pressed Ctrl-C to end the waiting does not want to wait for the next step instead.
-        is_ending = any(not isinstance(failure, Exception) for failure in failures)
-        timer.reset(0 if is_ending else max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
+        timer.reset(max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
         self._attempt("the fetcher", lambda: self._fetcher.close(timer), failures)
-        self._handout.retain(())
         self._attempt("the interceptors", self.components.interceptors.close, failures)
         self._attempt("the metrics", self.components.metrics.close, failures)
         self._attempt("the network client", self._client.close, failures)
-        for deserializer in (self.components.key_deserializer, self.components.value_deserializer):
-            close = getattr(deserializer, "close", None)
+        for what in ("key_deserializer", "value_deserializer"):
+            close = getattr(getattr(self.components, what), "close", None)
             if callable(close):
-                self._attempt("a deserializer", close, failures)
+                self._attempt(f"the {what}", close, failures)
+        self._handout.clear()
         self._log.debug("Closed")
-        if failures:
-            failure = failures[0]
-            if isinstance(failure, KafkaError) or not isinstance(failure, Exception):
-                raise failure
-            raise KafkaError(f"closing the consumer failed: {failure!r}") from failure
+        if not failures:
+            return None
+        failure = failures[0]
+        if not isinstance(failure, KafkaError):
+            wrapped = KafkaError(f"closing the consumer failed: {failure!r}")
+            wrapped.__cause__ = failure
+            return wrapped
+        return failure
 
-    def _attempt(self, what: str, close: Callable[[], object], failures: list[BaseException]) -> None:
+    def _attempt(self, what: str, close: Callable[[], object], failures: list[Exception]) -> None:
+        if what in self._closed:
+            return
         try:
             close()
-        except BaseException as error:  # noqa: BLE001 - all else must be closed first, after Ctrl-C as well
+        except Exception as error:  # noqa: BLE001 - all else must be closed first
             self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)
+        self._closed.add(what)
 
     def abandon(self) -> None:
         """Nobody has closed this consumer and nobody can any more: let go of thread and sockets. Takes no locks."""

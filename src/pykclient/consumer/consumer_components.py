@@ -28,6 +28,7 @@ from pykclient.consumer.handout import Handout
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
 from pykclient.consumer.offset_fetcher import OffsetFetcher
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.consumer.topic_metadata_fetcher import TopicMetadataFetcher
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
@@ -36,6 +37,7 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import BYTES, deserializer_for
+from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 #: Fetches, look-ups and commits to one node are few; nothing has to wait for its turn.
 _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
@@ -91,6 +93,7 @@ class ConsumerComponents:
             environment,
         )
         self.handout = Handout()
+        self.guard = ThreadGuard(environment)
         self.coordinator = self._coordinator(rng)
         parts = FetchParts(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
@@ -150,17 +153,19 @@ class ConsumerComponents:
                 self.interceptors,
                 consumed=self.consumed,
                 auto_commit_interval_ms=interval_ms,
+                application_code=self.guard.application_code,
             ),
             rng,
             self.environment,
         )
 
     def consumed(self) -> Offsets:
-        """What may be committed: the positions, held back where a loop has not seen all records yet."""
+        """Return what may be committed: the positions, held back where the application has not got all records yet."""
         offsets = self.subscriptions.all_consumed()
-        for tp, offset in self.handout.next_offsets().items():
-            if tp in offsets:
-                offsets[tp] = offset
+        for tp, position in self.handout.next_positions().items():
+            if tp in offsets and position.offset < offsets[tp].offset:
+                epoch = UNKNOWN_EPOCH if position.offset_epoch is None else position.offset_epoch
+                offsets[tp] = OffsetAndMetadata(position.offset, "", epoch)
         return offsets
 
 

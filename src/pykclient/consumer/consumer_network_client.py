@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
-from pykclient.consumer.interrupt_shield import InterruptShield
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.unsent_requests import UnsentRequests
 from pykclient.errors import DisconnectError, KafkaTimeoutError, WakeupError
@@ -25,9 +24,10 @@ MAX_POLL_TIMEOUT_MS = 5000
 class _Completion:
     """What is to be done with one request's outcome: the callback of its ClientRequest. Thread: any."""
 
-    __slots__ = ("_error", "_queue", "_response", "future")
+    __slots__ = ("_error", "_queue", "_response", "future", "thread_id")
 
     def __init__(self, queue: deque[_Completion | _Action]) -> None:
+        self.thread_id: int | None = None  # of the thread that fires it
         self.future: RequestFuture[ClientResponse] = RequestFuture()
         self._queue = queue
         self._response: ClientResponse | None = None
@@ -41,6 +41,14 @@ class _Completion:
     def on_failure(self, error: Exception) -> None:
         self._error = error
         self._queue.append(self)
+
+    @property
+    def has_outcome(self) -> bool:
+        return self._response is not None or self._error is not None
+
+    @property
+    def is_queued(self) -> bool:
+        return self in self._queue
 
     def fire(self) -> None:
         response = self._response
@@ -60,10 +68,11 @@ class _Completion:
 class _Action:
     """Something to do among the completions. Thread: application."""
 
-    __slots__ = ("fire",)
+    __slots__ = ("fire", "thread_id")
 
     def __init__(self, fire: Callable[[], object]) -> None:
         self.fire = fire
+        self.thread_id: int | None = None
 
 
 class ConsumerNetworkClient:
@@ -99,7 +108,7 @@ class ConsumerNetworkClient:
         self.default_request_timeout_ms = request_timeout_ms
         self._max_poll_timeout_ms = min(max_poll_timeout_ms, MAX_POLL_TIMEOUT_MS)
         self._unsent = UnsentRequests()
-        # Reentrant, as a signal handler may call close() in the thread that polls. guards: _client
+        # guards: _client, _is_broken
         self._lock = environment.new_reentrant_lock()
         self._get_ident = environment.get_ident
         # Filled under the lock by the thread that polls, emptied outside of it.
@@ -111,7 +120,9 @@ class ConsumerNetworkClient:
         self._background_unsent = False
         self._wakeup = False
         self._wakeup_disabled = False
-        self.interrupts = InterruptShield(client.wakeup, environment)
+        # All requests that were not completed, so that none is forgotten when an exception strikes in the middle.
+        self._outstanding: dict[_Completion, None] = {}
+        self._is_broken = False  # guarded by _lock: whether an exception has left _client in the middle of something
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -137,6 +148,7 @@ class ConsumerNetworkClient:
             self.default_request_timeout_ms if request_timeout_ms is None else request_timeout_ms,
             completion.on_complete,
         )
+        self._outstanding[completion] = None
         self._unsent.put(node, request, completion.on_failure)
         if background:
             self._background_unsent = True
@@ -192,24 +204,26 @@ class ConsumerNetworkClient:
         Raises WakeupError after ``wakeup()``, and the error that metadata has for the application.
         Thread: application.
         """
-        with self.interrupts:
-            self._fire(self._completed_background)
-            self._fire(self._completed)
-            with self._lock:
-                self._poll_network(timer, should_block)
-                if not disable_wakeup:
-                    # After the disconnects, so that their futures complete with the next poll whatever happens.
-                    self.maybe_trigger_wakeup()
-                self._try_send(timer.now_ms)
-                self._fail_expired_requests(timer.now_ms)
-                self._unsent.clean()
-            if self._background_unsent:
-                # Queued by the heartbeat thread after the last look and before the lock was free: it has gone away
-                # trusting this thread to send it, and the application may not poll again for minutes.
-                self.transmit_sends()
-            self._fire(self._completed_background)
-            self._fire(self._completed)
-        self.interrupts.check()
+        self._fire(self._completed_background)
+        self._fire(self._completed)
+        with self._lock:
+            self._is_broken = True
+            self._poll_network(timer, should_block)
+            self._is_broken = False
+            if not disable_wakeup:
+                # After the disconnects, so that their futures complete with the next poll whatever happens.
+                self.maybe_trigger_wakeup()
+            self._is_broken = True
+            self._try_send(timer.now_ms)
+            self._fail_expired_requests(timer.now_ms)
+            self._unsent.clean()
+            self._is_broken = False
+        if self._background_unsent:
+            # Queued by the heartbeat thread after the last look and before the lock was free: it has gone away
+            # trusting this thread to send it, and the application may not poll again for minutes.
+            self.transmit_sends()
+        self._fire(self._completed_background)
+        self._fire(self._completed)
         self._metadata.maybe_throw_any_exception()
 
     def poll_future(self, future: RequestFuture[Any], timer: Timer | None = None, disable_wakeup: bool = False) -> bool:
@@ -229,6 +243,8 @@ class ConsumerNetworkClient:
         """Send and receive without waiting, and complete background requests only. Thread: heartbeat."""
         if self._lock.acquire(blocking=False):
             try:
+                if self._is_broken:
+                    return  # the next call of the application repairs it
                 timer = Timer(self._clock, 0)
                 self._poll_network(timer, None)
                 self._try_send(timer.now_ms)
@@ -238,11 +254,50 @@ class ConsumerNetworkClient:
         self._fire(self._completed_background)
 
     def transmit_sends(self) -> None:
-        """Send what can be sent without waiting; raises nothing and completes nothing."""
+        """Send what can be sent without waiting. Raises nothing and completes nothing. Thread: application."""
         now_ms = self._clock.now_ms()
-        with self.interrupts, self._lock:
+        with self._lock:
+            self._is_broken = True
             self._try_send(now_ms)
             self._client.poll(0, now_ms)
+            self._is_broken = False
+
+    # --- after an exception in the middle ----------------------------------------------------------------------------
+
+    def end_interrupted_wait(self) -> bool:
+        """Return True if the exception that ended the last call struck while it waited for the network.
+
+        Then nothing was half done, and connections and requests go on. Thread: application.
+        """
+        with self._lock:
+            if not self._is_broken or not self._client.end_interrupted_wait():
+                return False
+            self._is_broken = False
+            return True
+
+    def reset(self) -> None:
+        """Drop all connections and fail all requests, in whatever state an exception has left them.
+
+        A request that was being completed fails as well, for those who have not heard of it. Thread: application.
+        """
+        error = DisconnectError("the connection was given up, as an exception broke off the call that was using it")
+        with self._lock:
+            self._client.drop_connections()
+            self._unsent.clear()
+            self._pending_disconnects.clear()
+            self._pending_connects.clear()
+            for completion in list(self._outstanding):
+                if not completion.has_outcome:
+                    completion.on_failure(error)
+            self._is_broken = False
+        me = self._get_ident()
+        for completion in list(self._outstanding):
+            # Neither waiting to be completed nor being completed by the heartbeat thread: it was broken off here.
+            if not completion.is_queued and completion.thread_id in (None, me):
+                completion.future.give_up(error)
+                self._outstanding.pop(completion, None)
+        self._fire(self._completed_background)
+        self._fire(self._completed)
 
     def await_metadata_update(self, timer: Timer) -> bool:
         """Ask for metadata and poll until it is there; False when time ran out. Thread: application."""
@@ -325,23 +380,30 @@ class ConsumerNetworkClient:
     def _fire(self, queue: deque[_Completion | _Action]) -> None:
         if not queue:
             return
+        me = self._get_ident()
         while queue:
             try:
                 completion = queue.popleft()
             except IndexError:  # the other thread took the last one
                 break
+            completion.thread_id = me
             completion.fire()
+            if isinstance(completion, _Completion):
+                self._outstanding.pop(completion, None)
         # The other thread may be waiting for just this.
         self._wake_other_poller()
 
     # --- questions -------------------------------------------------------------------------------------------------
 
     def least_loaded_node(self, *, background: bool = False) -> Node | None:
-        """The node to ask when any will do; None when none can be connected to now.
+        """Return the node to ask when any will do, or None if none can be connected to now.
 
-        The heartbeat thread does not wait for a poll under way: it gets None, and the one who polls will ask.
+        The heartbeat thread does not wait for a poll under way: it gets None, and the application's thread asks.
         """
-        if not self._lock.acquire(blocking=not background):
+        if not background:
+            with self._lock:
+                return self._client.least_loaded_node(self._clock.now_ms()).node
+        if not self._lock.acquire(blocking=False):
             return None
         try:
             return self._client.least_loaded_node(self._clock.now_ms()).node

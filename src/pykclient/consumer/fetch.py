@@ -1,4 +1,4 @@
-"""What one poll hands over (Java: Fetch)."""
+"""The result of one poll (Java: Fetch)."""
 
 from __future__ import annotations
 
@@ -6,32 +6,40 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pykclient.record.record_batch import MAX_INT64
-from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.record.columns import Columns
 
 
 class AnyFetch:
-    """Whether there is anything: positions can go on without records, over aborted ones. Thread: owner."""
+    """What one poll takes, in whatever form: records or columns.
 
-    __slots__ = ("num_records", "position_advanced")
+    ``first_positions`` has the position that each partition had before the fetch moved it. As long as ``returned`` is
+    False, the records have not reached the application, so commits are held back to these positions. Thread: owner.
+    """
+
+    __slots__ = ("first_positions", "num_records", "position_advanced", "returned")
 
     def __init__(self) -> None:
+        self.first_positions: dict[TopicPartition, FetchPosition] = {}
         self.num_records = 0
         self.position_advanced = False
+        self.returned = False
 
     @property
     def is_empty(self) -> bool:
+        """True if there are no records and no position moved, as it can over aborted transactions."""
         return not self.num_records and not self.position_advanced
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more, however few records it has."""
+        """True if it takes no more, however few records it has."""
         return False
 
     def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:  # noqa: ARG002
-        """Whether it takes nothing of the partition from ``offset`` on."""
+        """Return True if it takes nothing of the partition from ``offset`` on."""
         return False
 
 
@@ -45,7 +53,7 @@ class Fetch(AnyFetch):
         self.records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
 
     def add(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]]) -> None:
-        """Take ``records``, which belong to this object from now on, after those that it has of the partition."""
+        """Append ``records`` to those of the partition. The list belongs to this object from now on."""
         if records:
             present = self.records.get(tp)
             if present is None:
@@ -56,32 +64,22 @@ class Fetch(AnyFetch):
 
 
 class ColumnsFetch(AnyFetch):
-    """Records in columns, those of each partition in front of the offset in ``until``, if it has one.
+    """Records in columns. Of a partition in ``until``, only the records before that offset are taken. Thread: owner."""
 
-    ``first_offsets`` has for each partition the position before them. Thread: owner.
-    """
-
-    __slots__ = ("columns", "first_offsets", "until")
+    __slots__ = ("columns", "until")
 
     def __init__(self, columns: Columns, until: Mapping[TopicPartition, int] | None = None) -> None:
         super().__init__()
         self.columns = columns
         self.until: Mapping[TopicPartition, int] = until or {}
-        self.first_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     @property
     def is_full(self) -> bool:
         return self.columns.is_full
 
     def end_offset(self, tp: TopicPartition) -> int:
-        """The offset from which on records are left."""
+        """Return the offset of the first record that is not taken."""
         return self.until.get(tp, MAX_INT64)
 
     def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:
         return offset >= self.end_offset(tp)
-
-    def add(self, tp: TopicPartition, count: int, first_offset: int) -> None:
-        """Note that ``count`` records of the partition, from ``first_offset`` on, are in the columns."""
-        if count:
-            self.first_offsets.setdefault(tp, OffsetAndMetadata(first_offset))
-            self.num_records += count

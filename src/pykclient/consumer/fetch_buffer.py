@@ -73,6 +73,12 @@ class FetchBuffer:
             self._drop(self.next_in_line_fetch)
             self.next_in_line_fetch = None
 
+    def reset(self) -> None:
+        """Forget everything, in whatever state it is."""
+        self._completed = deque()
+        self._queued = set()
+        self.next_in_line_fetch = None
+
     def _drop(self, fetch: CompletedFetch) -> None:
         self._log.debug("Dropping what was fetched of %s, which is not read any more", fetch.partition)
         fetch.drain()

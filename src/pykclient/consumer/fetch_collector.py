@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicAuthorizationError
@@ -15,6 +14,7 @@ from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeErro
 if TYPE_CHECKING:
     from pykclient.consumer.completed_fetch import CompletedFetch
     from pykclient.consumer.deserializers import Deserializers
+    from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
     from pykclient.consumer.fetch_buffer import FetchBuffer
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
@@ -63,12 +63,11 @@ class FetchCollector:
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
 
-    def collect_fetch(self, fetch_buffer: FetchBuffer, max_records: int | None = None) -> Fetch:
-        """Up to ``max_records`` (``max.poll.records``) records; the positions are behind them when this returns.
+    def collect_fetch(self, fetch_buffer: FetchBuffer, fetch: Fetch, max_records: int | None = None) -> Fetch:
+        """Move up to ``max_records`` records (``max.poll.records``) into ``fetch``, and the positions past them.
 
-        Raises what a broker said or what is wrong with the bytes, but only when there is nothing before it to return.
+        Raises: the error of a broker, or KafkaError for unreadable bytes, if there is no record before it to return.
         """
-        fetch = Fetch()
         config = self._config
 
         def take(completed: CompletedFetch, wanted: int) -> None:
@@ -78,15 +77,14 @@ class FetchCollector:
         return fetch
 
     def collect_columns(self, fetch_buffer: FetchBuffer, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
-        """The same into the columns of ``fetch``, up to ``max_rows`` and until they are full.
+        """Do the same with the columns of ``fetch``, up to ``max_rows`` or until they are full.
 
-        A partition that has got to its end there is paused.
+        A partition that has reached its end in ``fetch.until`` is paused.
         """
 
         def take(completed: CompletedFetch, wanted: int) -> None:
-            tp, start = completed.partition, completed.next_fetch_offset
-            count = completed.fetch_columns(self._config, fetch.columns, wanted, fetch.end_offset(tp))
-            fetch.add(tp, count, start)
+            end_offset = fetch.end_offset(completed.partition)
+            fetch.num_records += completed.fetch_columns(self._config, fetch.columns, wanted, end_offset)
 
         self._collect(fetch_buffer, fetch, max_rows, take)
         return fetch
@@ -101,24 +99,21 @@ class FetchCollector:
                 next_in_line = fetch_buffer.next_in_line_fetch
                 if next_in_line is None or next_in_line.is_consumed:
                     completed = fetch_buffer.peek()
-                    if completed is None:
+                    if completed is None or not self._next_in_line(fetch_buffer, completed, fetch):
                         break
-                    self._next_in_line(fetch_buffer, completed, fetch)
                 elif self._subscriptions.is_paused(next_in_line.partition):
                     # It goes back into the buffer, as the partition may be resumed before the next poll.
                     paused.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
-                else:
-                    self._take(next_in_line, remaining, fetch, take, now_ms)
-        except KafkaError:
-            if fetch.is_empty:
-                raise
+                elif not self._take(next_in_line, remaining, fetch, take, now_ms):
+                    break
         finally:
             if paused:
                 fetch_buffer.add_all(paused)
             self._metrics_manager.record_extremes(now_ms)
 
-    def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> None:
+    def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> bool:
+        """Make ``completed`` the next in line. Return False for an error that has to wait, as records come first."""
         if completed.is_initialized:
             fetch_buffer.next_in_line_fetch = completed
         else:
@@ -127,10 +122,13 @@ class FetchCollector:
             except KafkaError:
                 # An error without records is told once. One that comes after records is kept for the next poll, and
                 # one with records, which are broken, is told until the position moves past them.
-                if fetch.is_empty and not completed.size_in_bytes:
+                if not fetch.is_empty:
+                    return False
+                if not completed.size_in_bytes:
                     fetch_buffer.poll()
                 raise
         fetch_buffer.poll()
+        return True
 
     def _take(
         self,
@@ -139,7 +137,11 @@ class FetchCollector:
         fetch: AnyFetch,
         take: Callable[[CompletedFetch, int], None],
         now_ms: int,
-    ) -> None:
+    ) -> bool:
+        """Take records of ``completed`` and move the position past them.
+
+        Return False for an error that has to wait for the next poll, as there are records to return before it.
+        """
         tp = completed.partition
         subscriptions = self._subscriptions
         position = subscriptions.fetchable_position(tp)
@@ -147,18 +149,25 @@ class FetchCollector:
             # A rebalance, a reset or a changed subscription came between the answer and this poll.
             self._log.debug("Not returning what was fetched of %s, which is not to be fetched any more", tp)
             completed.drain()
-            return
+            return True
         if completed.next_fetch_offset != position.offset:
             self._log.debug(
                 "Not returning %s from %d, the position is now %s", tp, completed.next_fetch_offset, position
             )
             completed.drain()
-            return
+            return True
         if position.is_of_another_topic(completed.topic_id):
             self._log.debug("Not returning %s from %d of a topic that was deleted", tp, completed.next_fetch_offset)
             completed.drain()
-            return
-        take(completed, wanted)
+            return True
+        # Before anything moves: if a signal handler raises below, the next call rewinds to here.
+        fetch.first_positions.setdefault(tp, position)
+        try:
+            take(completed, wanted)
+        except KafkaError:
+            if fetch.is_empty:
+                raise
+            return False
         if completed.next_fetch_offset > position.offset:
             position = FetchPosition(
                 completed.next_fetch_offset, completed.last_epoch, position.current_leader, position.topic_id
@@ -171,6 +180,7 @@ class FetchCollector:
         is_sample = completed is not self._last_taken or completed.is_consumed
         self._last_taken = completed
         self._metrics_manager.record_partition(tp, lag, lead, now_ms, is_sample)
+        return True
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:
         """Take in what an answer says beside its records; None when it has none for the present position."""

@@ -149,7 +149,8 @@ class FetchMetricsManager:
         self, tp: TopicPartition, name: str, partition: _PartitionMetrics, what: str, extreme: str, stat: MeasurableStat
     ) -> Sensor:
         tags = _tags(tp)
-        self._metrics.add_metric(self._name(name, tags), lambda *_: getattr(partition, what))
+        # If absent, as an exception of a signal handler may have ended the last attempt here.
+        self._metrics.add_metric_if_absent(self._name(name, tags), lambda *_: getattr(partition, what))
         sensor = self._metrics.sensor(f"{tp}.{name}")
         sensor.add(self._name(f"{name}-{extreme}", tags), stat)
         sensor.add(self._name(f"{name}-avg", tags), Avg())

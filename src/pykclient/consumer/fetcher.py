@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient.consumer.abstract_fetch import AbstractFetch
+from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
 from pykclient.types import ConsumerRecord as ConsumerRecord  # kafka-python's programs import it from this module
@@ -14,7 +15,7 @@ from pykclient.types import ConsumerRecord as ConsumerRecord  # kafka-python's p
 if TYPE_CHECKING:
     from pykclient.clock import Timer
     from pykclient.consumer.deserializers import Deserializers
-    from pykclient.consumer.fetch import ColumnsFetch, Fetch
+    from pykclient.consumer.fetch import ColumnsFetch
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
     from pykclient.consumer.fetch_parts import FetchParts
@@ -64,16 +65,16 @@ class Fetcher(AbstractFetch):
             )
         return len(requests)
 
-    def collect_fetch(self, max_records: int | None = None) -> Fetch:
-        """What is buffered, up to ``max_records``, by default ``max.poll.records``.
+    def collect_fetch(self, max_records: int | None = None, fetch: Fetch | None = None) -> Fetch:
+        """Move buffered records into ``fetch``, or a new one: up to ``max_records``, by default ``max.poll.records``.
 
-        Raises UnsupportedVersionError, before anything is taken, if a node was found too old to be read from.
+        Raises: UnsupportedVersionError, before anything is taken, if a node turned out to be too old to read from.
         """
         self.raise_unsupported()
-        return self._collector.collect_fetch(self._fetch_buffer, max_records)
+        return self._collector.collect_fetch(self._fetch_buffer, Fetch() if fetch is None else fetch, max_records)
 
     def collect_columns(self, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
-        """What is buffered into the columns of ``fetch``, up to ``max_rows``."""
+        """Move up to ``max_rows`` buffered records into the columns of ``fetch``."""
         return self._collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
     def close(self, timer: Timer) -> None:

@@ -1,64 +1,113 @@
-"""Records on their way from a poll to a ``for`` loop, and what that means for positions.
+"""Records on their way from the fetcher to the application, and the positions that may be committed meanwhile.
 
-A poll moves the fetch positions past everything it took, so that the next fetches can go out while the loop runs. What
-the loop has not seen yet must not be committed, though. So the records wait here, and whoever asks for the consumed
-positions gets, for their partitions, the offset of the first record that was not handed out.
+A poll moves the fetch positions past everything it takes, so that the next fetches can go out while the application
+works. Two kinds of records lie behind a position and have not reached the application:
 
-A poll while records wait here, and whatever else may take partitions away, goes back to them first: they are fetched
-again. That is rare, and leaves no state in between.
+- The records of a *fetch* that has not been returned yet. ``KafkaConsumer.poll`` sets ``fetch.returned`` in its last
+  step, after which nothing can raise until the caller has the records. If a signal handler raises anywhere before that,
+  the fetch stays unreturned, and the next call on the consumer rewinds to ``fetch.first_positions``.
+- The records that wait for a ``for`` loop. They are kept here in chunks, one per partition.
 
-There is no bookkeeping per record: the loop runs over list iterators, which know how much they have left.
+``next_positions`` holds commits back to the first record of either kind.
+
+A loop costs no bookkeeping per record: it runs over list iterators, which know how much they have left.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from operator import length_hint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pykclient.types import UNKNOWN_EPOCH, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.types import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.fetch import AnyFetch, Fetch
 
 Records = dict[TopicPartition, list[ConsumerRecord[Any, Any]]]
 
 
 class _Chunk:
-    """Records of one partition, the first of them handed out."""
+    """Records of one partition, and the position behind them. The iterator knows how many were handed out."""
 
-    __slots__ = ("iterator", "records", "tp")
+    __slots__ = ("iterator", "position", "records", "tp")
 
-    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]]) -> None:
+    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]], position: FetchPosition) -> None:
         self.tp = tp
         self.records = records
+        self.position = position
         self.iterator: Any = iter(records)
 
     @property
     def left(self) -> int:
+        """How many records were not handed out yet."""
         return length_hint(self.iterator)
 
-    def next_record(self) -> ConsumerRecord[Any, Any]:
-        """The first that was not handed out."""
-        return self.records[len(self.records) - self.left]
+    @property
+    def next_index(self) -> int:
+        return len(self.records) - self.left
 
-    def exhaust(self) -> None:
-        """Let a loop that is in the middle go on with something else."""
-        self.iterator.__setstate__(len(self.records))
+    @property
+    def next_position(self) -> FetchPosition:
+        """The position of the first record that was not handed out."""
+        record = self.records[self.next_index]
+        return self.position._replace(offset=record.offset, offset_epoch=record.leader_epoch)
+
+    def skip_to(self, index: int) -> None:
+        """Go on at ``index``; a loop over the iterator does, too."""
+        self.iterator.__setstate__(index)
 
 
 class Handout:
-    """A queue of chunks; the first one is being handed out. Thread: application."""
+    """A queue of chunks, the first of which is being handed out, and the fetch that is being returned.
 
-    __slots__ = ("_chunks",)
+    Thread: application.
+    """
+
+    __slots__ = ("_chunks", "_fetch", "_held_back")
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
+        self._fetch: AnyFetch | None = None
+        self._held_back: ConsumerRecord[Any, Any] | None = None
 
-    def fill(self, records: Records) -> None:
-        """Take what a poll returned."""
-        self._chunks.extend(_Chunk(tp, list_) for tp, list_ in records.items() if list_)
+    # --- the fetch that is being returned ----------------------------------------------------------------------------
+
+    def begin(self, fetch: AnyFetch) -> None:
+        """Hold commits back to where ``fetch`` starts, until it is marked as returned."""
+        fetch.first_positions.clear()  # of an earlier attempt that found nothing
+        self._fetch = fetch
+
+    def hold_back(self, record: ConsumerRecord[Any, Any]) -> None:
+        """Commit nothing from ``record`` on: nobody can tell whether it has reached the application."""
+        self._held_back = record
+
+    @property
+    def unreturned(self) -> AnyFetch | None:
+        """The fetch whose records did not reach the application, if there is one."""
+        fetch = self._fetch
+        return None if fetch is None or fetch.returned else fetch
+
+    def end(self) -> None:
+        """Forget the fetch; its positions were set back, or it was empty."""
+        self._fetch = None
+
+    # --- records that wait for a loop --------------------------------------------------------------------------------
+
+    def fill(self, fetch: Fetch, position_of: Callable[[TopicPartition], FetchPosition | None]) -> None:
+        """Queue the records of ``fetch`` for a loop. From here on the queue holds commits back, not the fetch."""
+        chunks = [
+            _Chunk(tp, records, position)
+            for tp, records in fetch.records.items()
+            if records and (position := position_of(tp)) is not None
+        ]
+        self._chunks.extend(chunks)
+        fetch.returned = True
 
     def next_iterator(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
-        """What to iterate over now; None when everything is handed out. A loop that was left is gone on with."""
+        """Return an iterator over the next records, or None if no record waits. An abandoned loop resumes."""
         chunks = self._chunks
         while chunks:
             if chunks[0].left:
@@ -67,30 +116,82 @@ class Handout:
             chunks.popleft()
         return None
 
+    def split(self) -> None:
+        """End the iterator under way after the record that its loop has, so that the loop asks for another one."""
+        if self._chunks and (left := self._chunks[0].left):
+            first = self._chunks[0]
+            rest = _Chunk(first.tp, first.records[-left:], first.position)
+            # Both hold the same records until the first is exhausted, so commits are held back throughout.
+            self._chunks.insert(1, rest)
+            first.skip_to(len(first.records))
+
+    def next_single(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
+        """Return an iterator over one record, or None if no record waits."""
+        iterator = self.next_iterator()
+        if iterator is None or length_hint(iterator) == 1:
+            return iterator
+        first = self._chunks[0]
+        index = first.next_index
+        single = _Chunk(first.tp, first.records[index : index + 1], first.position)
+        self._chunks.appendleft(single)
+        first.skip_to(index + 1)
+        return single.iterator  # type: ignore[no-any-return]
+
+    def take(self, fetch: Fetch, limit: int) -> None:
+        """Move up to ``limit`` waiting records into ``fetch``, which has begun."""
+        for chunk in self._pending():
+            wanted = limit - fetch.num_records
+            if wanted <= 0:
+                break
+            index = chunk.next_index
+            records = chunk.records[index : index + wanted]
+            # The fetch holds commits back before the queue lets go of the records.
+            fetch.first_positions.setdefault(chunk.tp, chunk.next_position)
+            fetch.add(chunk.tp, records)
+            chunk.skip_to(index + len(records))
+
     def _pending(self) -> list[_Chunk]:
         return [chunk for chunk in self._chunks if chunk.left] if self._chunks else []
 
     @property
     def is_empty(self) -> bool:
+        """True if no record waits for a loop."""
         return not self._chunks or not self._pending()
 
-    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition with waiting records stands for the application."""
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    def positions_behind(self) -> dict[TopicPartition, FetchPosition]:
+        """Return the position behind the waiting records, for each partition that has some."""
+        return {chunk.tp: chunk.position for chunk in self._pending()}
+
+    def waiting_positions(self) -> dict[TopicPartition, FetchPosition]:
+        """Return the position of the first waiting record, for each partition that has some."""
+        positions: dict[TopicPartition, FetchPosition] = {}
         for chunk in self._pending():
-            record = chunk.next_record()
-            epoch = UNKNOWN_EPOCH if record.leader_epoch is None else record.leader_epoch
-            offsets.setdefault(chunk.tp, OffsetAndMetadata(record.offset, "", epoch))
-        return offsets
+            if chunk.tp not in positions:
+                positions[chunk.tp] = chunk.next_position
+        return positions
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget what waits of these."""
+        """Forget the waiting records of ``partitions``; a loop over them goes on with others."""
         for chunk in self._chunks:
             if chunk.tp in partitions:
-                chunk.exhaust()
+                chunk.skip_to(len(chunk.records))
 
-    def retain(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget what waits of all others."""
+    def clear(self) -> None:
+        """Forget all waiting records."""
         for chunk in self._chunks:
-            if chunk.tp not in partitions:
-                chunk.exhaust()
+            chunk.skip_to(len(chunk.records))
+
+    # --- what may be committed ---------------------------------------------------------------------------------------
+
+    def next_positions(self) -> dict[TopicPartition, FetchPosition]:
+        """Return the position of the next record for the application, where the partition's own is past it."""
+        positions = self.waiting_positions()
+        fetch = self.unreturned
+        if fetch is not None:
+            positions.update(fetch.first_positions)
+        record = self._held_back
+        if record is not None:
+            tp = TopicPartition(record.topic, record.partition)
+            if tp not in positions or positions[tp].offset > record.offset:
+                positions[tp] = FetchPosition(record.offset, record.leader_epoch)
+        return positions

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import arguments
+from pykclient.consumer.arrow_reader import ArrowReader
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
-from pykclient.consumer.fetch import ColumnsFetch
+from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
-from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
-from pykclient.record.columns import ColumnMemory, Columns
-from pykclient.record.record_batch import MAX_INT32
+from pykclient.record.columns import ColumnMemory
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -49,8 +49,6 @@ DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 
 #: How long leaving ``with`` takes at most when it is left by KeyboardInterrupt or SystemExit.
 ENDING_TIMEOUT_MS = 500
-
-Ends = Mapping[TopicPartition, int] | None  # offsets up to which partitions are read
 
 #: Kafka's own topics, which nobody means by a pattern.
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
@@ -132,14 +130,15 @@ class KafkaConsumer(Generic[K, V]):
 
     def _start(self, components: ConsumerComponents) -> None:
         self._components = components
-        self._guard = ThreadGuard(components.client.interrupts, components.environment)
+        self._guard = components.guard
         self._clock = components.clock
         self._subscriptions = components.subscriptions
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
-        self._consumer_timeout_ms: int = self.config["consumer.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
-        self._column_memory = ColumnMemory()
+        self._last_of_next: ConsumerRecord[K, V] | None = None  # the record that next() returned last
         self._consumer = ClassicConsumer(components)
+        self._iteration = Iteration(self._consumer, self.config["consumer.timeout.ms"])
+        self._guard.recover = self._consumer.recover
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -186,10 +185,15 @@ class KafkaConsumer(Generic[K, V]):
             return set(self._subscriptions.subscription()) or None
 
     def unsubscribe(self) -> None:
-        """Leave the group and give up all partitions; positions are committed, if that is automatic."""
+        """Leave the group and give up all partitions; positions are committed, if that is automatic.
+
+        Raises: what the rebalance listener raised, as KafkaError. IllegalStateError in a rebalance listener or commit
+        callback, as it would call the listener again.
+        """
         with self._guard:
+            self._guard.require_outermost()
             self._consumer.unsubscribe()
-            self._column_memory = ColumnMemory()  # that of columns is large, and may not be needed again
+            self._consumer.column_memory = ColumnMemory()  # it is large, and may not be needed again
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's help. Replaces an earlier assignment.
@@ -222,23 +226,17 @@ class KafkaConsumer(Generic[K, V]):
         Raises WakeupError; what the rebalance listener raised; RecordDeserializationError and other errors about
         records, which ``seek`` can pass over; errors of authorization and of the group.
         """
-        interrupts = self._components.client.interrupts
         with self._guard:
             if timeout_ms is None:  # no type allows it; elsewhere it is the default timeout
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
-            records = self._take(self._timer(timeout_ms), arguments.max_records(max_records))
-            if interrupts.pending or not update_offsets:
-                # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
-                self._not_consumed(records)
-            return records
-
-    def _take(self, timer: Timer, max_records: int | None) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        # A loop may have been left in the middle: what it has not seen comes first.
-        self._consumer.give_back()
-        return self._consumer.poll(timer, max_records)
-
-    def _not_consumed(self, records: dict[TopicPartition, list[ConsumerRecord[K, V]]]) -> None:
-        self._consumer.rewind({tp: OffsetAndMetadata(list_[0].offset) for tp, list_ in records.items() if list_})
+            self._guard.require_outermost()
+            fetch = self._consumer.poll(self._timer(timeout_ms), arguments.max_records(max_records))
+            records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
+            if not update_offsets:
+                self._consumer.take_back(fetch)
+        # Last, as a signal handler may raise anywhere above: from here the records certainly reach the caller.
+        fetch.returned = True
+        return records
 
     def poll_arrow(
         self,
@@ -247,7 +245,7 @@ class KafkaConsumer(Generic[K, V]):
         max_bytes: int | None = None,
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
-        until: Ends = None,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> pa.RecordBatch:
         """The records of all partitions as one pyarrow.RecordBatch, without rows after ``timeout_ms``.
 
@@ -267,9 +265,12 @@ class KafkaConsumer(Generic[K, V]):
         Raises ImportError without pyarrow, IllegalStateError for a consumer with interceptors, which would not be
         called, and all that ``poll`` raises.
         """
-        take = self._arrow_reader(max_records, max_bytes, columns, binary_view, until)
+        reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, until)
         with self._guard:
-            return take(self._timer(timeout_ms))
+            self._guard.require_outermost()
+            batch, fetch = reader.take(self._timer(timeout_ms))
+        fetch.returned = True  # last, as in poll()
+        return batch
 
     def iter_arrow(
         self,
@@ -282,47 +283,7 @@ class KafkaConsumer(Generic[K, V]):
 
         A whole batch counts as consumed once the loop has got it. ``close`` ends the loop that it is called in.
         """
-        return self._iterate_arrow(self._arrow_reader(max_records, max_bytes, columns, binary_view, None))
-
-    def _iterate_arrow(self, take: Callable[[Timer], pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-        while not self._guard.closed:
-            timer = Timer(self._clock, self._consumer_timeout_ms)
-            with self._guard:
-                while not (batch := take(timer)).num_rows:  # positions may have moved over aborted records alone
-                    timer.update()
-                    if timer.expired:
-                        return
-            yield batch
-
-    def _arrow_reader(
-        self, max_records: int | None, max_bytes: int | None, names: Sequence[str] | None, views: bool, until: Ends
-    ) -> Callable[[Timer], pa.RecordBatch]:
-        from pykclient.record import arrow
-
-        arrow.pyarrow()  # if it is missing, this says so before records are taken
-        if not self._components.interceptors.is_empty:
-            raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
-        bound = arguments.max_records(max_records) or MAX_INT32
-        bound_bytes = arguments.max_bytes(max_bytes) or max(1, self.config["fetch.max.bytes"])
-        wanted = Columns(arguments.columns(names)).names  # checked before anything is read
-        ends = arguments.ends(until)
-
-        def take(timer: Timer) -> pa.RecordBatch:
-            # A loop may have been left in the middle: what it has not seen comes first.
-            self._consumer.give_back()
-            fetch = ColumnsFetch(Columns(wanted, bound_bytes, views, self._column_memory), ends)
-            try:
-                self._consumer.poll_columns(timer, fetch, bound)
-                batch = arrow.record_batch(fetch.columns)
-            except BaseException:
-                self._consumer.take_back(fetch)
-                raise
-            if self._components.client.interrupts.pending:
-                # Interrupted: KeyboardInterrupt is raised on the way out, so nobody will get these.
-                self._consumer.take_back(fetch)
-            return batch
-
-        return take
+        return self._iteration.batches(ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view))
 
     def prefetch(self) -> None:
         """Send the fetches that are due, as a poll does before it returns. Raises errors of authentication."""
@@ -335,40 +296,25 @@ class KafkaConsumer(Generic[K, V]):
         A record counts as consumed once the loop has got it, those that wait behind it do not, also for commits. A
         loop that is left can be gone on with by another one. ``close`` ends the loop that it is called in.
         """
-        return chain.from_iterable(self._iterators())
+        return chain.from_iterable(self._iteration.lists())
 
     def __next__(self) -> ConsumerRecord[K, V]:
+        """Return the next record, as the loop does.
+
+        Raises: StopIteration when none came for ``consumer.timeout.ms``; a later call may find some.
+        """
         if self._iterator is None:
             self._iterator = iter(self)
         try:
-            return next(self._iterator)
+            # Not next(): a signal handler may run between a call and the use of its result.
+            for record in self._iterator:
+                self._last_of_next = record
+                return record
         except BaseException:  # an iterator is spent after whatever it raised, the consumer is not
             self._iterator = None
             raise
-
-    def _iterators(self) -> Iterator[Iterator[ConsumerRecord[K, V]]]:
-        """What a loop goes over: to step from record to record inside of a list is then no call of Python code."""
-        handout = self._components.handout
-        while self._refill():
-            while (records := handout.next_iterator()) is not None:
-                yield records
-            if self._guard.closed:
-                return
-
-    def _refill(self) -> bool:
-        """Get records for the loop, if none wait; False when none came in time."""
-        with self._guard:
-            if not self._components.handout.is_empty:
-                return True
-            timer = Timer(self._clock, self._consumer_timeout_ms)
-            while True:
-                records = self._consumer.poll(timer)
-                if records:
-                    self._components.handout.fill(records)
-                    return True
-                timer.update()
-                if timer.expired:
-                    return False
+        self._iterator = None
+        raise StopIteration
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -400,16 +346,27 @@ class KafkaConsumer(Generic[K, V]):
                 self._consumer.seek(tp, arguments.offset(offset), None, topic_id)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of these partitions, of all without any, with the next poll."""
+        """Seek to the first record of the given partitions (default: all assigned). Takes effect on the next poll.
+
+        Raises: IllegalStateError if no partitions are assigned.
+        """
         self._reset(partitions, AutoOffsetResetStrategy.EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go behind the last record of these partitions, of all without any, with the next poll."""
+        """Seek to the end of the given partitions (default: all assigned). Takes effect on the next poll.
+
+        Raises: IllegalStateError if no partitions are assigned.
+        """
         self._reset(partitions, AutoOffsetResetStrategy.LATEST)
 
     def _reset(self, partitions: tuple[Any, ...], strategy: AutoOffsetResetStrategy) -> None:
         with self._guard:
             chosen = arguments.partitions_of_call(partitions) or self._subscriptions.assigned_partitions_list()
+            if not chosen:
+                raise IllegalStateError(
+                    "no partitions are assigned to seek in: assign() them, or subscribe() and seek after a poll() that "
+                    "has given this consumer partitions, or in on_partitions_assigned"
+                )
             self._consumer.reset(chosen, strategy)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -438,7 +395,7 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             tp = arguments.partition(partition)
             lag = self._components.offset_fetcher.current_lag(tp)
-            waiting = self._components.handout.next_offsets().get(tp)
+            waiting = self._components.handout.next_positions().get(tp)
             position = self._subscriptions.position_or_none(tp)
             if lag is None or waiting is None or position is None:
                 return lag
@@ -626,6 +583,7 @@ class KafkaConsumer(Generic[K, V]):
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """All metrics: values by group and name, or with ``raw`` the metric objects by their full name."""
         self._guard.check_process()
+        self._guard.check_not_interrupting()
         metrics = self._components.metrics
         return metrics.metrics if raw else metrics.by_group()
 
@@ -646,23 +604,39 @@ class KafkaConsumer(Generic[K, V]):
         """Commit the positions if that is automatic, leave the group, and close all connections.
 
         Takes at most ``timeout_ms``, by default 30 s. ``group_membership_operation`` is "default" (static members stay,
-        others leave), "leave_group" or "remain_in_group" (KIP-1092). A second call does nothing. Raises what the
-        rebalance listener raised, after all is closed.
+        others leave), "leave_group" or "remain_in_group" (KIP-1092). A second call does nothing.
+
+        Raises: what the rebalance listener raised, as KafkaError, after all is closed. IllegalStateError, with nothing
+        done, in a signal handler or destructor that interrupts another call of the same thread, and in a rebalance
+        listener or commit callback: call ``wakeup()`` there, and ``close()`` when ``poll()`` has raised WakeupError.
         """
         operation = arguments.group_membership_operation(group_membership_operation)
         bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else arguments.milliseconds(timeout_ms)
         if self._guard.forked:
             self._guard.closed = True  # the parent's connections and membership are none of the child's business
+        if self._guard.closed:
             return
-        self._guard.acquire()
-        try:
-            if not self._guard.closed:
-                # Open until it is done: the rebalance listener may use the consumer.
-                self._consumer.close(bound_ms, operation, auto_commit=autocommit)
-        finally:
-            self._guard.closed = True
+        with self._guard:
+            if self._guard.is_nested and self._consumer.is_closing:
+                return  # by the rebalance listener, which close() calls
+            self._guard.require_outermost()
+            if self._last_of_next is not None and sys.exc_info()[0] not in (None, GeneratorExit):
+                # An exception is under way. It may have struck when next() had returned and nobody had the record yet.
+                self._components.handout.hold_back(self._last_of_next)
+            # Open until it is done: the rebalance listener may use the consumer.
+            try:
+                failure = self._consumer.close(bound_ms, operation, auto_commit=autocommit)
+            except BaseException:
+                # Ctrl-C, or a signal handler that raises. Whoever ends the wait like this does not want to wait for the
+                # next step instead. If that happens again, another call does the rest.
+                self._consumer.recover(in_middle=True)
+                self._consumer.close(0, operation, auto_commit=False)
+                self._guard.closed = True
+                raise
             self._iterator = None
-            self._guard.release()
+            self._guard.closed = True
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> KafkaConsumer[K, V]:
         return self
@@ -670,10 +644,12 @@ class KafkaConsumer(Generic[K, V]):
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Close; after an exception without a commit, as the records at hand may not have been processed.
 
-        Takes half a second at most when the program is being ended, as by Ctrl-C.
+        Takes half a second at most when the program is being ended, as by Ctrl-C. A generator that is closed, because
+        its caller breaks off a loop, leaves the block normally.
         """
-        is_ending = error_type is not None and not issubclass(error_type, Exception)
-        self.close(autocommit=error_type is None, timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
+        is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
+        is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
+        self.close(autocommit=not is_error, timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
 
     def __del__(self) -> None:
         consumer = getattr(self, "_consumer", None)

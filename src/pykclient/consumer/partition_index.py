@@ -72,14 +72,18 @@ class PartitionIndex:
         self.assignment = assignment
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Let all others come before ``tp``; nothing if it is not assigned."""
-        state = self.assignment.pop(tp, None)
+        """Move ``tp`` behind all others; do nothing if it is not assigned."""
+        assignment = self.assignment
+        state = assignment.get(tp)
         if state is None:
             return
-        self.assignment[tp] = state
+        # Without a call in between: a signal handler that raises there would take the partition away.
+        del assignment[tp]
+        assignment[tp] = state
         if state.group_node is not None:
             group = self.fetchable[state.group_node]
-            group[tp] = group.pop(tp)
+            del group[tp]
+            group[tp] = state
 
     def expired_leases(self, now_ms: int) -> list[tuple[TopicPartition, TopicPartitionState]]:
         return [

@@ -24,11 +24,13 @@ class RequestFuture(Generic[T]):
     whichever of the two threads comes first, so it is neither lost nor called twice.
     """
 
-    __slots__ = ("_error", "_listeners", "_value")
+    __slots__ = ("_dependents", "_error", "_is_given_up", "_listeners", "_value")
 
     def __init__(self) -> None:
         self._value: Any = _INCOMPLETE
         self._error: Exception | None = None
+        self._is_given_up = False
+        self._dependents: tuple[RequestFuture[Any], ...] = ()  # futures that the listeners complete
         self._listeners: deque[tuple[Callable[[T], object] | None, Callable[[Exception], object] | None]] = deque()
 
     @property
@@ -67,17 +69,27 @@ class RequestFuture(Generic[T]):
         return self._value is _INCOMPLETE
 
     def complete(self, value: T) -> None:
-        """Succeed. Raises IllegalStateError when it is done already."""
+        """Succeed.
+
+        Raises: IllegalStateError if it is done already.
+        """
         if self._value is not _INCOMPLETE:
+            if self._is_given_up:
+                return
             raise IllegalStateError("the request is done already")
         self._value = value
         self._fire()
 
     def raise_error(self, error: Exception) -> None:
-        """Fail (Java: raise). Raises IllegalStateError when it is done already."""
+        """Fail (Java: raise).
+
+        Raises: IllegalStateError if it is done already.
+        """
         if self._value is not _INCOMPLETE:
+            if self._is_given_up:
+                return
             raise IllegalStateError("the request is done already") from error
-        # The error goes first: whoever sees the future done must see how.
+        # The error goes first: a thread that sees the future done must see the error.
         self._error = error
         self._value = None
         self._fire()
@@ -97,8 +109,12 @@ class RequestFuture(Generic[T]):
         on_success: Callable[[T, RequestFuture[S]], object],
         on_failure: Callable[[Exception, RequestFuture[S]], object] | None = None,
     ) -> RequestFuture[S]:
-        """A future of another type. The functions get it as second argument and complete it; errors pass by default."""
+        """Return a future of another type, which the functions complete: it is their second argument.
+
+        By default the error is passed on.
+        """
         composed: RequestFuture[S] = RequestFuture()
+        self._dependents += (composed,)
         if on_failure is None:
             self.add_listener(lambda value: on_success(value, composed), composed.raise_error)
         else:
@@ -107,7 +123,22 @@ class RequestFuture(Generic[T]):
 
     def chain(self, future: RequestFuture[T]) -> None:
         """Complete ``future`` as this one is completed."""
+        self._dependents += (future,)
         self.add_listener(future.complete, future.raise_error)
+
+    def give_up(self, error: Exception) -> None:
+        """Complete what an exception in the middle kept from being completed, with ``error``.
+
+        That is this future, or if it is done, those that its listeners were to complete. What comes later for a future
+        that was given up is ignored.
+        """
+        if self._value is _INCOMPLETE:
+            self._is_given_up = True
+            self.raise_error(error)
+        else:
+            self._fire()
+        for future in self._dependents:
+            future.give_up(error)
 
     def _fire(self) -> None:
         listeners = self._listeners

@@ -70,6 +70,16 @@ class SubscriptionState:
         self._index.replace(assignment)
         self._refile_all()
 
+    def refile(self) -> None:
+        """Make the indexes anew, and let look-ups that wait for an answer be sent again.
+
+        For when an exception struck in the middle of a change: the partitions themselves are changed in single steps.
+        """
+        for _, state in self._index:
+            state.next_retry_ms = None
+        self._index.replace(self._index.assignment)
+        self._refile_all()
+
     def _refile_all(self) -> None:
         for tp, state in self._index:
             self._file(tp, state)

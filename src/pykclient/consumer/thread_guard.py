@@ -1,82 +1,199 @@
-"""One thread at a time, and only in the process that made the consumer (Java: ClassicKafkaConsumer.acquire)."""
+"""One thread at a time, and only in the process that made the consumer (Java: ClassicKafkaConsumer.acquire).
+
+A signal handler or a destructor may run between any two instructions, so a call may come from inside another one, and
+an exception may end any of the guard's own steps. Both are told by the frames of the calls: each entry remembers the
+frame of the method that entered, and an entry whose frame has ended is stale and does not count.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from types import TracebackType
+from collections.abc import Callable
+from types import FrameType, TracebackType
 
-from pykclient.consumer.interrupt_shield import InterruptShield
-from pykclient.errors import ConcurrentModificationError, IllegalStateError, UseAfterForkError
+from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError, UseAfterForkError
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+
+_HOLDER = "holder"
+
+
+class _Entry:
+    """A call that is inside of the consumer. ``outer`` is the call that it was made from, by a callback."""
+
+    __slots__ = ("calls_back", "frame", "outer", "thread_id")
+
+    def __init__(self, frame: FrameType, thread_id: int) -> None:
+        self.frame = frame
+        self.thread_id = thread_id
+        self.outer: _Entry | None = None
+        self.calls_back = False  # while a callback of the application runs, at a point where calls are safe
+
+    @property
+    def is_stale(self) -> bool:
+        """True if the call has ended without leaving, as an exception broke off its last step."""
+        try:
+            self.frame.clear()  # does nothing to a frame that is being executed, but raises
+        except RuntimeError:
+            return False
+        return True
+
+
+class ApplicationCode:
+    """A context manager around callbacks of the application, which may call the consumer. Thread: application."""
+
+    __slots__ = ("_guard",)
+
+    def __init__(self, guard: ThreadGuard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        self._guard.set_calls_back(True)
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._guard.set_calls_back(False)
 
 
 class ThreadGuard:
-    """A context manager around each public method. A thread may enter again inside, as rebalance listeners do.
+    """A context manager around each public method. Callbacks of the application may enter again inside.
 
-    Nothing waits: a second thread gets an error, as there is no order of calls that would be right. ``interrupts``
-    keeps Ctrl-C away from what is inside, and from this object's own steps. Thread: any.
+    Nothing waits. A second thread gets an error, as there is no order of calls that would be right. So does a signal
+    handler or destructor that interrupts a call of the same thread, as the consumer may be in any state.
+
+    ``recover(in_middle)`` runs before the next call after one that an exception ended. ``in_middle`` is False if the
+    consumer has raised it itself, and True if it may have struck anywhere. Thread: any.
     """
 
-    __slots__ = ("_depth", "_get_ident", "_interrupts", "_lock", "_owner", "_pid", "closed")
+    __slots__ = ("_get_ident", "_has_failed", "_held", "_is_broken", "_pid", "application_code", "closed", "recover")
 
-    def __init__(self, interrupts: InterruptShield, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
-        self._interrupts = interrupts
+    def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
         self._get_ident = environment.get_ident
-        self._lock = threading.Lock()  # guards: _depth; held by _owner for as long as it is inside
-        self._owner: int | None = None
-        self._depth = 0
+        # The innermost entry under its one key: ``setdefault`` enters and finds out who else is inside, in one step.
+        self._held: dict[str, _Entry] = {}
+        self._has_failed = False
+        self._is_broken = False
         self._pid = os.getpid()
+        self.application_code = ApplicationCode(self)
+        self.recover: Callable[[bool], object] = lambda _: None
         self.closed = False
 
     @property
     def forked(self) -> bool:
-        """Whether this is a copy in a child process, whose locks nobody may ever release."""
+        """True in a child process, where the consumer is a copy whose locks nobody may ever release."""
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
-        """Raises UseAfterForkError in a child process."""
+        """Raise UseAfterForkError in a child process."""
         if os.getpid() != self._pid:
             raise UseAfterForkError(
                 f"this KafkaConsumer was made in process {self._pid} and is used in its child {os.getpid()}: sockets "
                 f"and group membership belong to the parent; make a consumer in each process, after the fork"
             )
 
-    def acquire(self) -> None:
-        """Enter, also after closing. Raises ConcurrentModificationError, UseAfterForkError."""
-        self.check_process()
-        self._interrupts.__enter__()
-        try:
-            me = self._get_ident()
-            if self._owner != me:
-                if not self._lock.acquire(blocking=False):
-                    raise ConcurrentModificationError(
-                        f"KafkaConsumer is not safe for use by several threads: {_name(me)} called it while "
-                        f"{_name(self._owner)} is inside; only wakeup() may be called from another thread"
-                    )
-                self._owner = me
-            self._depth += 1
-        except BaseException:
-            self._interrupts.__exit__(None, None, None)
-            raise
+    def check_not_interrupting(self) -> None:
+        """Raise IllegalStateError if a signal handler or destructor calls while this thread is inside.
 
-    def release(self) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = None
-            self._lock.release()
-        self._interrupts.__exit__(None, None, None)
+        For methods that any thread may call, but which take locks that the interrupted call may hold.
+        """
+        holder = self._holder()
+        if holder is not None and holder.thread_id == self._get_ident() and not holder.calls_back:
+            raise self._interrupting(holder)
+
+    @property
+    def is_nested(self) -> bool:
+        """True if the present call was made in a callback of another one."""
+        holder = self._held.get(_HOLDER)
+        return holder is not None and holder.outer is not None
+
+    def require_outermost(self) -> None:
+        """Raise IllegalStateError in a call that a callback made."""
+        entry = self._held.get(_HOLDER)
+        if entry is not None and entry.outer is not None:
+            inner, outer = entry.frame.f_code.co_name, entry.outer.frame.f_code.co_name
+            raise IllegalStateError(
+                f"{inner}() cannot be called by a rebalance listener or commit callback, as it runs inside of "
+                f"{outer}(): call it when {outer}() has returned, or raised what the callback raised"
+            )
+
+    def set_calls_back(self, value: bool) -> None:
+        """Let the callbacks that the present call makes use the consumer, or no longer."""
+        holder = self._held.get(_HOLDER)
+        if holder is not None:
+            holder.calls_back = value
+
+    def _holder(self) -> _Entry | None:
+        """The innermost call that is inside."""
+        holder = self._held.get(_HOLDER)
+        while holder is not None and holder.is_stale:
+            holder = holder.outer
+        return holder
 
     def __enter__(self) -> None:
-        self.acquire()
+        """Raises: ConcurrentModificationError, UseAfterForkError; IllegalStateError when closed or interrupting."""
+        self.check_process()
         if self.closed:
-            self.release()
             raise IllegalStateError("this KafkaConsumer is closed")
+        entry = _Entry(sys._getframe(1), self._get_ident())
+        found = self._held.setdefault(_HOLDER, entry)
+        if found is not entry:
+            self._enter_inside(entry)
+        if entry.outer is None and self._has_failed:
+            self.recover(self._is_broken)
+            self._is_broken = self._has_failed = False
+
+    def _enter_inside(self, entry: _Entry) -> None:
+        holder = self._holder()
+        if holder is None:
+            self._is_broken = self._has_failed = True  # the last call could not even leave
+        elif holder.thread_id != entry.thread_id:
+            raise ConcurrentModificationError(
+                f"KafkaConsumer is not safe for use by several threads: {_name(entry.thread_id)} called it while "
+                f"{_name(holder.thread_id)} is inside; only wakeup() may be called from another thread"
+            )
+        elif not holder.calls_back:
+            raise self._interrupting(holder)
+        entry.outer = holder
+        self._held[_HOLDER] = entry
+
+    def _interrupting(self, holder: _Entry) -> IllegalStateError:
+        # The error may end the interrupted call anywhere, and may be caught and wrapped on its way.
+        self._has_failed = self._is_broken = True
+        method = holder.frame.f_code.co_name
+        return IllegalStateError(
+            f"this KafkaConsumer is in the middle of {method}() in the same thread, and can be called neither by a "
+            f"signal handler or destructor that interrupts it, nor by its interceptors and deserializers: call "
+            f"wakeup(), which is always safe, and do the rest when {method}() has ended"
+        )
 
     def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+        self, _type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.release()
+        if error is not None:
+            self._has_failed = True
+            if not _is_own(error, traceback):
+                self._is_broken = True
+        frame = sys._getframe(1)
+        entry = self._held.get(_HOLDER)
+        while entry is not None and entry.frame is not frame:
+            entry = entry.outer  # inner ones are stale
+        if entry is None or entry.outer is None:
+            self._held.pop(_HOLDER, None)
+        else:
+            self._held[_HOLDER] = entry.outer
+
+
+def _is_own(error: BaseException, traceback: TracebackType | None) -> bool:
+    """Return True if the consumer has raised ``error`` itself, and not a signal handler, which may run anywhere."""
+    if not isinstance(error, KafkaError):
+        return False
+    while traceback is not None:
+        if not traceback.tb_frame.f_globals.get("__name__", "").startswith("pykclient."):
+            return False
+        traceback = traceback.tb_next
+    return True
 
 
 def _name(thread_id: int | None) -> str:

@@ -76,6 +76,11 @@ class UnsentRequests:
                 return len(self._queues.get(node, ()))
             return sum(map(len, self._queues.values()))
 
+    def clear(self) -> None:
+        """Forget all requests, without calling anybody."""
+        with self._lock:
+            self._queues = {}
+
     def clean(self) -> None:
         """Forget the nodes that nothing waits for."""
         if self._queues:

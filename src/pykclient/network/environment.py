@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from threading import get_ident, main_thread
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,9 +80,6 @@ class Environment(Protocol):
     def get_ident(self) -> int:
         """Which thread this is; equal to the ``ident`` of its Thread."""
 
-    def in_main_thread(self) -> bool:
-        """Whether signals such as Ctrl-C arrive in this thread."""
-
     def new_selector(
         self, config: SelectorConfig, metrics: Metrics, log_context: LogContext, channel_builder: ChannelBuilder
     ) -> Selectable:
@@ -108,9 +105,6 @@ class SystemEnvironment:
         return threading.RLock()
 
     get_ident = staticmethod(get_ident)
-
-    def in_main_thread(self) -> bool:
-        return get_ident() == main_thread().ident
 
     def new_selector(
         self, config: SelectorConfig, metrics: Metrics, log_context: LogContext, channel_builder: ChannelBuilder

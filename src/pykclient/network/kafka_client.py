@@ -57,6 +57,16 @@ class KafkaClient(Protocol):
     def close_node(self, node_id: str) -> None:
         """Drop the connection and forget its pending requests (Java: close(nodeId))."""
 
+    def end_interrupted_wait(self) -> bool:
+        """Return True, once, if an exception (such as a signal handler's) ended ``poll`` while it waited.
+
+        The next poll goes on from there. An exception anywhere else may have left anything half done, so that
+        ``drop_connections`` is called for.
+        """
+
+    def drop_connections(self) -> None:
+        """Drop all connections and forget all requests, whatever state they are in, without calling anybody."""
+
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
         """The node with the fewest requests in flight, connected ones first."""
 

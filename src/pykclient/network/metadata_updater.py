@@ -51,6 +51,9 @@ class MetadataUpdater(Protocol):
 
     def rebootstrap(self, now_ms: int) -> None: ...
 
+    def reset(self) -> None:
+        """Forget the request in flight: its connection was dropped."""
+
     def close(self) -> None: ...
 
 
@@ -93,6 +96,9 @@ class ManualMetadataUpdater:
 
     def rebootstrap(self, now_ms: int) -> None:
         """There is nothing to start from."""
+
+    def reset(self) -> None:
+        """No request is ever sent."""
 
     def close(self) -> None:
         """Holds nothing."""
@@ -282,6 +288,9 @@ class DefaultMetadataUpdater:
     def rebootstrap(self, now_ms: int) -> None:
         self._metadata.rebootstrap()
         self._attempt_start_ms = now_ms
+
+    def reset(self) -> None:
+        self._in_progress = None
 
     def close(self) -> None:
         self._metadata.close()

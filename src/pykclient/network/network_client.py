@@ -79,7 +79,8 @@ class NetworkClient:
         self._request_timeout_ms = config.request_timeout_ms
         self.reconnect_backoff_ms = config.backoff.reconnect_ms
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
-        self._connection_states = ClusterConnectionStates(config.backoff, log_context, config.rng)
+        self._log_context = log_context
+        self._connection_states = self._new_connection_states()
         self._failures = ConnectionFailures()
         self._nodes: dict[str, tuple[Node, str]] = {}  # id -> node and the address last tried
         self._nodes_needing_api_versions: dict[str, RequestBuilder] = {}
@@ -93,6 +94,23 @@ class NetworkClient:
             )
         else:
             self._updater = metadata
+
+    def _new_connection_states(self) -> ClusterConnectionStates:
+        config = self._config
+        return ClusterConnectionStates(config.backoff, self._log_context, config.rng)
+
+    def end_interrupted_wait(self) -> bool:
+        return self._selector.end_interrupted_wait()
+
+    def drop_connections(self) -> None:
+        self._selector.drop_connections()
+        self._in_flight = InFlightRequests(self._config.max_in_flight_requests_per_connection)
+        self._connection_states = self._new_connection_states()
+        for node_id in self._nodes:
+            self._api_versions.remove(node_id)
+        self._nodes_needing_api_versions = {}
+        self._aborted_sends = []
+        self._updater.reset()
 
     # --- readiness -------------------------------------------------------------------------------------------------
 

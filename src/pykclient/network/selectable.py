@@ -54,6 +54,12 @@ class Selectable(Protocol):
     def poll(self, timeout_ms: int) -> None:
         """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
 
+    def end_interrupted_wait(self) -> bool:
+        """Return True, once, if an exception ended ``poll`` while it waited, with nothing else to do."""
+
+    def drop_connections(self) -> None:
+        """Drop all connections, in whatever state an exception has left them."""
+
     def wakeup(self) -> None:
         """End the present poll, or the next one at once. Thread: any."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -121,6 +122,7 @@ class Selector:
         self._idle_expiry = None if max_idle_ms < 0 else IdleExpiryManager(max_idle_ms, clock.now_ms())
         self._poller = new_poller()
         self._closed = False
+        self._is_waiting = False
         self.metrics = SelectorMetrics(
             metrics,
             config.metrics_group_prefix,
@@ -335,12 +337,21 @@ class Selector:
         timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
         if timeout_ms > FLUSH_INTERVAL_MS and self.metrics.dirty:
             # Before a long wait, so that the metrics of what went before do not stay stale during it.
+            self._is_waiting = True
             events = self._poller.select(FLUSH_INTERVAL_MS)
+            self._is_waiting = False
             if events:
                 return events
             self.metrics.flush(start_ms + FLUSH_INTERVAL_MS)
             timeout_ms -= FLUSH_INTERVAL_MS
-        return self._poller.select(timeout_ms)
+        self._is_waiting = timeout_ms > 0
+        events = self._poller.select(timeout_ms)
+        self._is_waiting = False
+        return events
+
+    def end_interrupted_wait(self) -> bool:
+        is_waiting, self._is_waiting = self._is_waiting, False
+        return is_waiting
 
     def _clear(self) -> None:
         """Forget what the last poll found; tell of what happened since."""
@@ -518,6 +529,28 @@ class Selector:
             if channel.state.state != channel_state.AUTHENTICATION_FAILED:
                 channel.state = channel.state.move_to(channel_state.EXPIRED)
             self._close(channel, notify=True)
+
+    def drop_connections(self) -> None:
+        # Not by ``_close``, which counts on the collections to agree.
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            if channel.registered:
+                with contextlib.suppress(KeyError, OSError, ValueError):  # it may not be watched, or be closed
+                    self._poller.unregister(channel)
+            with contextlib.suppress(OSError):
+                channel.close()
+            self.metrics.closed(channel.id)
+            if self._idle_expiry is not None:
+                self._idle_expiry.remove(channel.id)
+        self._delayed_closes = {}
+        self._explicitly_muted = set()
+        self._immediately_connected = set()
+        self._buffered = set()
+        self._failed_sends = {}
+        self._early_sends = []
+        self._silent_send = self._out_of_memory = self._is_waiting = False
+        self._made_read_progress = True
+        self.completed_sends, self.completed_receives, self.connected, self.disconnected = [], [], [], {}
 
     def abandon(self) -> None:
         """In a forked child: let go of the sockets, which stay the parent's, and say nothing to anybody.

@@ -103,13 +103,15 @@ class RecordCursor:
         records: list[ConsumerRecord[Any, Any]] = []
         if self.exhausted or max_records <= 0:
             return records
+        records_read = self.records_read
         try:
             self._decode(max_records, records)
         except IndexError:
             if not records:
                 raise ended_early() from None
         except KafkaError:
-            if not records:
+            # The second: an error of a signal handler, which has struck before the cursor moved past the records.
+            if not records or self.records_read - records_read != len(records):
                 raise
         if self.exhausted:
             self._data = b""

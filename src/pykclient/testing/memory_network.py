@@ -398,6 +398,14 @@ class MemorySelector:
             self._readable.pop(id, None)
             sock.close("the connection was reset by the other side")
 
+    def end_interrupted_wait(self) -> bool:
+        """Nothing interrupts a wait in a simulation."""
+        return False
+
+    def drop_connections(self) -> None:
+        for id in list(self._sockets):
+            self.reset_channel(id)
+
     def reset(self) -> None:
         """Close all connections and the selector abruptly, as the death of the process does."""
         self._closed = True

@@ -80,7 +80,11 @@ class ConsumerCoordinator(AbstractCoordinator):
         self._commits = OffsetCommitter(self, parts, sensors.commit)
         self._committed = CommittedOffsetsFetcher(self, parts)
         self._listeners = RebalanceListenerInvoker(
-            log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics, METRIC_PREFIX)
+            log_context,
+            self._subscriptions,
+            clock,
+            RebalanceCallbackMetrics(metrics, METRIC_PREFIX),
+            parts.application_code,
         )
         self._metadata.request_update(True)
 
@@ -94,7 +98,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         rebalance listener raised.
         """
         self.maybe_update_subscription_metadata()
-        self._commits.invoke_completed_offset_commit_callbacks()
+        self.run_commit_callbacks()
         if self._subscriptions.has_auto_assigned_partitions():
             if not self._poll_group(timer, wait_for_join_group):
                 return False
@@ -131,12 +135,14 @@ class ConsumerCoordinator(AbstractCoordinator):
     def time_to_next_poll(self, now_ms: int) -> int:
         """Return the milliseconds that a wait for records may take before ``poll`` must be called again.
 
-        At least 1 for a heartbeat: its thread sends it, and competes for the processor with a poll that spins.
+        At least 1 for a heartbeat: its thread sends it, and competes for the processor with a poll that spins. During a
+        rebalance nothing is committed automatically, so that an overdue commit does not end the wait: the poll would
+        spin until the other members have joined.
         """
         wait_ms = max(1, self.time_to_next_heartbeat(now_ms))
         if self._subscriptions.has_auto_assigned_partitions():
             wait_ms = min(wait_ms, self.backoff_ms(now_ms))
-        if self._commits.auto_commit_enabled:
+        if self._commits.auto_commit_enabled and not self.rejoin_needed_or_pending():
             wait_ms = min(wait_ms, self._commits.time_to_next_auto_commit())
         return wait_ms
 
@@ -430,6 +436,22 @@ class ConsumerCoordinator(AbstractCoordinator):
         """Commit without waiting."""
         self._committed.forget_pending()
         return self._commits.commit_offsets_async(offsets, callback)
+
+    @property
+    def has_pending_async_commits(self) -> bool:
+        """True while an asynchronous commit is in flight, or its callback has not run yet."""
+        return self._commits.has_pending_async_commits
+
+    def run_commit_callbacks(self) -> None:
+        """Run the callbacks of asynchronous commits that were answered.
+
+        Buffered records keep ``poll`` from waiting for the network, so this reads the answers itself.
+
+        Raises: FencedInstanceIdError if a commit was fenced.
+        """
+        if self._commits.awaits_answers:
+            self.client.poll_no_wakeup()
+        self._commits.invoke_completed_offset_commit_callbacks()
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """Commit automatically, due or not, as partitions are about to be given up."""

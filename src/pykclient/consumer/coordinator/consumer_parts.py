@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -17,11 +18,15 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class ConsumerParts:
-    """Handed to ConsumerCoordinator. ``consumed`` tells the positions that may be committed: behind what the
-    application was handed, which can be less than what was taken from the fetcher. Thread: application.
+    """The parts of a consumer that its coordinator works with.
+
+    ``consumed`` returns the positions that may be committed: past what the application was handed, which can be less
+    than what was taken from the fetcher. ``application_code`` is entered around rebalance listeners and commit
+    callbacks, which may use the consumer. Thread: application.
     """
 
     __slots__ = (
+        "application_code",
         "assignors",
         "auto_commit_enabled",
         "auto_commit_interval_ms",
@@ -40,7 +45,9 @@ class ConsumerParts:
         *,
         consumed: Callable[[], Offsets] | None = None,
         auto_commit_interval_ms: int | None = None,
+        application_code: AbstractContextManager[None] | None = None,
     ) -> None:
+        self.application_code: AbstractContextManager[None] = application_code or nullcontext()
         self.metadata = metadata
         self.subscriptions = subscriptions
         self.assignors = list(assignors)

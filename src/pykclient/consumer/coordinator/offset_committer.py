@@ -79,11 +79,22 @@ class OffsetCommitter:
         while self._completed:
             callback, offsets, error = self._completed.popleft()
             try:
-                callback(offsets, error)
+                with self._parts.application_code:
+                    callback(offsets, error)
             except WakeupError:
                 raise
             except Exception:  # noqa: BLE001 - the application's code, which must not make the poll fail
                 self._log.exception("The callback of a commit of %s failed", shown(offsets))
+
+    @property
+    def awaits_answers(self) -> bool:
+        """True while an asynchronous commit is in flight or waits for the coordinator."""
+        return self.in_flight_async_commits > 0 or bool(self._waiting)
+
+    @property
+    def has_pending_async_commits(self) -> bool:
+        """True while an asynchronous commit has no answer, or its callback has not run."""
+        return self.awaits_answers or bool(self._completed)
 
     def _default_callback(self, offsets: Offsets, error: Exception | None) -> None:
         if error is not None:

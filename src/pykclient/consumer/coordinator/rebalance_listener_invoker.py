@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pykclient.clock import Clock
@@ -26,7 +27,9 @@ class RebalanceListenerInvoker:
         subscriptions: SubscriptionState,
         clock: Clock,
         metrics: RebalanceCallbackMetrics,
+        application_code: AbstractContextManager[None] | None = None,
     ) -> None:
+        self._application_code = application_code or nullcontext()
         self._log = log_context.logger(__name__)
         self._subscriptions = subscriptions
         self._clock = clock
@@ -62,7 +65,8 @@ class RebalanceListenerInvoker:
             callback = listener.on_partitions_revoked
         start_ms = self._clock.now_ms()
         try:
-            callback(set(partitions))
+            with self._application_code:
+                callback(set(partitions))
         except WakeupError:
             raise
         except Exception as error:  # noqa: BLE001 - the application's code; poll() raises it

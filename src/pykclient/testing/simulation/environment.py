@@ -57,9 +57,6 @@ class SimulatedEnvironment:
     def get_ident(self) -> int:
         return self._hub.current_ident
 
-    def in_main_thread(self) -> bool:
-        return False
-
     def new_selector(
         self,
         config: SelectorConfig,  # noqa: ARG002 - settings of sockets

@@ -1,0 +1,58 @@
+"""Polls into Arrow's columns, as ``poll_arrow`` and ``iter_arrow`` do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pykclient.consumer import arguments
+from pykclient.consumer.fetch import ColumnsFetch
+from pykclient.errors import IllegalStateError
+from pykclient.record.columns import Columns
+from pykclient.record.record_batch import MAX_INT32
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pykclient.clock import Timer
+    from pykclient.consumer.classic_consumer import ClassicConsumer
+
+
+class ArrowReader:
+    """The checked arguments of ``KafkaConsumer.poll_arrow``. Thread: application.
+
+    Raises: ImportError without pyarrow, IllegalStateError for a consumer with interceptors, IllegalArgumentError.
+    """
+
+    __slots__ = ("_arrow", "_consumer", "_ends", "_max_bytes", "_max_records", "_names", "_views")
+
+    def __init__(
+        self,
+        consumer: ClassicConsumer,
+        max_records: int | None,
+        max_bytes: int | None,
+        names: Sequence[str] | None,
+        views: bool,
+        until: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        from pykclient.record import arrow
+
+        arrow.pyarrow()  # if it is missing, this says so before records are taken
+        components = consumer.components
+        if not components.interceptors.is_empty:
+            raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
+        self._arrow = arrow
+        self._consumer = consumer
+        self._max_records = arguments.max_records(max_records) or MAX_INT32
+        self._max_bytes = arguments.max_bytes(max_bytes) or max(1, components.config["fetch.max.bytes"])
+        self._names = Columns(arguments.columns(names)).names  # checked before anything is read
+        self._views = views
+        self._ends = arguments.ends(until)
+
+    def take(self, timer: Timer) -> tuple[pa.RecordBatch, ColumnsFetch]:
+        """Poll once. The caller marks the fetch as returned when the batch certainly reaches the application."""
+        columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
+        fetch = ColumnsFetch(columns, self._ends)
+        self._consumer.poll_columns(timer, fetch, self._max_records)
+        return self._arrow.record_batch(columns), fetch

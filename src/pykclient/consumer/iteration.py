@@ -1,0 +1,82 @@
+"""Loops over a consumer's records and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pykclient.clock import Timer
+from pykclient.types import ConsumerRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pykclient.consumer.arrow_reader import ArrowReader
+    from pykclient.consumer.classic_consumer import ClassicConsumer
+
+
+class Iteration:
+    """Polls for loops, which end when nothing came for ``timeout_ms`` or on ``close``. Thread: application."""
+
+    __slots__ = ("_clock", "_consumer", "_guard", "_handout", "_timeout_ms")
+
+    def __init__(self, consumer: ClassicConsumer, timeout_ms: int) -> None:
+        self._consumer = consumer
+        self._clock = consumer.components.clock
+        self._guard = consumer.components.guard
+        self._handout = consumer.components.handout
+        self._timeout_ms = timeout_ms
+
+    def lists(self) -> Iterator[Iterator[ConsumerRecord[Any, Any]]]:
+        """Yield iterators over lists, so that advancing within a batch runs no Python code.
+
+        While an asynchronous commit waits for its answer, each has one record: callbacks run between the records.
+        """
+        handout, consumer = self._handout, self._consumer
+        while self.iterate():
+            while not self._guard.closed:
+                if consumer.has_pending_async_commits():
+                    with self._guard:
+                        consumer.run_commit_callbacks()
+                    records = handout.next_single()
+                else:
+                    records = handout.next_iterator()
+                if records is None:
+                    break
+                yield records
+            if self._guard.closed:
+                return
+
+    def iterate(self) -> bool:
+        """Poll until records wait for the loop. Return False if none came in time."""
+        with self._guard:
+            self._guard.require_outermost()
+            if not self._handout.is_empty:
+                return True
+            timer = Timer(self._clock, self._timeout_ms)
+            while True:
+                fetch = self._consumer.poll(timer)
+                if fetch.records:
+                    self._handout.fill(fetch, self._consumer.components.subscriptions.position_or_none)
+                    return True
+                fetch.returned = True  # positions may have moved over aborted records alone
+                timer.update()
+                if timer.expired:
+                    return False
+
+    def batches(self, reader: ArrowReader) -> Iterator[pa.RecordBatch]:
+        """Yield batches of rows."""
+        while not self._guard.closed:
+            timer = Timer(self._clock, self._timeout_ms)
+            with self._guard:
+                self._guard.require_outermost()
+                while True:
+                    batch, fetch = reader.take(timer)
+                    if batch.num_rows:
+                        break
+                    fetch.returned = True  # positions may have moved over aborted records alone
+                    timer.update()
+                    if timer.expired:
+                        return
+            fetch.returned = True  # last, as in poll()
+            yield batch
