@@ -1,7 +1,7 @@
-"""One face for two clusters: the embedded one, and real Kafka. What a test finds on one it must find on the other.
+"""One interface to two kinds of cluster: the embedded one and real Kafka. A test must see the same on both.
 
-Questions and changes go over the wire, to both alike; only what is done to a broker from outside (a kill, a pause, a
-proxy in front of it) is each cluster's own.
+Both kinds get queries and changes over the wire. Only what is done to a broker from outside (a kill, a pause, a proxy
+in front of it) differs between them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tests.support.wait import eventually
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-#: Parameters of the fixtures ``any_kafka``, ``any_cluster`` and ``start_kafka``: which of the two it is.
+#: Parameters of the fixtures ``any_kafka``, ``any_cluster`` and ``start_kafka`` that choose the kind of cluster.
 EMBEDDED = pytest.param("embedded")
 REAL = pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])
 
-#: ``start_kafka(settings)``: one broker with these settings, for a ``with`` block.
+#: ``start_kafka(settings)`` starts one broker with these settings, for a ``with`` block.
 StartKafka = Callable[[Mapping[str, object]], "contextlib.AbstractContextManager[AnyKafka]"]
 
 
 class AnyBroker(Protocol):
-    """One broker, on its own port for as long as its cluster lives."""
+    """One broker, which keeps its port during the life of its cluster."""
 
     @property
     def id(self) -> int: ...
@@ -41,11 +41,11 @@ class AnyBroker(Protocol):
 
     @property
     def proxied_port(self) -> int:
-        """Where the clients of ``proxies`` are sent; nothing of the broker's listens there."""
+        """The port that clients of ``proxies`` connect to. The broker itself does not listen on it."""
 
     @property
     def behind_proxy_port(self) -> int:
-        """Where the broker listens for what a proxy at ``proxied_port`` passes on."""
+        """The port on which the broker listens for connections forwarded by a proxy at ``proxied_port``."""
 
     @property
     def running(self) -> bool: ...
@@ -57,35 +57,35 @@ class AnyBroker(Protocol):
     def address(self) -> str: ...
 
     def state(self, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
-        """Brokers and topics (None: all) as this broker sees them. Raises OSError where it does not answer."""
+        """Return brokers and topics (None: all) as this broker sees them. Raises OSError if it does not respond."""
 
     def launch(self) -> None:
-        """Start, and do not wait."""
+        """Start without waiting."""
 
     def start(self) -> None:
-        """Start, and wait until clients are served."""
+        """Start, and wait until the broker serves clients."""
 
     def await_ready(self, brokers: int = 1, timeout_s: float = 60.0) -> None:
-        """Wait until this broker answers and knows itself and ``brokers`` in all."""
+        """Wait until this broker responds and knows ``brokers`` brokers, itself included."""
 
     def kill(self) -> None:
-        """A crash."""
+        """Crash the broker."""
 
     def stop(self) -> None:
-        """A controlled shutdown, which moves leaders away first."""
+        """Shut down in a controlled way, which moves leaders to other brokers first."""
 
     def pause(self) -> None:
-        """Connections stay open, nothing answers."""
+        """Stop responding while connections stay open."""
 
     def resume(self) -> None:
-        """After ``pause``; nothing otherwise."""
+        """End a ``pause``; do nothing otherwise."""
 
     def restart(self) -> None:
         """Stop if running, then start."""
 
 
 class AnyKafka:
-    """Brokers 1 to ``size``, each in a rack of its own, as tests use them. Thread: any, one call at a time."""
+    """Brokers 1 to ``size``, each in a rack of its own. Thread: any, one call at a time."""
 
     size: int
     brokers: Mapping[int, AnyBroker]
@@ -96,12 +96,12 @@ class AnyKafka:
 
     @property
     def proxied_bootstrap_servers(self) -> str:
-        """Where a client starts that is to meet brokers only through ``proxies``."""
+        """The bootstrap servers for a client that must reach brokers only through ``proxies``."""
         return ",".join(f"{broker.host}:{broker.proxied_port}" for broker in self.brokers.values())
 
     @contextlib.contextmanager
     def proxies(self) -> Iterator[dict[int, TcpProxy]]:
-        """A proxy before each broker, by broker id, for clients that start from ``proxied_bootstrap_servers``."""
+        """Yield a proxy in front of each broker, by broker id, for clients of ``proxied_bootstrap_servers``."""
         with contextlib.ExitStack() as stack:
             yield {
                 broker.id: stack.enter_context(
@@ -111,14 +111,14 @@ class AnyKafka:
             }
 
     def any_broker(self) -> AnyBroker:
-        """A broker that runs and is not paused."""
+        """Return a broker that is running and not paused."""
         for broker in self.brokers.values():
             if broker.running and not broker.paused:
                 return broker
         raise AssertionError("no broker is running")
 
     def make_healthy(self, timeout_s: float = 60.0) -> None:
-        """Resume or start what is not up, then wait until every replica of every partition is in sync."""
+        """Resume or start every broker that is not up, then wait until every replica of every partition is in sync."""
         for broker in self.brokers.values():
             broker.resume()
             if not broker.running:
@@ -128,7 +128,7 @@ class AnyKafka:
         eventually(lambda: not self.out_of_sync(), timeout_s, "every replica in sync")
 
     def out_of_sync(self) -> list[str]:
-        """The partitions whose leader is missing or whose replicas are not all in sync, such as ``orders-0``."""
+        """Return the partitions without a leader or with replicas out of sync, such as ``orders-0``."""
         try:
             topics = self.any_broker().state().topics
         except OSError as error:
@@ -153,8 +153,8 @@ class AnyKafka:
     ) -> str:
         """Create a topic and return its name once every broker knows it.
 
-        It is replicated to three brokers if there are, unless ``replication`` says else or ``assignment`` names the
-        replicas of each partition, the leader first.
+        The replication factor is ``replication``, by default three or the number of brokers if that is smaller.
+        ``assignment`` names the replicas of each partition instead, the leader first.
         """
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
@@ -176,17 +176,17 @@ class AnyKafka:
         eventually(lambda: not any(name in topics for topics in self._views()), 30.0, f"topic {name!r} gone")
 
     def partition(self, topic: str, partition: int) -> PartitionState:
-        """Leader, replicas and in-sync replicas, as the first broker that runs sees them."""
+        """Return the leader, replicas and in-sync replicas of a partition, as the first running broker sees them."""
         state = self.any_broker().state([topic]).topics.get(topic, {}).get(partition)
         assert state is not None, f"{topic}-{partition} is unknown"
         return state
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition; -1 where none does."""
+        """Return the broker that leads a partition, or -1 if it has no leader."""
         return self.partition(topic, partition).leader
 
     def await_leader(self, topic: str, partition: int, *, other_than: int = -1, timeout_s: float = 30.0) -> int:
-        """Wait until a partition has a leader, and one that is not ``other_than``."""
+        """Wait until a partition has a leader other than ``other_than``, and return it."""
 
         def leader() -> int | None:
             with contextlib.suppress(OSError):
@@ -199,7 +199,7 @@ class AnyKafka:
         return found
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Make broker ``to`` lead a partition, replicating to it first if it has no replica."""
+        """Make broker ``to`` lead a partition; add a replica there first if it has none."""
         replicas = self.partition(topic, partition).replicas
         wanted = [to, *(broker for broker in replicas if broker != to)][: len(replicas)]
         if wanted != list(replicas):
@@ -216,7 +216,7 @@ class AnyKafka:
         )
 
     def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
-        """Move a partition to ``replicas``, and wait until they are in sync. (confluent-kafka cannot ask for it.)"""
+        """Move a partition to ``replicas``, and wait until they are in sync. (confluent-kafka has no such call.)"""
         from kafka import TopicPartition
         from kafka.admin import KafkaAdminClient
 
@@ -232,7 +232,7 @@ class AnyKafka:
         eventually(done, 30.0, f"{topic}-{partition} on {replicas}")
 
     def _views(self) -> list[dict[str, dict[int, PartitionState]]]:
-        """What each running broker knows of all topics."""
+        """Return what each running broker knows of all topics."""
         return [b.state().topics for b in self.brokers.values() if b.running and not b.paused]
 
     def _await_topic(self, name: str, partitions: int) -> None:

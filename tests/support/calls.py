@@ -1,4 +1,7 @@
-"""What threads do, counted: CPU time says the same on a quiet machine, and anything at all on a busy one."""
+"""Counts of the calls that threads make.
+
+CPU time would be as good a measure on a quiet machine, but not on a busy one.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,26 @@ from typing import Any
 
 
 class Calls:
-    """Calls that threads made, of Python functions and of built-in ones, from the time on that each was started."""
+    """The calls of Python and built-in functions that threads made since each was started."""
 
     def __init__(self) -> None:
         self._made: Counter[int] = Counter()
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
-        """What ``sys.setprofile`` is given: it is called in the thread that makes a call."""
+        """Count a call.
+
+        This is the function given to ``sys.setprofile``, which calls it in the thread that makes the call.
+        """
         if event in ("call", "c_call"):
             self._made[threading.get_ident()] += 1
 
     def of(self, thread: threading.Thread) -> int:
-        """How many a running thread has made."""
+        """Return the number of calls that a running thread has made."""
         assert thread.ident is not None
         return self._made[thread.ident]
 
     def per_s(self, idle: Callable[[], object], *threads: threading.Thread) -> dict[str, float]:
-        """How many calls the threads make in a second, by their names, while the caller runs ``idle``."""
+        """Return how many calls per second each thread makes, by thread name, while the caller runs ``idle``."""
         before = [self.of(thread) for thread in threads]
         start = time.monotonic()
         idle()
@@ -39,7 +45,7 @@ class Calls:
 
 @contextlib.contextmanager
 def counted_calls() -> Iterator[Calls]:
-    """Count in this thread, and in those that are started in the block."""
+    """Count the calls of this thread and of threads started in the block."""
     calls = Calls()
     of_this, of_others = sys.getprofile(), threading.getprofile()
     threading.setprofile(calls.note)

@@ -1,4 +1,4 @@
-"""The embedded cluster behind the face that it shares with real Kafka in these tests."""
+"""The embedded cluster behind the interface that these tests share with real Kafka."""
 
 from __future__ import annotations
 
@@ -124,5 +124,5 @@ class EmbeddedKafka(AnyKafka):
         self._ports.close()
 
 
-#: What a test does not want to wait for, or to lose; as in ``KafkaCluster``.
+#: Settings that keep tests from waiting for or losing data, as in ``KafkaCluster``.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}

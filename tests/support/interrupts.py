@@ -1,24 +1,25 @@
-"""Interrupts a call at every place where CPython may run a signal handler, one place after the other.
+"""A harness that interrupts a call at every place where CPython may run a signal handler, one place after another.
 
-CPython runs the handlers of signals, on the main thread, between two instructions of Python code: after it enters a
-function (``RESUME``), after a call, and after a jump backward. It does not do so between ``with lock:`` and the body of
-the block, nor between the end of the body and the release of the lock. A test that interrupts a call at each of these
-places in turn finds every window that a signal could hit by luck::
+CPython runs signal handlers on the main thread, between two instructions of Python code: after it enters a function
+(``RESUME``), after a call, and after a backward jump. It does not run them between ``with lock:`` and the body of the
+block, nor between the end of the body and the release of the lock. A test that interrupts a call at each of these
+places in turn finds every window that a signal might otherwise hit only by chance::
 
     for place in places():
-        with place:                                  # the name of the place is added to what fails in here
+        with place:                                  # adds the name of the place to any failure in the block
             producer = fresh_producer()
             place.interrupt(lambda: producer.send("t", b"1"))
             check(producer)
 
-The last round of the loop finds no place left: its call runs to its end, and is checked like the others. The exception
-can also be a function to run at the place, as a signal handler or ``__del__`` would::
+In the last round no place is left: the call runs to its end and is checked like the others. Instead of raising an
+exception, the harness can run a function at the place, as a signal handler or ``__del__`` would::
 
     for place in places(run=producer.close): ...
 
-Only code under ``src/pykclient`` is interrupted, on the thread that calls ``interrupt``. So the places of a call are
-the same in each run as long as the call does the same. A call to a Python function counts as a place as well, although
-CPython 3.11 to 3.14 do not look for signals when such a call returns: whether they do depends on how it is called.
+The harness interrupts only code under ``src/pykclient``, on the thread that calls ``interrupt``. The places of a call
+are therefore the same in each run if the call does the same. A call to a Python function counts as a place as well,
+although CPython 3.11 to 3.14 do not always check for signals when such a call returns: it depends on how the function
+is called.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ import pykclient
 
 SOURCE = str(Path(pykclient.__file__).parent)
 
-#: So many places in one call are taken for a loop without end.
+#: The limit of places in one call; a call with more is assumed to loop forever.
 MOST_PLACES = 5_000
 
 _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
-#: Python 3.11 has jumps backward with a condition; they look for signals only where they jump.
+#: Python 3.11 has conditional backward jumps; they check for signals only when they jump.
 _JUMPS = frozenset(
     {"JUMP_BACKWARD"} | {f"POP_JUMP_BACKWARD_IF_{condition}" for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")}
 )
-#: The part of RESUME's argument that says where the function goes on. CPython looks for signals at the start and after
-#: a ``yield``, and not after ``yield from`` and ``await``.
+#: The part of RESUME's argument that says where the function resumes. CPython checks for signals at the start and after
+#: a ``yield``, but not after ``yield from`` and ``await``.
 _RESUME_LOCATION = 3
 _RESUME_AFTER_YIELD_FROM = 2
 
@@ -58,25 +59,25 @@ class Interrupted(BaseException):
 
 
 class Place:
-    """One place of a call, by its number from 1 on. ``reached`` tells whether the call has that many."""
+    """One place of a call, numbered from 1. ``reached`` is true once the call has reached it."""
 
     def __init__(self, number: int, run: Callable[[], object], under: str) -> None:
         self.number = number
         self.was_called = False
         self.reached = False
-        #: Where it is: file:line, function and instruction. Known once it is reached.
+        #: The location of the place: file:line, function and instruction. Known once the place is reached.
         self.name = f"place {number} (not reached)"
         self._run = run
         self._under = under
         self._seen = 0
 
     def interrupt(self, call: Callable[[], Any]) -> BaseException | None:
-        """Call ``call`` and interrupt it here. Returns what it raised, None where it came to its end."""
+        """Run ``call`` and interrupt it here. Return the exception that it raised, or None if it completed."""
         tracer = _Tracer(self._at_place, self._under)
         self.was_called = True
         before, profile_before, collects = sys.gettrace(), sys.getprofile(), gc.isenabled()
-        gc.disable()  # the __del__ of what another call has left is none of this call's places
-        sys._getframe().f_trace_opcodes = True  # Python 3.12 wants to know of it before settrace
+        gc.disable()  # a __del__ left over from another call is not a place of this one
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 requires this before settrace
         sys.setprofile(tracer.on_return)
         sys.settrace(tracer.on_call)
         try:
@@ -119,8 +120,8 @@ def places(
 ) -> Iterator[Place]:
     """Yield the places of a call, until one that it does not reach.
 
-    ``error`` is raised at each, unless ``run`` is given, which is called there instead. ``under`` is the folder of the
-    code that is interrupted. Raises AssertionError after a round without ``place.interrupt``, or after MOST_PLACES.
+    ``error`` is raised at each place, or ``run`` is called there if given. ``under`` is the folder of the code to
+    interrupt. Raises AssertionError after a round without ``place.interrupt``, or after MOST_PLACES.
     """
 
     def fail() -> NoReturn:
@@ -138,34 +139,34 @@ def places(
 class _Tracer:
     """Reports each place that code below a folder passes.
 
-    A place is reported before the instruction that follows it, and the exception is then raised by that instruction.
-    CPython raises it from the call itself. That makes a difference where the call is the last instruction of a ``try``
-    or ``with`` block, as in ``return f()``: such a place is reported when the callee returns.
+    A place is reported before the instruction that follows it, and that instruction raises the exception. CPython would
+    raise it from the call itself. That makes a difference if the call is the last instruction of a ``try`` or ``with``
+    block, as in ``return f()``: such a place is reported when the callee returns.
     """
 
     def __init__(self, at_place: Callable[[FrameType, dis.Instruction], None], under: str) -> None:
         self._at_place = at_place
         self._under = under
         self._before: dict[FrameType, dis.Instruction] = {}
-        self._edge: FrameType | None = None  # a frame that is in such a call
+        self._edge: FrameType | None = None  # the frame that makes such a call
         self._is_c_call = False
-        self._is_away = False  # in the code that runs at the place, which is not interrupted itself
+        self._is_away = False  # true while the code at the place runs, which is not interrupted itself
 
     def on_call(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        """Trace the instructions of a new frame, if its code is to be interrupted."""
+        """Trace the instructions of a new frame if its code is to be interrupted."""
         if self._is_away or not frame.f_code.co_filename.startswith(self._under):
             return None
-        frame.f_trace = self.on_event  # Python 3.13 listens to f_trace_opcodes only where there is a function to call
+        frame.f_trace = self.on_event  # Python 3.13 honours f_trace_opcodes only if f_trace is set
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        # RESUME has had its event by now: it is where a frame begins to be traced.
+        # The RESUME event has already happened: tracing of a frame begins there.
         instruction = _instructions_of(frame.f_code)[frame.f_lasti]
         if instruction.opname == "RESUME":
             self._before[frame] = instruction
         return self.on_event
 
     def on_event(self, frame: FrameType, event: str, _argument: object) -> Any:
-        """Before each instruction: the one before it may have been where CPython looks for signals."""
+        """Before each instruction, report the one before it if CPython may check for signals there."""
         if event == "opcode":
             instruction = _instructions_of(frame.f_code)[frame.f_lasti]
             before = self._before.get(frame)
@@ -208,7 +209,7 @@ def _looks_for_signals(instruction: dis.Instruction, following: dis.Instruction)
         return (instruction.arg or 0) & _RESUME_LOCATION < _RESUME_AFTER_YIELD_FROM
     if name in _JUMPS:
         return following.offset <= instruction.offset
-    # An exception in the call goes to its handler: nothing looks for signals on the way.
+    # An exception in the call goes straight to its handler: CPython does not check for signals on the way.
     return name in _CALLS and following.opname != "PUSH_EXC_INFO"
 
 
@@ -220,7 +221,7 @@ def _instructions_of(code: CodeType) -> dict[int, dis.Instruction]:
 
 
 def _edges_of(code: CodeType) -> frozenset[int]:
-    """Offsets of the calls whose exceptions have another handler than those of the instruction that follows."""
+    """Return the offsets of calls whose exceptions have another handler than those of the next instruction."""
     found = _edges.get(code)
     if found is None:
         table = dis._parse_exception_table(code)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Run a small Java program against Kafka's own classes: the oracle of the tests.
+"""Runs small Java programs against Kafka's own classes, as oracles for the tests.
 
 output = run_java(Path(__file__).with_name("RecordsOracle.java"), "write", "gzip", stdin=b"...")
 """
@@ -25,9 +25,10 @@ def run_java(
     timeout_s: float = 60.0,
     kafka_version: str = artifacts.KAFKA_VERSION,
 ) -> bytes:
-    """Compile ``source`` (one file, no package, main class named like the file) if need be, run it, return its stdout.
+    """Run ``source`` and return its stdout, compiling it first if needed.
 
-    Kafka's jars are on the class path. Raises JavaError with what the program wrote to stderr.
+    ``source`` is one file without a package, whose main class has the file's name. Kafka's jars are on the class path.
+    Raises JavaError with the program's stderr.
     """
     classes = compiled_classes(source, kafka_version)
     command = [
@@ -54,7 +55,7 @@ def _classpath(kafka_version: str) -> str:
 
 
 def compiled_classes(source: Path, kafka_version: str = artifacts.KAFKA_VERSION) -> Path:
-    """The folder with the classes of ``source``, made once per content."""
+    """Return the folder with the classes of ``source``, which is compiled once per content."""
     content = source.read_bytes()
     parts = [content, artifacts.java_version().encode(), kafka_version.encode()]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

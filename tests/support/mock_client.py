@@ -1,4 +1,4 @@
-"""A KafkaClient whose answers a test prepares (Java: MockClient)."""
+"""A KafkaClient whose responses a test prepares (Java: MockClient)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.types import Node
 
-#: Tells whether a request is the one that an answer was prepared for.
+#: Returns whether a request is the one that a response was prepared for.
 RequestMatcher = Callable[[Any], bool]
 
 DEFAULT_REQUEST_TIMEOUT_MS = 5000
@@ -37,7 +37,7 @@ class _FutureResponse:
 
 
 class _Connection:
-    """DISCONNECTED until ready() is called; then connected unless unreachable or backing off."""
+    """A connection: DISCONNECTED until ready() is called, then connected unless unreachable or backing off."""
 
     __slots__ = (
         "backing_off_until_ms",
@@ -81,11 +81,13 @@ class _Connection:
 
 
 class MockClient:
-    """Answers prepared with ``prepare_response`` meet requests in order, at ``send``; without one a request stays in
-    ``requests`` until ``respond``. The next ``poll`` delivers. Metadata responses prepared with
-    ``prepare_metadata_update`` are taken in by ``poll`` when the metadata wants an update.
+    """A client without a network, whose responses a test prepares.
 
-    Responses are message objects; ``unsupported`` and disconnects are told by keyword. Thread: owner.
+    ``send`` matches requests, in order, with the responses of ``prepare_response``. A request without one stays in
+    ``requests`` until ``respond``. The next ``poll`` delivers the responses. When the metadata needs an update,
+    ``poll`` applies a response from ``prepare_metadata_update``.
+
+    Responses are message objects; keyword arguments mark unsupported versions and disconnects. Thread: owner.
     """
 
     def __init__(self, clock: Clock, metadata: Metadata | None = None, nodes: list[Node] | None = None) -> None:
@@ -156,7 +158,7 @@ class MockClient:
         return delivered
 
     def disconnect(self, node_id: str) -> None:
-        """Pending requests are answered as disconnected by the next poll, oldest first."""
+        """Disconnect a node; the next poll completes its pending requests as disconnected, oldest first."""
         for request in [request for request in self.requests if request.destination == node_id]:
             self.requests.remove(request)
             self.responses.append(self._response(request, disconnected=True))
@@ -234,31 +236,31 @@ class MockClient:
     # --- preparing -------------------------------------------------------------------------------------------------
 
     def prepare_response(self, body: Any, matcher: RequestMatcher = any_request, *, disconnected: bool = False) -> None:
-        """The next request, whichever node it is for, must satisfy ``matcher`` and is answered with ``body``."""
+        """Complete the next request, to any node, with ``body``; the request must satisfy ``matcher``."""
         self.prepare_response_from(body, None, matcher, disconnected=disconnected)
 
     def prepare_response_from(
         self, body: Any, node: Node | None, matcher: RequestMatcher = any_request, *, disconnected: bool = False
     ) -> None:
-        """As ``prepare_response``, for the next request to ``node``."""
+        """Like ``prepare_response``, for the next request to ``node``."""
         self._future_responses.append(_FutureResponse(node, matcher, body, disconnected, False))
 
     def prepare_unsupported_version_response(self, matcher: RequestMatcher = any_request) -> None:
-        """The next request is answered as one that its node does not support."""
+        """Complete the next request as one whose version its node does not support."""
         self._future_responses.append(_FutureResponse(None, matcher, None, False, True))
 
     def prepare_metadata_update(self, response: Any) -> None:
-        """The next wanted metadata update gets ``response``."""
+        """Use ``response`` for the next metadata update that the client needs."""
         self._metadata_updates.append(response)
 
     def update_metadata(self, response: Any) -> None:
-        """Take in ``response`` at once."""
+        """Apply ``response`` to the metadata at once."""
         assert self.metadata is not None
         self._last_metadata_update = response
         self.metadata.update_with_current_request_version(response, False, self.clock.now_ms())
 
     def create_pending_authentication_error(self, node: Node, backoff_ms: int) -> None:
-        """The next request to ``node`` meets a connection that fails to authenticate."""
+        """Fail the authentication of the connection that the next request to ``node`` uses."""
         self._pending_authentication_errors[node.id_string] = (backoff_ms, AuthenticationError("authentication failed"))
 
     def authentication_failed(self, node: Node, backoff_ms: int) -> None:
@@ -281,13 +283,13 @@ class MockClient:
         self._connection(node.id_string).ready_delayed_until_ms = self.clock.now_ms() + duration_ms
 
     def set_api_versions(self, api_key: int, min_version: int, max_version: int) -> None:
-        """Limit the versions that all nodes speak; by default they speak all that the request allows."""
+        """Limit the versions that all nodes support; by default they support every version of the request."""
         self.api_versions[api_key] = (min_version, max_version)
 
     # --- answering what was sent -----------------------------------------------------------------------------------
 
     def respond(self, body: Any, matcher: RequestMatcher = any_request, *, disconnected: bool = False) -> None:
-        """Answer the oldest request, which must satisfy ``matcher``."""
+        """Complete the oldest request, which must satisfy ``matcher``."""
         if not self.requests:
             raise IllegalStateError("no request is waiting for an answer")
         self.respond_to_request(self.requests[0], body, matcher, disconnected=disconnected)
@@ -295,7 +297,7 @@ class MockClient:
     def respond_from(
         self, body: Any, node: Node, matcher: RequestMatcher = any_request, *, disconnected: bool = False
     ) -> None:
-        """Answer the oldest request to ``node`` that satisfies ``matcher``."""
+        """Complete the oldest request to ``node`` that satisfies ``matcher``."""
         for request in self.requests:
             if request.destination == node.id_string and matcher(self._build(request)):
                 self.respond_to_request(request, body, disconnected=disconnected)
@@ -327,7 +329,7 @@ class MockClient:
         return len(self._future_responses)
 
     def reset(self) -> None:
-        """Forget connections, requests and everything prepared."""
+        """Discard all connections, requests and prepared responses."""
         self._connections.clear()
         self.requests.clear()
         self.responses.clear()

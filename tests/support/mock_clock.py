@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to (Java: MockTime)."""
+"""A clock that moves only when a test moves it (Java: MockTime)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pykclient.clock import LockSignal, Signal
 
 
 class MockClock:
-    """Implements pykclient.clock.Clock. Waiting takes no real time: it moves the clock by the time that is waited.
+    """Implements pykclient.clock.Clock. A wait takes no real time: it advances the clock by the time waited.
 
-    ``auto_tick_ms`` is added at each look at ``now_ms``. Listeners run whenever time moved, so that a test can let
-    something happen in the middle of a wait. Its two clocks start far apart, so that code that mixes them fails.
+    ``auto_tick_ms`` is added at each call of ``now_ms``. Listeners run whenever time advances, so a test can act in the
+    middle of a wait. The two clocks (``now_ms`` and wall time) start far apart, so code that mixes them fails.
     """
 
     def __init__(self, now_ms: int = 1_000_000, wall_ms: int = 1_700_000_000_000, auto_tick_ms: int = 0) -> None:
@@ -34,7 +34,7 @@ class MockClock:
         return self._wall_ms
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         with self._lock:
             self._now_ms += duration_ms
             self._wall_ms += duration_ms
@@ -42,7 +42,7 @@ class MockClock:
             listener()
 
     def set_wall_ms(self, wall_ms: int) -> None:
-        """Set the time of day alone, as an administrator or NTP would."""
+        """Set only the time of day, as an administrator or NTP would."""
         with self._lock:
             self._wall_ms = wall_ms
 
@@ -56,14 +56,14 @@ class MockClock:
         return threading.Condition(lock)
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        """Gives other threads a chance to take the lock, then moves the time; False as if nobody had notified."""
+        """Let other threads take the lock, then advance the time. Return False, as after a timeout."""
         condition.wait(0.001)
         self.advance(timeout_ms)
         return False
 
 
 class MockSignal(LockSignal):
-    """A signal for which waiting moves the clock."""
+    """A signal whose waits advance the clock."""
 
     __slots__ = ("_clock",)
 
@@ -72,7 +72,7 @@ class MockSignal(LockSignal):
         self._clock = clock
 
     def wait(self, timeout_ms: int) -> bool:
-        """Gives other threads a chance to set it, then moves the time."""
+        """Let other threads set the signal, then advance the time."""
         is_set = super().wait(1)
         if not is_set:
             self._clock.advance(timeout_ms)

@@ -1,4 +1,4 @@
-"""A resolver that answers from a table, at once or when a test tells it to."""
+"""A resolver that resolves names from a table, at once or when a test says so."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pykclient.network.host_resolver import Lookup
 
 
 class MockResolver:
-    """Implements pykclient.network.host_resolver.HostResolver. Hosts that are not in the table are addresses."""
+    """Implements pykclient.network.host_resolver.HostResolver.
+
+    A host that is not in the table is taken for an address.
+    """
 
     def __init__(self, answers: dict[str, list[str] | None] | None = None) -> None:
-        self.answers: dict[str, list[str] | None] = answers or {}  # None: there is no such name
+        self.answers: dict[str, list[str] | None] = answers or {}  # None: no such name
         self.hanging: set[str] = set()
         self.asked: list[str] = []
         self.pending: list[tuple[Lookup, str]] = []
@@ -33,7 +36,7 @@ class MockResolver:
         return [f"{ip}.example" for ip in found] if canonical else found
 
     def answer(self) -> None:
-        """Answer what waits."""
+        """Complete the pending lookups."""
         pending, self.pending = self.pending, []
         for lookup, host in pending:
             lookup.finish(self._answer(host))

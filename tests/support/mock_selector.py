@@ -1,4 +1,4 @@
-"""A Selectable without sockets: a test connects, answers and breaks connections (Java: MockSelector)."""
+"""A Selectable without sockets: a test opens and breaks connections and sends responses (Java: MockSelector)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class SentRequest:
 
 
 class MockSelector:
-    """Connections stand at once unless ``auto_connect`` is false; frames go out at once unless ``hold_sends`` is true.
+    """A selector that connects and sends at once, unless ``auto_connect`` is false or ``hold_sends`` is true.
 
-    ``poll`` moves the clock by its timeout. Thread: owner.
+    ``poll`` advances the clock by its timeout. Thread: owner.
     """
 
     def __init__(self, clock: MockClock) -> None:
@@ -83,16 +83,16 @@ class MockSelector:
         return id in self.ready
 
     def mute(self, id: str) -> None:
-        """Clients never mute."""
+        """Do nothing: clients never mute."""
 
     def unmute(self, id: str) -> None:
-        """Clients never mute."""
+        """Do nothing: clients never mute."""
 
     def mute_all(self) -> None:
-        """Clients never mute."""
+        """Do nothing: clients never mute."""
 
     def unmute_all(self) -> None:
-        """Clients never mute."""
+        """Do nothing: clients never mute."""
 
     def end_interrupted_wait(self) -> bool:
         return False
@@ -122,7 +122,7 @@ class MockSelector:
     def disconnect(
         self, id: str, state: str = channel_state.READY, cause: Exception | None = None, **details: object
     ) -> None:
-        """The server closes the connection."""
+        """Close the connection as the server would."""
         self._forget(id)
         exception = details.get("exception")
         self._next_disconnected[id] = ChannelState(state, exception, cause=cause)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ class MockSelector:
         return [request for request in self.requests if request.node_id == node_id]
 
     def respond(self, node_id: str, body: Response, *, correlation_id: int | None = None) -> None:
-        """Answer the oldest request to a node that has none yet."""
+        """Respond to the oldest request to a node that has no response yet."""
         request = self.pending(node_id)[0]
         self.requests.remove(request)
         header = request.header
@@ -139,5 +139,5 @@ class MockSelector:
         self.receive(node_id, encode_response(body, header.api_version, answered).getvalue()[4:])
 
     def receive(self, node_id: str, frame: bytes) -> None:
-        """Let a frame come in, whatever it is."""
+        """Deliver a frame with any content."""
         self._next_receives.append(NetworkReceive(node_id, frame))

@@ -1,4 +1,4 @@
-"""Deliberate faults: one is put into a copy of the sources, and a command is run that ought to notice."""
+"""Deliberate faults. Each is put into a copy of the sources, and a command that should detect it is run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Mutant(NamedTuple):
 def first_failure(mutant: Mutant, module: str, arguments: Sequence[str], timeout_s: float) -> str | None:
     """Return the first line of ``python -m module`` that begins with "seed", or None if there is no such line.
 
-    Raises SystemExit if the sources do not have the mutant's place, or have it more than once.
+    Raises SystemExit if the sources do not contain the mutant's place exactly once.
     """
     with tempfile.TemporaryDirectory() as name:
         sources = copy_sources(Path(name))
@@ -45,7 +45,7 @@ def copy_sources(directory: Path) -> Path:
 
 
 def environment_of(sources: Path) -> dict[str, str]:
-    """Return the environment in which Python runs ``sources``, and not compiled twins, which have no fault."""
+    """Return the environment in which Python runs ``sources`` without the compiled twins, which have no fault."""
     return {
         **os.environ,
         "PYKCLIENT_IMPL": "python",

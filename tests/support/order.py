@@ -1,6 +1,7 @@
-"""In which order processes take up the files of tests, with pytest-xdist: the longest first.
+"""The order in which pytest-xdist processes run test files: longest first.
 
-By itself it begins with files of many tests. The longest have few, so at the end one process was left alone with them.
+pytest-xdist's own order starts with the files that have the most tests. The longest files have few, so at the end one
+process was left alone with them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import pytest
 
 from tests.support.unused import clusters_of, file_of
 
-#: What begins a file's path, from the longest down; those that wait and those that compute take turns. One that is
-#: missing, or out of place, costs time and nothing else.
+#: Path prefixes of the longest files, longest first, with files that wait and files that compute interleaved. An entry
+#: that is missing or out of place only costs time.
 LONGEST = (
     "tests/spark/",
-    "tests/examples/test_spark",  # with what is above in one process (conftest.py)
+    "tests/examples/test_spark",  # in one process with the entry above (conftest.py)
     "tests/benchmarks/test_spark",
     "tests/chaos/test_brokers.py",
     "tests/consumer/test_groups_kafka.py",
@@ -44,8 +45,9 @@ LONGEST = (
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort tests by their files: the longest, those with real brokers (so that these can end soon: unused.py), and then
-    those with the most tests. A file's tests stay as they are.
+    """Sort tests by file: the longest files, those with real brokers, then those with the most tests.
+
+    Files with real brokers come early so that the brokers can end soon (unused.py). The order of tests in a file stays.
     """
     sizes = Counter(map(file_of, items))
     brokers = Counter(file_of(item) for item in items if clusters_of(item))

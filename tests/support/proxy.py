@@ -1,14 +1,14 @@
-"""A loopback TCP proxy that misbehaves on order.
+"""A loopback TCP proxy that injects faults.
 
     with TcpProxy(target=("127.0.0.1", 9092)) as proxy:
-        proxy.cut_after(100)        # the connection ends once 100 more bytes have gone to the client
+        proxy.cut_after(100)        # the connection ends after 100 more bytes to the client
         proxy.delay_ms = 50         # each chunk is late, in both directions
-        proxy.blackhole()           # connections stay open and new ones are taken, nothing passes
-        proxy.refuse()              # nothing listens; open connections live on
+        proxy.blackhole()           # connections stay open and new ones are accepted, but no data passes
+        proxy.refuse()              # the port does not listen; open connections continue
         proxy.drop_connections()    # every open connection is reset
-        proxy.restore()             # an honest proxy again
+        proxy.restore()             # all faults end
 
-Faults apply from that moment on, to open connections and new ones.
+Faults take effect at once, for open and for new connections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends a reset
 
 
 class TcpProxy:
-    """One listening port in front of one target, two threads per connection. Thread: any."""
+    """A port that forwards to one target, with two threads per connection. Thread: any."""
 
     host = "127.0.0.1"
 
@@ -57,16 +57,16 @@ class TcpProxy:
         return f"{self.host}:{self.port}"
 
     def cut_after(self, response_bytes: int, *, reset: bool = False) -> None:
-        """End one connection (orderly, or by a reset) right after that many more bytes to clients, counted over all.
+        """End one connection (in order, or by a reset) right after ``response_bytes`` more bytes to clients.
 
-        ``cuts`` counts how often it happened; each call cuts once.
+        The bytes of all connections count together. ``cuts`` counts the cuts; each call cuts once.
         """
         with self._lock:
             self._bytes_until_cut = response_bytes
             self._cut_resets = reset
 
     def blackhole(self) -> None:
-        """Let nothing pass, as a network that lost its route does."""
+        """Drop all data, like a network that lost its route."""
         with self._lock:
             self._passing = False
 
@@ -87,7 +87,7 @@ class TcpProxy:
             connection.end(reset=True)
 
     def restore(self) -> None:
-        """Listen, pass everything, at once."""
+        """Listen and forward everything without delay."""
         with self._lock:
             self._bytes_until_cut = None
             self._passing = True
@@ -97,7 +97,7 @@ class TcpProxy:
             self._listen()
 
     def close(self) -> None:
-        """Stop listening, reset what is open, end the threads."""
+        """Stop listening, reset open connections, and end the threads."""
         self.refuse()
         with self._lock:
             self._closed = True
@@ -136,7 +136,7 @@ class TcpProxy:
                 threading.Thread(target=self._pump, args=(connection, source), daemon=True).start()
 
     def _pump(self, connection: _Connection, source: socket.socket) -> None:
-        """Carry one direction until its end."""
+        """Forward one direction until it ends."""
         to_client = source is connection.server
         while chunk := connection.receive(source):
             if self.delay_ms:
@@ -151,7 +151,7 @@ class TcpProxy:
                 self._lock.notify_all()
 
     def _allowed(self, size: int, to_client: bool) -> tuple[int, bool]:
-        """How many of ``size`` bytes may pass, and whether the connection ends there; waits in a black hole."""
+        """Return how many of ``size`` bytes may pass, and whether the connection ends there; wait in a black hole."""
         with self._lock:
             self._lock.wait_for(lambda: self._passing or self._closed)
             cut = False
@@ -166,10 +166,10 @@ class TcpProxy:
 
 
 class _Connection:
-    """A client's socket and ours to the target. Thread: any.
+    """The client's socket and the socket to the target. Thread: any.
 
-    The thread of the direction that ends last closes both sockets: closing one that another thread is using would let
-    the system give its number to a new connection.
+    The thread of the direction that ends last closes both sockets. If one were closed while another thread uses it, the
+    system could give its descriptor to a new connection.
     """
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
@@ -181,10 +181,10 @@ class _Connection:
         self._resets = False
         for side in (client, server):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            side.settimeout(0.1)  # how soon a blocked send sees the end
+            side.settimeout(0.1)  # limits how long a blocked send takes to see the end
 
     def receive(self, source: socket.socket) -> bytes:
-        """The next bytes of one side; none at its end or the connection's."""
+        """Return the next bytes of one side, or none at the end of that side or of the connection."""
         while not self._ended:
             try:
                 return source.recv(_CHUNK)
@@ -195,7 +195,7 @@ class _Connection:
         return b""
 
     def send(self, source: socket.socket, data: memoryview) -> None:
-        """Pass on what came from ``source``; ends the connection where the other side is gone."""
+        """Forward data that came from ``source``; end the connection if the other side is closed."""
         target = self._other(source)
         while data and not self._ended:
             try:
@@ -206,7 +206,7 @@ class _Connection:
                 self.end()
 
     def end(self, *, reset: bool = False) -> None:
-        """End both sides, by a reset or in order, and wake the threads that read them."""
+        """End both sides, by a reset or in order, and wake the threads that read from them."""
         with self._lock:
             if self._ended:
                 return
@@ -218,7 +218,7 @@ class _Connection:
                     side.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
 
     def direction_ended(self, source: socket.socket) -> bool:
-        """Tell the other side that no more comes; True, with both sockets closed, if it was the last direction."""
+        """Tell the other side that no more data comes. For the last direction, close both sockets and return True."""
         with self._lock:
             self._directions -= 1
             if self._directions:

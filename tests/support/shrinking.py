@@ -1,4 +1,4 @@
-"""Smaller examples of what fails."""
+"""Shrinks failing examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def fewer(items: tuple[T, ...], fails: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
-    """``items`` without those that can be left out so that the rest still fails; larger runs are tried first."""
+    """Return a subset of ``items`` that still fails, by leaving out runs of items, longer ones first."""
     size = len(items)
     while size:
         start = 0

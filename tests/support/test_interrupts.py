@@ -15,12 +15,12 @@ HERE = str(Path(__file__).parent)
 
 
 def size(text: str) -> int:
-    """A Python function, where ``len`` is one of C."""
+    """A Python function, unlike ``len``, which is built in."""
     return len(text)
 
 
 def interrupted_at(call: Callable[[], object]) -> list[Place]:
-    """The places of ``call``, each of which it was interrupted at."""
+    """Return the places of ``call``, after interrupting it at each."""
     found: list[Place] = []
     for place in places(under=HERE):
         with place:
@@ -82,7 +82,7 @@ def test_a_lock_is_always_released() -> None:
 
 @pytest.mark.parametrize("last", [len, size])
 def test_a_call_at_the_end_of_a_block_is_interrupted_inside_of_it(last: Callable[[str], int]) -> None:
-    """The exception comes after the call, and the lock is released nevertheless."""
+    """The exception is raised after the call, and the lock is still released."""
     lock = threading.Lock()
 
     def call() -> int:
@@ -172,7 +172,7 @@ def test_a_round_without_a_call_is_refused() -> None:
 
 
 def test_real_signals_arrive_at_the_same_places() -> None:
-    """What the harness excludes CPython must not do, and what it includes CPython must be able to do."""
+    """CPython handles no signal at a place that the harness excludes, and can handle one at each that it includes."""
     lines: set[int] = set()
     base = 0
 
@@ -183,7 +183,7 @@ def test_real_signals_arrive_at_the_same_places() -> None:
         nonlocal base
         base = call.__code__.co_firstlineno
         number = 0
-        signal.raise_signal(signal.SIGALRM)  # four lines below the function's own
+        signal.raise_signal(signal.SIGALRM)  # on the fourth line below the function's ``def``
         number += 1
         number += 1
 

@@ -1,4 +1,4 @@
-"""The proxy does what it is told: each fault is seen by the client as the fault it stands for."""
+"""Each fault of the proxy looks to the client like the real fault that it stands for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.wait import eventually
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, int]]:
-    """A server that sends back what it gets."""
+    """A server that echoes what it receives."""
     listener = socket.create_server(("127.0.0.1", 0))
     threads = []
 

@@ -1,4 +1,4 @@
-"""Real clusters end early, and not too early."""
+"""Real clusters end early, but not too early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.unused import AHEAD, UnusedClusters, clusters_of
 
 
 class Test:
-    """What is asked of a test that was collected."""
+    """The parts of a collected test that the plugin uses."""
 
     __test__ = False
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_far_away_gets_a_cluster_of_its_own() -> None:
 
 
 def test_what_comes_next_is_known_better_than_the_order() -> None:
-    """Files come in another order where a process has crashed that was to run them."""
+    """If a process crashes, its files go to other processes in another order; ``nextitem`` shows it."""
     tests = of(Test("a", "kafka"), Test("b", "kafka"), Test("c"))
     plugin = collected(tests)
     fixture = started(plugin, "kafka")

@@ -1,4 +1,4 @@
-"""The compiled implementation and its twin in Python, side by side in one process."""
+"""The compiled implementation and its pure Python twin, side by side in one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-#: What is imported anew for each of the two: everything of ours that may hold on to the package's classes.
+#: The modules imported anew for each implementation: all of ours that may keep references to the package's classes.
 _PREFIXES = ("pykclient", "tests.support.mock_", "tests.producer.harness")
 
 
@@ -19,9 +19,9 @@ def _is_ours(name: str) -> bool:
 
 @cache
 def load(implementation: str, names: Sequence[str]) -> dict[str, ModuleType]:
-    """The modules ``names``, of a copy of the package that runs in ``implementation``: ``c`` or ``python``.
+    """Return the modules ``names`` of a copy of the package that runs in ``implementation`` (``c`` or ``python``).
 
-    The copies share nothing: a class of one is none of the other. Compare what they say, by names and by values.
+    The copies share nothing: a class of one is not a class of the other. Compare results by names and values.
     """
     before = {name: module for name, module in sys.modules.items() if _is_ours(name)}
     forced = os.environ.get("PYKCLIENT_IMPL")

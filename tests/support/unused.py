@@ -1,7 +1,7 @@
-"""Ends a process's real clusters when the files that it may run next have no use for them.
+"""Ends a process's real clusters when the files that it may run next do not use them.
 
-A broker that nobody uses takes 4 % of a core, and each of several processes has up to four of them. A cluster that is
-wanted after all is started again.
+An idle broker takes 4 % of a core, and each of several processes has up to four brokers. A cluster that is needed again
+after all is restarted.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-#: Fixtures that last for the session, and those that hand them out.
+#: Session fixtures of clusters, and the fixtures that hand them out.
 CLUSTERS = {
     "kafka": ("any_kafka",),
     "_three_brokers": ("any_cluster", "kafka_cluster"),
 }
 _WATCHED = {*CLUSTERS, *(name for names in CLUSTERS.values() for name in names)}
 
-#: How many files ahead are looked at: to start a cluster costs as much as to keep it for a minute.
+#: The number of files to look ahead: starting a cluster costs as much as keeping it for a minute.
 AHEAD = 10
 
 
@@ -28,15 +28,15 @@ def file_of(item: pytest.Item) -> str:
 
 
 def clusters_of(item: pytest.Item) -> set[str]:
-    """The clusters that a test uses."""
-    if item.get_closest_marker("kafka") is None:  # the embedded one is meant
+    """Return the clusters that a test uses."""
+    if item.get_closest_marker("kafka") is None:  # it uses the embedded cluster
         return set()
     wanted = set(getattr(item, "fixturenames", ()))
     return {cluster for cluster, names in CLUSTERS.items() if not wanted.isdisjoint((cluster, *names))}
 
 
 class UnusedClusters:
-    """A plugin of pytest: hooks of a conftest.py are not called for fixtures that last for the session."""
+    """A pytest plugin, because pytest does not call the hooks of a conftest.py for session fixtures."""
 
     def __init__(self) -> None:
         #: By file: the clusters that one of the next files uses.
@@ -44,7 +44,7 @@ class UnusedClusters:
         self._running: dict[str, tuple[pytest.FixtureDef[Any], Any]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tests are run in this order, or some of them."""
+        """Note the order of the files; the process runs all or some of them in this order."""
         tests = groupby(session.items, file_of)
         files = [(file, set[str]().union(*map(clusters_of, items))) for file, items in tests]
         for place, (file, _) in enumerate(files):
@@ -53,19 +53,19 @@ class UnusedClusters:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> Generator[None, object, object]:
         value = yield
-        if fixturedef.argname in _WATCHED and fixturedef.scope == "session":  # a file may have its own by this name
+        if fixturedef.argname in _WATCHED and fixturedef.scope == "session":  # a file may define its own
             self._running[fixturedef.argname] = (fixturedef, request)
         return value
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-        """After the last test of a file, end what the files that come have no use for."""
+        """After the last test of a file, end the clusters that the next files do not use."""
         yield
         if nextitem is None or file_of(nextitem) == file_of(item):
             return
         wanted = self._wanted[file_of(item)] | clusters_of(nextitem)
         for cluster in CLUSTERS.keys() - wanted:
-            for name in (*CLUSTERS[cluster], cluster):  # those first that hold on to it
+            for name in (*CLUSTERS[cluster], cluster):  # first the fixtures that depend on it
                 if name in self._running:
                     fixture, request = self._running.pop(name)
                     fixture.finish(request)

@@ -1,4 +1,4 @@
-"""Wait for a condition, with a bound, instead of sleeping for luck."""
+"""Waits for a condition with a bound, instead of sleeping."""
 
 from __future__ import annotations
 
