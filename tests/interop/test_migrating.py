@@ -259,6 +259,26 @@ def _(both: Both) -> None:
     assert ConsumerConfig({"bootstrap.servers": "a:1"})["enable.auto.commit"] is False
 
 
+@row("`max_in_flight_requests_per_connection` above 5")
+def _(both: Both) -> None:
+    theirs = kafka_python.KafkaProducer(bootstrap_servers=both.servers, max_in_flight_requests_per_connection=6)
+    assert theirs.config["enable_idempotence"] is False
+    theirs.close()
+    refused(ConfigError, lambda: ProducerConfig(max_in_flight_requests_per_connection=6))
+    assert not ProducerConfig(max_in_flight_requests_per_connection=6, enable_idempotence=False)["enable.idempotence"]
+
+
+@row('`client.config["acks"]`')
+def _(both: Both) -> None:
+    assert (both.theirs.config["acks"], both.ours.config["acks"]) == (-1, "-1")
+
+
+@row('`client.config["api_version"]`')
+def _(both: Both) -> None:
+    assert both.theirs.config["api_version"] >= (2, 1)
+    assert "api_version" not in both.ours.config
+
+
 @row("an unknown key")
 def _(both: Both) -> None:
     refused(ValueError, lambda: kafka_python.KafkaProducer(bootstrap_servers=both.servers, linger=1))
