@@ -1,4 +1,7 @@
-"""What every test may use: a real Kafka of one broker or three, Spark, a fresh topic, a word where Java is missing."""
+"""Shared fixtures: a real Kafka of one broker or three, Spark, and fresh topics.
+
+Without Java, tests are left out and listed.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ from tests.support.unused import UnusedClusters
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A machine that is slow for a moment is no failure: nothing is judged by how long it took.
+# No deadline: tests must not fail because the machine is slow for a moment.
 settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pykclient")
 
-# What a shell starts in the background ignores Ctrl-C, and so would all programs that the tests start.
+# A shell starts background programs with SIGINT ignored; programs that the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -36,16 +39,16 @@ _left_out = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """On CI, with several processes, fail before they start: an error in each of them would be hard to read."""
+    """Fail on CI before several processes start: an error in each of them would be hard to read."""
     distributes = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if os.environ.get("CI") and distributes and not config.option.markexpr and (why := artifacts.missing()):
         raise pytest.UsageError(f"many tests need Java and Maven, and CI runs every test: {why}")
     config.pluginmanager.register(UnusedClusters())
-    gc.disable()  # until all tests are collected: hundreds of thousands of objects, and hardly any garbage
+    gc.disable()  # until all tests are collected: many objects, hardly any garbage
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what uses a broker, or Spark, before `-m` chooses."""
+    """Mark tests that use a broker or Spark, before `-m` chooses."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if {"kafka", "kafka_cluster"} & fixtures:
         item.add_marker("kafka")
@@ -57,10 +60,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, one process runs the files of Spark one after the other: a virtual machine is enough."""
+    """With `--dist loadfile`, run all Spark files in one process, so that a single JVM is enough."""
     if config.getoption("dist") != "loadfile":
         return None
-    config.option.loadscopereorder = False  # files are in order already
+    config.option.loadscopereorder = False  # files are sorted already
     from xdist.scheduler import LoadFileScheduling
 
     def scope(nodeid: str) -> str:
@@ -74,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first for processes that share the work; leave out what needs Java where there is none."""
+    """Put the longest files first for parallel processes; leave out tests that need Java if it is missing."""
     if hasattr(config, "workerinput"):
         longest_first(items)
     wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]
@@ -92,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Tests and modules stay to the end: the garbage collector, which some tests call, need not look at them."""
+    """Freeze tests and modules, which live to the end, so that the garbage collector need not scan them."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -100,14 +103,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Every process collects the same tests, and so leaves out the same."""
-    if left_out := getattr(node, "workeroutput", {}).get("left_out"):  # a process that crashed has none
+    """Note which tests a process left out; every process collects, and leaves out, the same tests."""
+    if left_out := getattr(node, "workeroutput", {}).get("left_out"):  # missing if the process crashed
         node.config.stash[_left_out] = left_out
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_unconfigure(config: pytest.Config) -> Iterator[None]:
-    """The last lines of the run say what it left out."""
+    """List the tests left out at the end of the run."""
     yield
     if hasattr(config, "workeroutput"):
         return
@@ -124,7 +127,7 @@ def pytest_unconfigure(config: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
-    """One broker for the whole session. Use topics and groups of your own; do not stop it (that is kafka_cluster's)."""
+    """One broker for the whole session. Use topics and groups of your own; to stop brokers, use kafka_cluster."""
     with KafkaCluster(brokers=1) as cluster:
         yield cluster
 
@@ -137,14 +140,14 @@ def _three_brokers() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def kafka_cluster(_three_brokers: KafkaCluster) -> KafkaCluster:
-    """Three brokers, shared by the session, healthy at the start of each test, which may kill and restart them."""
+    """Three brokers shared by the session, healthy at the start of each test, which may kill and restart them."""
     _three_brokers.make_healthy()
     return _three_brokers
 
 
 @pytest.fixture(scope="session", params=[EMBEDDED, REAL])
 def any_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
-    """One broker for the whole session, the embedded one in one run of a test and a real one in the other."""
+    """One broker for the whole session. Each test runs twice: on the embedded broker and on a real one."""
     if request.param == "real":
         yield request.getfixturevalue("kafka")
         return
@@ -154,7 +157,10 @@ def any_kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
 
 @pytest.fixture(params=[EMBEDDED, REAL])
 def any_cluster(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
-    """Three brokers, healthy at the start of each test, which may kill and restart them; embedded, and real ones."""
+    """Three brokers, healthy at the start of each test, which may kill and restart them.
+
+    Embedded and real, as ``any_kafka``.
+    """
     if request.param == "real":
         yield request.getfixturevalue("kafka_cluster")
         return
@@ -164,14 +170,14 @@ def any_cluster(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
 
 @pytest.fixture(params=[EMBEDDED, REAL])
 def start_kafka(request: pytest.FixtureRequest) -> StartKafka:
-    """Starts a broker with settings of its own, embedded, and a real one."""
+    """A function that starts a broker with the given settings, embedded or real."""
     kind = KafkaCluster if request.param == "real" else EmbeddedKafka
     return lambda settings: kind(1, settings)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark on two threads of one virtual machine, with its own Kafka source (format ``kafka``) and ours."""
+    """Spark on two threads of one JVM, with its own Kafka source (format ``kafka``) and ours."""
     from tests.spark import session
 
     with pytest.MonkeyPatch.context() as patched:
@@ -184,7 +190,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses. Brokers create it when it is first asked for, or call ``create_topic``."""
+    """A name that no other test uses. Brokers create the topic on first use, or call ``create_topic``."""
     test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:80]
     return f"{test}-{uuid.uuid4().hex[:8]}"
 

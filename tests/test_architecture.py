@@ -1,4 +1,4 @@
-"""What docs/architecture.md promises about the source: layers, sizes, where sockets and clocks may be used."""
+"""The source keeps what docs/architecture.md promises: layers, sizes, and where sockets and clocks may be used."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
 
 LONGEST_MODULE = 700
 LONGEST_FUNCTION = 90
-#: The tree of errors is one table, and the decoding of records one loop: calls would cost more than they explain.
+#: The error classes form one table, and record decoding is one loop: splitting it would add calls and explain little.
 MAY_BE_LONG = {"errors.py", "record/record_cursor.py:_decode_python"}
 
-#: Only these talk to the operating system's network; everything above decides on bytes and a given time.
+#: Only these modules use the operating system's network; the layers above decide on bytes and a given time.
 SOCKET_MODULES = {
     "network/host_resolver.py",
     "network/kafka_channel.py",
@@ -31,9 +31,9 @@ SOCKET_MODULES = {
     "network/transport_layer.py",
     "testing/server/socket_server.py",
 }
-#: Sans I/O throughout: no socket, no thread, no clock.
+#: Packages without any I/O: no socket, no thread, no clock.
 PURE_PACKAGES = ("config/", "protocol/", "record/")
-#: The one estimate that all producers of a process share.
+#: The only state that all producers of a process share.
 MAY_LOCK = {"record/compression_ratio_estimator.py"}
 
 
@@ -42,7 +42,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imported(module: ast.Module) -> Iterator[str]:
-    """The top-level names of what a module imports, anywhere in it."""
+    """Yield the top-level names of all modules that a module imports, anywhere in it."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
@@ -51,7 +51,7 @@ def imported(module: ast.Module) -> Iterator[str]:
 
 
 def test_imports_point_down_only() -> None:
-    # In a process of its own, as import-linter switches off the loggers of the one that it runs in.
+    # In a process of its own, because import-linter disables the loggers of its process.
     code = "import sys; from importlinter import cli; sys.exit(cli.lint_imports(cache_dir=None))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Errors that are also of the class of their cause."""
+"""Errors that are also instances of the class of their cause."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlottedError(Exception):
 
 
 class ComputedError(ValueError):
-    """Its offset is not that of a record."""
+    """An error whose offset is not a record's."""
 
     @property
     def offset(self) -> int:

@@ -1,4 +1,4 @@
-"""What type checkers know of the clients: their settings, and the types of keys and values."""
+"""Type checkers know the clients' settings and the types of keys and values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykclient.config.producer_config import ProducerConfig
 
 ROOT = Path(__file__).parents[1]
 
-#: A program, with what mypy should say of a line behind it.
+#: A program whose comments say what mypy must report for the line.
 PROGRAM = """
 from __future__ import annotations
 import json

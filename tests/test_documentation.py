@@ -1,4 +1,4 @@
-"""Pages refer to files, headings and tests that exist."""
+"""The documentation refers only to files, headings and tests that exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEMANTICS = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, made as GitHub makes them."""
+    """Return the anchors that GitHub makes from a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

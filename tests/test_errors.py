@@ -14,7 +14,7 @@ from tests.support.java import run_java
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, KafkaError)]
 CODED = {code: cls for code in range(-1, 200) if (cls := errors._BY_CODE.get(code)) is not None}
 
-#: Classes of kafka-python that are about its insides and have no counterpart.
+#: Internal classes of kafka-python, which have no counterpart.
 NO_COUNTERPART = {"NoError", "QuotaViolationError", "TooManyInFlightRequests", "UnknownBrokerIdError"}
 
 
@@ -83,7 +83,7 @@ def test_names_of_kafka_python_lead_somewhere() -> None:
 
 @pytest.mark.java
 def test_errors_equal_javas() -> None:
-    """Codes, names, and the classes that decide what a client does."""
+    """Errors have Java's codes, names, and the base classes that decide how a client reacts."""
     families = {
         "RetriableException": errors.RetriableError,
         "RefreshRetriableException": errors.RefreshRetriableError,

@@ -1,4 +1,4 @@
-"""Which implementation runs, and who says so: in processes of their own, as the choice is made once."""
+"""The choice of the implementation and how it is reported. Each test uses its own process: the choice is made once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykclient import implementation
 ROOT = Path(__file__).resolve().parents[1]
 IS_BUILT = find_spec("pykclient._speedups.record") is not None
 
-#: Python alone, as after an installation without a compiler.
+#: Pure Python, as after an installation without a compiler.
 NOT_BUILT = """
 import sys
 class NotBuilt:
@@ -82,7 +82,7 @@ def test_nonsense_is_refused() -> None:
 
 
 def test_a_module_that_is_missing_alone() -> None:
-    """Optional extensions are built one by one."""
+    """Each compiled module is optional by itself."""
     missing = "from pykclient import implementation; print(implementation.compiled('no_such_module'))"
     assert run(missing, None).stdout.strip() == "None"
     assert "No module named 'pykclient._speedups.no_such_module'" in run(missing, "c").stderr

@@ -1,4 +1,4 @@
-"""Deliberate faults go into the sources as they are today: a place that is gone tests nothing."""
+"""Every deliberate fault still finds its place in the sources: a fault without one would test nothing."""
 
 from __future__ import annotations
 

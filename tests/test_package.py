@@ -1,4 +1,4 @@
-"""What an index such as PyPI shows, and what a fresh clone needs."""
+"""The package's description on an index such as PyPI, and the needs of a fresh clone."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_text_is_not_bytes() -> None:
 
 
 class Upper:
-    """Not a subclass: having the method is enough."""
+    """A serializer that is not a subclass: having the method is enough."""
 
     def serialize(self, topic: str, headers: Any, data: str) -> bytes:
         return f"{topic}:{data}".upper().encode()

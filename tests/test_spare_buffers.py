@@ -1,4 +1,4 @@
-"""Buffers come again only when nobody can see them."""
+"""Buffers are reused only when no view of them is left."""
 
 from __future__ import annotations
 

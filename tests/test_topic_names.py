@@ -1,4 +1,4 @@
-"""Which names topics can have, and that no client tries any other."""
+"""Valid topic names; no client sends an invalid one."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_keys_and_values_to_send_stay_out_of_repr() -> None:
 
 
 class TestConsumerRecordAsNamedTuple:
-    """The surface of kafka-python's class."""
+    """ConsumerRecord has the named tuple interface of kafka-python's class."""
 
     def test_fields_are_theirs(self) -> None:
         theirs = kafka.consumer.fetcher.ConsumerRecord

@@ -1,6 +1,4 @@
-"""Wheels, built as for a release: with compiled modules, and where there is no compiler. Used from outside of the
-source tree, as users have them.
-"""
+"""Wheels built as for a release, with and without a compiler, and used outside of the source tree."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src")
-#: Modules that Cython has translated already are not translated again.
+#: Modules that Cython has already translated are reused.
 TRANSLATED = "build/cython"
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "*.pyd")
-#: How cibuildwheel builds and tests.
+#: The settings with which cibuildwheel builds and tests.
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
 
-#: Records through an embedded cluster: broker, producer and consumer of the wheel.
+#: A program that sends records through an embedded cluster with the broker, producer and consumer of the wheel.
 SMOKE = """
 import pykclient
 from pykclient import KafkaConsumer, KafkaProducer, implementation
@@ -61,7 +59,7 @@ def run(command: list[str], directory: Path, **environment: str) -> str:
 
 
 def copy(names: Iterable[str], target: Path) -> None:
-    """Files and folders of the project that there are."""
+    """Copy those of the project's files and folders ``names`` that exist."""
     target.mkdir(exist_ok=True)
     for name in names:
         if (ROOT / name).is_dir():
@@ -76,10 +74,10 @@ def copy_sources(directory: Path) -> Path:
 
 
 def build_wheel(directory: Path, **environment: str) -> Path:
-    """The wheel, from a copy of the sources."""
+    """Build the wheel from a copy of the sources and return its path."""
     sources = copy_sources(directory)
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    # The tools are those of this environment, so that nothing is downloaded; code that is not optimized is made fast.
+    # Build with the tools of this environment, to avoid downloads, and without optimization, to save time.
     said = run(
         [*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", str(directory), "."],
         sources,
@@ -91,7 +89,7 @@ def build_wheel(directory: Path, **environment: str) -> Path:
 
 
 def install(wheel: Path, directory: Path) -> str:
-    """Where it is installed, alone: what it depends on is this environment's."""
+    """Install the wheel without its dependencies, which this environment has, and return the folder."""
     site = directory / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*pip, "--no-deps", "--no-index", "--target", str(site), str(wheel)], directory)
@@ -99,7 +97,7 @@ def install(wheel: Path, directory: Path) -> str:
 
 
 def modules(wheel: Path) -> set[str]:
-    """What a wheel has beside Python's own files."""
+    """Return the files of a wheel that are not Python files."""
     names = zipfile.ZipFile(wheel).namelist()
     return {name for name in names if not name.endswith(".py") and ".dist-info/" not in name}
 
@@ -117,7 +115,7 @@ def test_a_wheel_with_compiled_modules(tmp_path: Path) -> None:
     assert name == "c"
     assert origin.startswith(site)
 
-    # Tests of the project, on the wheel instead of the source tree.
+    # Run tests of the project on the wheel instead of the source tree.
     tested = tmp_path / "tested"
     copy(SETTINGS["test-sources"], tested)
     environment = {"PYTHONPATH": site, **SETTINGS["test-environment"]}
@@ -146,7 +144,7 @@ def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_source_distribution(tmp_path: Path) -> None:
-    """It has what Cython translates, and not what comes of that."""
+    """A source distribution has Cython's input and not its output."""
     code = f"import setuptools.build_meta; setuptools.build_meta.build_sdist({str(tmp_path)!r})"
     run([sys.executable, "-c", code], copy_sources(tmp_path))
     (archive,) = tmp_path.glob("*.tar.gz")

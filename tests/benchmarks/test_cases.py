@@ -1,4 +1,4 @@
-"""Which cases there are, and how many records each client has to do."""
+"""The benchmark cases, and the number of records that each client processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_values_have_their_size_and_come_again_late() -> None:
         assert {len(value) for value in values} == {size_bytes}
         assert len(set(values)) == len(values)
         assert len(values) * size_bytes > 4_000_000
-        assert not any(b"\n" in value for value in values)  # Java's tool reads a value from each line
+        assert not any(b"\n" in value for value in values)  # Java's tool reads one value per line
 
 
 @pytest.mark.parametrize("keyed", [False, True])

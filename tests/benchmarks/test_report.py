@@ -1,4 +1,4 @@
-"""From the lines of a run to pages: medians, ratios, verdicts, tables and plots, without measuring anything."""
+"""A report's medians, ratios, verdicts, tables and plots from canned result lines, without measuring anything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def three_rounds(client: str, bench: Bench, figure: str, *values: float) -> list
 
 @pytest.fixture
 def canned() -> Results:
-    """Two clients that produce, three rounds each, and a Java that only does it twice."""
+    """Two producing clients with three rounds each, and Java with two rounds."""
     return Results(
         ABOUT,
         [
@@ -165,7 +165,7 @@ def test_the_page_has_tables_verdicts_notes_and_plots(canned: Results) -> None:
 
 
 def test_the_page_that_is_kept_says_what_the_results_say() -> None:
-    """Else ``python -m benchmarks.report`` has to write it again."""
+    """The page in the repository matches the results; if not, run ``python -m benchmarks.report``."""
     place = report.Place.of_repository()
     for path, text in report.texts(place).items():
         assert path.read_text(encoding="utf-8") == text, path

@@ -1,4 +1,4 @@
-"""A whole run with hardly any records, on the embedded cluster: what is measured is not looked at, only that it is."""
+"""A whole run with few records on the embedded cluster. Results must exist; their values do not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of Spark and what the page says of them, without measuring anything."""
+"""The Spark cases and the page that reports them, without measuring anything."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_home_without_the_archive_has_all_else(tmp_path: Path) -> None:
     assert py4j.is_file()
 
 
-#: Starts another like it, which works and ends; works a little itself, and stays.
+#: A program with two children: the first works and ends, the second works and stays, like the program itself.
 TREE = r"""
 import subprocess, sys
 burn = "while __import__('time').process_time() < {}: pass"

@@ -1,4 +1,4 @@
-"""What stands on the command line is understood, or told what is wrong with it."""
+"""Valid command-line arguments are understood; invalid ones get an error that says what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pykclient cluster``, as it is used from a shell."""
+"""The command ``pykclient cluster``, used as from a shell."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Command:
         self.bootstrap_servers = self.await_line(r"bootstrap servers: (.*)")[1]
 
     def await_line(self, pattern: str) -> re.Match[str]:
-        """The next line that matches; those before it are passed over."""
+        """Return the next line that matches, and skip those before it."""
         assert self.process.stdout is not None
         passed = []
         for line in self.process.stdout:
@@ -43,14 +43,14 @@ class Command:
         raise AssertionError(f"no line with {pattern}: {passed}, and at the end {self.process.stderr.read()}")
 
     def await_lines(self, *patterns: str) -> None:
-        """A line for each pattern, in any order."""
+        """Wait for one matching line per pattern, in any order."""
         missing = set(patterns)
         while missing:
             line = self.await_line("|".join(f"(?:{pattern})" for pattern in missing)).string
             missing = {pattern for pattern in missing if not re.search(pattern, line)}
 
     def end(self, number: signal.Signals) -> tuple[int, float, str]:
-        """Exit code, seconds until the end, what went to stderr."""
+        """Send the signal; return the exit code, the seconds until the exit, and stderr."""
         start = time.monotonic()
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=60)
@@ -123,7 +123,7 @@ def test_it_ends_where_nobody_listens_to_it() -> None:
         assert command.process.stdout is not None
         command.process.stdout.close()
         host, _, port = command.bootstrap_servers.partition(":")
-        cluster_state(host, int(port), ["orders"])  # creates the topic, so there is something to tell
+        cluster_state(host, int(port), ["orders"])  # creates the topic, so that there is an event to print
         assert command.process.wait(60) == 0
         assert command.process.stderr is not None
         assert command.process.stderr.read() == ""

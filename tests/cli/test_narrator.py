@@ -1,4 +1,4 @@
-"""What happens to a cluster is told in words, and what stays is not."""
+"""The narrator prints what changes in a cluster, and not what stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables against Java's, and against what users of other clients write."""
+"""The configuration tables compared with Java's, and with keys that users of other clients write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def consumer(**more: Any) -> ConsumerConfig:
 
 
 def java_default(row: dict[str, Any]) -> Any:
-    """Java's default in our terms: assignors go by their names, serializers may be left out."""
+    """Return Java's default in our terms: assignors by name, and optional serializers."""
     if row["name"] == "partition.assignment.strategy":
         return [ASSIGNOR_NAMES[name] for name in row["default"]]
     if row["name"] == "bootstrap.servers" and row["table"] != "admin":
@@ -55,7 +55,7 @@ def java_default(row: dict[str, Any]) -> Any:
 
 @pytest.mark.java
 def test_tables_equal_javas() -> None:
-    """Names, types, defaults, valid values and importance of every key of the three clients."""
+    """Every key of the three clients has Java's name, type, default, valid values and importance."""
     output = run_java(Path(__file__).with_name("ConfigOracle.java")).decode()
     seen: dict[str, set[str]] = {table: set() for table in TABLES}
     for line in output.splitlines():

@@ -1,1 +1,1 @@
-"""Real Apache Kafka for the tests: fetched by Maven once, started on loopback ports, gone without a trace."""
+"""Real Apache Kafka for the tests: fetched once by Maven, started on loopback ports, and removed without a trace."""

@@ -1,4 +1,4 @@
-"""Run a Kafka until Ctrl-C: ``python -m tests.kafka [--brokers 3] [--port 9092]``."""
+"""Runs Kafka until Ctrl-C: ``python -m tests.kafka [--brokers 3] [--port 9092]``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kafka's jars: fetched by Maven on first use, kept in the checkout's ``.cache`` folder.
+"""Kafka's jars: fetched by Maven on first use and kept in the checkout's ``.cache`` folder.
 
-``PYKCLIENT_TEST_CACHE`` names another folder for the cache, for instance one that several checkouts share.
+``PYKCLIENT_TEST_CACHE`` names another cache folder, for instance one that several checkouts share.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class MissingToolError(RuntimeError):
-    """Java or Maven is not there, or too old."""
+    """Java or Maven is missing or too old."""
 
 
 def cache_folder() -> Path:
-    """Where fetched and compiled things are kept."""
+    """Return the folder of fetched and compiled files."""
     return Path(os.environ.get("PYKCLIENT_TEST_CACHE") or _ROOT / ".cache")
 
 
 def java_tool(name: str = "java") -> str:
-    """The path of ``java``, ``javac`` ...: JAVA_HOME's where set, else PATH's."""
+    """Return the path of ``java``, ``javac`` or another tool, from JAVA_HOME if set, else from PATH."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(name, path=str(Path(home, "bin"))) if home else None
     found = found or shutil.which(name)
@@ -51,7 +51,7 @@ def java_tool(name: str = "java") -> str:
 
 @functools.cache
 def java_version() -> str:
-    """What ``java -version`` calls itself, such as ``17.0.15``."""
+    """Return the version that ``java -version`` prints, such as ``17.0.15``."""
     done = subprocess.run([java_tool(), "-version"], capture_output=True, text=True, timeout=60, check=False)
     found = re.search(r'version "([^"]+)"', done.stderr)
     if found is None:
@@ -60,7 +60,7 @@ def java_version() -> str:
 
 
 def missing() -> str | None:
-    """Why Kafka cannot be run here, or None where it can."""
+    """Return why Kafka cannot run here, or None if it can."""
     try:
         java_tool("javac")
         if int(re.split(r"\D", java_version(), maxsplit=1)[0]) < JAVA_OLDEST:
@@ -73,7 +73,7 @@ def missing() -> str | None:
 
 
 def java_available() -> bool:
-    """Whether Java is there, and Maven (or what it fetched before)."""
+    """Return whether Java is available, and Maven or the jars that it fetched before."""
     return missing() is None
 
 
@@ -88,7 +88,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def kafka_folder() -> Path:
-    """The cache entry of all that comes from this version of Kafka and this pom."""
+    """Return the cache entry for this version of Kafka and this pom."""
     key = hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]
     return cache_folder() / "kafka" / f"{KAFKA_VERSION}-{key}"
 
@@ -98,15 +98,15 @@ def _lib() -> Path:
 
 
 def lib_folder() -> Path:
-    """The folder with Kafka's jars, fetched if they are not there (54 MB, seconds).
+    """Return the folder with Kafka's jars, after fetching them if needed (54 MB, a few seconds).
 
-    Raises MissingToolError without Maven, RuntimeError with Maven's words where it fails.
+    Raises MissingToolError without Maven, and RuntimeError with Maven's output if it fails.
     """
     return _fetched(_lib(), _POM, KAFKA_VERSION)
 
 
 def _fetched(lib: Path, pom: Path, version: str) -> Path:
-    """``lib``, filled with the dependencies of ``pom`` for this version of Kafka if it is not there."""
+    """Return ``lib``, filled with the dependencies of ``pom`` for this version of Kafka if it did not exist."""
     if lib.is_dir():
         return lib
     with locked(f"kafka-{version}"):
@@ -126,28 +126,31 @@ def _fetched(lib: Path, pom: Path, version: str) -> Path:
 
 @functools.cache
 def classpath() -> str:
-    """Every jar, in a fixed order (an archive of class data is only valid for the class path it was made with)."""
+    """Return all jars in a fixed order: a class data archive is valid only for its own class path."""
     return os.pathsep.join(str(jar) for jar in sorted(lib_folder().glob("*.jar")))
 
 
 def class_archive() -> Path:
-    """An archive of Kafka's parsed classes, which the first broker makes."""
+    """Return the path of the archive of Kafka's parsed classes, which the first broker makes."""
     return kafka_folder() / f"classes-{java_version()}.jsa"
 
 
 def class_data() -> list[str]:
-    """JVM options for the archive, if it is there: a start takes half the time. The class path begins with Kafka's."""
+    """Return the JVM options for the archive if it exists, which halves the start time.
+
+    The class path begins with Kafka's.
+    """
     archive = class_archive()
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if archive.exists() else []
 
 
 def old_lib_folder(version: str) -> Path:
-    """The folder with the jars of an old release of Kafka and of ZooKeeper, fetched if not there (25 to 50 MB)."""
+    """Return the folder with the jars of an old release of Kafka and of ZooKeeper, fetched if needed (25 to 50 MB)."""
     key = hashlib.sha256(_OLD_POM.read_bytes()).hexdigest()[:8]
     return _fetched(cache_folder() / "kafka" / f"{version}-{key}" / "lib", _OLD_POM, version)
 
 
 @functools.cache
 def old_classpath(version: str) -> str:
-    """Every jar of an old release of Kafka and of ZooKeeper."""
+    """Return all jars of an old release of Kafka and of ZooKeeper."""
     return os.pathsep.join(str(jar) for jar in sorted(old_lib_folder(version).glob("*.jar")))

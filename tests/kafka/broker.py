@@ -1,4 +1,4 @@
-"""One broker: a process that can be killed, stopped, paused and started again on its own port."""
+"""A broker process that can be killed, stopped, paused and restarted on its own port."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 class BrokerError(RuntimeError):
-    """A broker died or did not get ready; carries the end of its log."""
+    """A broker died or did not become ready; the message has the end of its log."""
 
 
 class Broker:
-    """A KRaft node that is broker and controller in one, of Kafka's current release unless ``classpath`` is another's.
+    """A KRaft node that is both broker and controller, of Kafka's current release unless ``classpath`` is another's.
 
-    Made by KafkaCluster and OldKafka. Thread: any, one call at a time.
+    KafkaCluster and OldKafka create it. Thread: any, one call at a time.
     """
 
     host = "127.0.0.1"
@@ -74,19 +74,19 @@ class Broker:
         (self.data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in meta.items()))
 
     def format(self, cluster_id: str, directory_id: str, properties: Mapping[str, object], checkpoint: bytes) -> None:
-        """Write the configuration, and the storage as StorageTool leaves it."""
+        """Write the configuration, and format the storage as StorageTool does."""
         self.configure(properties)
         self.write_ids(cluster_id, directory_id)
         (self.data / "bootstrap.checkpoint").write_bytes(checkpoint)
 
     def launch(self) -> None:
-        """Start the process, and do not wait until it is ready."""
+        """Start the process without waiting until it is ready."""
         if self.running:
             raise AssertionError(f"{self!r} is running")
         command = [artifacts.java_tool(), *self._java_options, "-Dpykclient.log.level=INFO"]
         command += [f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", self._classpath]
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
-        with self.log.open("ab") as log:  # a session of its own: Ctrl-C is for the tests, not for the broker
+        with self.log.open("ab") as log:  # a session of its own, so that Ctrl-C reaches the tests but not the broker
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
             )
@@ -94,12 +94,12 @@ class Broker:
         self._tell_watchdog(f"+{self.process.pid}")
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start, and wait until clients are served."""
+        """Start, and wait until the broker serves clients."""
         self.launch()
         self.await_ready(timeout_s=timeout_s)
 
     def await_ready(self, brokers: int = 1, timeout_s: float = 60.0) -> None:
-        """Wait until this broker answers and knows itself and ``brokers`` in all."""
+        """Wait until this broker responds and knows ``brokers`` brokers, itself included."""
 
         def ready() -> bool:
             self.check_alive()
@@ -114,22 +114,22 @@ class Broker:
             raise BrokerError(f"{self!r} was not ready within {timeout_s} s; its log ends\n{self.log_tail()}") from None
 
     def check_alive(self) -> None:
-        """Raises BrokerError with the end of the log if the process ended."""
+        """Raise BrokerError with the end of the log if the process has ended."""
         if not self.running:
             code = None if self.process is None else self.process.returncode
             raise BrokerError(f"{self!r} ended with code {code}; its log ends\n{self.log_tail()}")
 
     def state(self, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
-        """Brokers and topics (None: all) as this broker sees them. Raises OSError where it does not answer."""
+        """Return brokers and topics (None: all) as this broker sees them. Raises OSError if it does not respond."""
         return cluster_state(self.host, self.port, topics, timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL: a crash."""
+        """Crash the broker (SIGKILL)."""
         self._signal(signal.SIGKILL)
         self._reap(10.0)
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """SIGTERM: a controlled shutdown, which moves leaders away first; SIGKILL after ``timeout_s``."""
+        """Shut down in a controlled way (SIGTERM), which moves leaders away first; SIGKILL after ``timeout_s``."""
         self.resume()
         self._signal(signal.SIGTERM)
         try:
@@ -138,17 +138,17 @@ class Broker:
             self.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """Stop responding while connections stay open (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
         self.paused = True
-        eventually(self._has_stopped, what=f"{self!r} stands still")  # until then its threads may answer
+        eventually(self._has_stopped, what=f"{self!r} stands still")  # until then its threads may respond
 
     def _has_stopped(self) -> bool:
         assert self.process is not None
         return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def resume(self) -> None:
-        """SIGCONT after ``pause``; nothing otherwise."""
+        """End a ``pause`` (SIGCONT); do nothing otherwise."""
         if self.paused:
             self._signal(signal.SIGCONT)
             self.paused = False

@@ -1,4 +1,4 @@
-"""A real Kafka of one broker or more, for as long as a ``with`` block lasts.
+"""A real Kafka of one or more brokers that lives for a ``with`` block.
 
 with KafkaCluster(brokers=3) as cluster:
     cluster.create_topic("orders", partitions=3)
@@ -30,12 +30,12 @@ _THROUGHPUT = ("-XX:+UseG1GC", "-Xms1g", "-Xmx1g")
 
 
 class KafkaCluster(AnyKafka):
-    """Brokers 1 to ``brokers``, each a KRaft node that is broker and controller in one, in a rack of its own.
+    """Brokers 1 to ``brokers``, each a KRaft node that is both broker and controller, in a rack of its own.
 
-    ``properties`` go into every broker's configuration, ``broker_properties[id]`` into one's. ``port`` is the first
-    broker's, by default any. ``throughput`` gives the brokers the full compiler and a larger heap, for benchmarks.
-    Clients reach each broker on two listeners: directly (``bootstrap_servers``) and through ``proxied_port``, a port
-    that is advertised by a listener of its own and on which nothing listens until ``proxies`` does.
+    ``properties`` go into every broker's configuration, ``broker_properties[id]`` into that of one broker. ``port`` is
+    the first broker's port, by default any. ``throughput`` gives the brokers the full compiler and a larger heap, for
+    benchmarks. Clients reach each broker on two listeners: directly (``bootstrap_servers``) and through
+    ``proxied_port``. A listener of its own advertises that port, but nothing listens on it until ``proxies`` does.
 
     Leaving the block kills the brokers and deletes their folder; so does the end of the test process, however it ends.
     Thread: any, one call at a time.
@@ -71,7 +71,7 @@ class KafkaCluster(AnyKafka):
         self.close()
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start every broker, and wait until each answers and knows the others."""
+        """Start every broker, and wait until each responds and knows the others."""
         self.folder = Path(tempfile.mkdtemp(prefix="pykclient-kafka-"))
         self._watchdog = start_watchdog(self.folder)
         assert self._watchdog.stdin is not None
@@ -97,14 +97,14 @@ class KafkaCluster(AnyKafka):
             raise
 
     def close(self) -> None:
-        """Kill what runs and delete the folder."""
+        """Kill the running brokers and delete the folder."""
         for broker in self.brokers.values():
             if broker.running:
                 broker.kill()
         if self._watchdog is not None:
             assert self._watchdog.stdin is not None
             self._watchdog.stdin.close()
-            self._watchdog.wait(60.0)  # it deletes the folder, in which there may be thousands of partitions
+            self._watchdog.wait(60.0)  # it deletes the folder, which may contain thousands of partitions
             self._watchdog = None
         if self.folder.name:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -112,7 +112,7 @@ class KafkaCluster(AnyKafka):
         self._ports.close()
 
     def _configuration(self, broker: Broker, voters: str, controllers: Mapping[int, int]) -> dict[str, object]:
-        """The server.properties of one broker."""
+        """Return the server.properties of one broker."""
         internal = self._ports.take()
         copies, in_sync = min(3, self.size), min(2, self.size)
         ports = {
@@ -148,7 +148,7 @@ class KafkaCluster(AnyKafka):
         }
 
 
-#: Small, prompt and lasting: what a test does not want to wait for, or to lose.
+#: Small and fast settings that keep tests from waiting for or losing data.
 _SETTINGS: dict[str, object] = {
     "num.io.threads": 2,
     "num.network.threads": 1,  # for each of four listeners
@@ -161,19 +161,19 @@ _SETTINGS: dict[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 500,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-    "broker.session.timeout.ms": 4000,  # how soon a killed broker's partitions get another leader
+    "broker.session.timeout.ms": 4000,  # time until a killed broker's partitions get another leader
     "broker.heartbeat.interval.ms": 500,
-    "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
+    "auto.leader.rebalance.enable": "false",  # only tests move leaders
     "log.retention.ms": -1,  # records may carry any timestamp
     "log.segment.delete.delay.ms": 1000,
     "log.cleaner.backoff.ms": 200,
     "log.cleaner.dedupe.buffer.size": 4 << 20,
-    "metadata.max.idle.interval.ms": 0,  # no records that say nothing, twice a second
+    "metadata.max.idle.interval.ms": 0,  # else the controller writes a no-op record twice per second
 }
 
 
 def start_watchdog(folder: Path) -> subprocess.Popen[str]:
-    """A process that kills brokers and deletes ``folder`` when this one is gone. See watchdog.py."""
+    """Start a process that kills brokers and deletes ``folder`` when this process ends. See watchdog.py."""
     watch = [sys.executable, "-S", "-E", str(Path(__file__).with_name("watchdog.py")), str(folder)]
     return subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -183,7 +183,7 @@ def _listeners(ports: Mapping[str, int]) -> str:
 
 
 def _random_id() -> str:
-    """An id as Kafka writes them: 16 bytes in URL-safe base 64, with no dash at the start."""
+    """Return a random id in Kafka's form: 16 bytes in URL-safe base 64 that do not start with a dash."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
@@ -191,7 +191,7 @@ def _random_id() -> str:
 
 @functools.cache
 def _bootstrap_checkpoint() -> bytes:
-    """What StorageTool's ``format`` puts into a node's storage beside its ids; the same for all nodes, so made once."""
+    """Return the checkpoint that StorageTool's ``format`` writes, made once because all nodes have the same."""
     kept = artifacts.kafka_folder() / "bootstrap.checkpoint"
     if not kept.exists():
         artifacts.lib_folder()
@@ -209,7 +209,7 @@ def _bootstrap_checkpoint() -> bytes:
 
 @functools.cache
 def _class_data() -> list[str]:
-    """JVM options for the archive of Kafka's parsed classes; the first broker makes it."""
+    """Return the JVM options for the archive of Kafka's parsed classes; the first broker makes the archive."""
     archive = artifacts.class_archive()
     if not archive.exists():
         with artifacts.locked("kafka-classes"):

@@ -1,4 +1,4 @@
-"""An old release of Kafka: one broker, with the ZooKeeper that it needs before 3.3.
+"""An old release of Kafka: one broker, with the ZooKeeper that releases before 3.3 need.
 
 with OldKafka("2.1.1") as kafka:
     ...  # kafka.bootstrap_servers
@@ -21,7 +21,7 @@ from tests.kafka.cluster import start_watchdog
 from tests.kafka.ports import PortReservations
 from tests.support.wait import eventually
 
-#: From this release on brokers need no ZooKeeper.
+#: The first release whose brokers need no ZooKeeper.
 _KRAFT = (3, 3)
 
 _JAVA_OPTIONS = (
@@ -43,7 +43,7 @@ _SETTINGS: dict[str, object] = {
 
 
 class OldKafka:
-    """Thread: any, one call at a time."""
+    """A broker of an old release, and its ZooKeeper if it needs one. Thread: any, one call at a time."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -124,7 +124,7 @@ class OldKafka:
         return name
 
     def _start_zookeeper(self, classpath: str) -> int:
-        """Start it, and return its port. The broker waits until it answers."""
+        """Start ZooKeeper and return its port. The broker itself waits until ZooKeeper responds."""
         port = self._ports.take()
         command = [artifacts.java_tool(), *_JAVA_OPTIONS, "-cp", classpath]
         command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(self.folder / "zookeeper")]

@@ -1,7 +1,7 @@
-"""Loopback ports that stay ours while a broker is down.
+"""Loopback ports that stay reserved while a broker is down.
 
-They come from below the range that the system gives to outgoing connections (else a client's connection could take the
-port of a stopped broker), and a lock file per port keeps concurrent test runs apart.
+The ports are below the range of ephemeral ports; otherwise a client's connection could take the port of a stopped
+broker. A lock file per port keeps concurrent test runs apart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A question to one broker, in thirty lines of protocol: which brokers and partitions do you know?
+"""A minimal client that asks one broker which brokers and partitions it knows.
 
-Independent of the client under test, and without threads or retries of its own.
+It is independent of the client under test, and has no threads or retries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ClusterState(NamedTuple):
 
 
 def cluster_state(host: str, port: int, topics: Sequence[str] | None = None, timeout_s: float = 5.0) -> ClusterState:
-    """Metadata v1 of ``topics`` (None: all) as this broker sees it. Raises OSError where it does not answer."""
+    """Return Metadata v1 of ``topics`` (None: all) as this broker sees it. Raises OSError if it does not respond."""
     body = struct.pack(">i", -1 if topics is None else len(topics)) + b"".join(map(_string, topics or ()))
     frame = struct.pack(">hhi", _METADATA, _VERSION, 7) + _string("probe") + body
     with socket.create_connection((host, port), timeout_s) as connection:
@@ -60,7 +60,7 @@ def _string(text: str) -> bytes:
 
 
 class _Reader:
-    """Thread: owner."""
+    """Reads fields from a response. Thread: owner."""
 
     def __init__(self, frame: bytes) -> None:
         self.frame = frame

@@ -1,4 +1,4 @@
-"""The cluster the other tests rely on: it starts, fails, heals and leaves nothing behind."""
+"""The cluster that other tests rely on starts, fails, recovers and leaves nothing behind."""
 
 from __future__ import annotations
 

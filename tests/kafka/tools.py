@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, as strangers that read what we write and write what we read."""
+"""Kafka's own command-line tools, as an independent reader and writer of our data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 class ToolError(AssertionError):
-    """A tool failed or took too long; carries its stderr."""
+    """A tool failed or took too long; the message has its stderr."""
 
 
 def run_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0) -> bytes:
@@ -29,7 +29,10 @@ def run_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float =
 
 
 def console_producer(bootstrap_servers: str, topic: str, lines: bytes, *args: str, timeout_s: float = 60.0) -> None:
-    """Produce a record per line of ``lines``; ``args`` as for kafka-console-producer (``--reader-property`` ...)."""
+    """Produce one record per line of ``lines``.
+
+    ``args`` are those of kafka-console-producer (``--reader-property`` ...).
+    """
     main_class = "org.apache.kafka.tools.ConsoleProducer"
     run_tool(
         main_class, "--bootstrap-server", bootstrap_servers, "--topic", topic, *args, stdin=lines, timeout_s=timeout_s
@@ -39,7 +42,7 @@ def console_producer(bootstrap_servers: str, topic: str, lines: bytes, *args: st
 def console_consumer(
     bootstrap_servers: str, topic: str, records: int, *args: str, timeout_s: float = 60.0
 ) -> list[bytes]:
-    """Read ``records`` records from the beginning, a line each; ``args`` as for kafka-console-consumer."""
+    """Read ``records`` records from the beginning, one per line; ``args`` are those of kafka-console-consumer."""
     command = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
     command += ["--max-messages", str(records), *args]
     output = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *command, timeout_s=timeout_s)
@@ -47,7 +50,9 @@ def console_consumer(
 
 
 def dump_log(segment: Path, *args: str) -> str:
-    """The batches (``--print-data-log``: and records) of a log segment file, as kafka-dump-log prints them."""
+    """Return the batches of a log segment (with ``--print-data-log`` also the records) as kafka-dump-log prints
+    them.
+    """
     return run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment), *args).decode()
 
 

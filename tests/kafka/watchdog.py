@@ -1,7 +1,8 @@
-"""Kill what is left when the test process is gone, however it went: run as a script by KafkaCluster.
+"""Kills leftover processes when the test process ends, however it ends. KafkaCluster runs it as a script.
 
-The pipe on stdin is open for as long as the parent lives; the parent names the processes to watch by ``+pid`` and
-``-pid`` lines. At the end of the pipe the rest are killed and the folder (first argument) is deleted.
+The pipe on stdin stays open while the parent lives. The parent adds and removes processes to watch with ``+pid`` and
+``-pid`` lines. At the end of the pipe, the script kills the remaining processes and deletes the folder (first
+argument).
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def test_configuration_of_a_client() -> None:
 
 
 def test_threads_may_record_read_and_register_at_once(metrics: Metrics) -> None:
-    """Nothing is lost and nothing raises while four threads use one registry."""
+    """Four threads that use one registry lose nothing and raise nothing."""
     total = metrics.metric_name("total", "g")
     shared = metrics.sensor("shared")
     shared.add(total, CumulativeSum())

@@ -112,7 +112,7 @@ def test_averages_lie_between_extremes(steps: list[tuple[int, float]]) -> None:
 
 @pytest.mark.java
 def test_stats_equal_javas() -> None:
-    """Some thousand values at irregular times, over several sample sizes."""
+    """Stats equal Java's for some thousand values at irregular times, over several sample sizes."""
     rng = random.Random(431)
     script: list[str] = []
     expected: list[list[float]] = []

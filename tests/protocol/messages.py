@@ -1,4 +1,4 @@
-"""Every message of the package, for tests that go through all of them."""
+"""All messages of the package, for tests that go through every one."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ DATA_MESSAGES = [
 
 
 def snake(name: str) -> str:
-    """``topicData`` or ``TopicData`` becomes ``topic_data``."""
+    """Return ``topic_data`` for ``topicData`` or ``TopicData``."""
     name = name.replace("KRaft", "Kraft")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def all_messages() -> dict[str, AnyMessage]:
-    """The classes by name: requests, responses and data messages."""
+    """Return the classes by name: requests, responses and data messages."""
     classes: list[AnyMessage] = []
     for key in ApiKeys.all():
         classes += [ApiKeys.message_class(key), ApiKeys.message_class(key, request=False)]
@@ -49,7 +49,7 @@ def all_messages() -> dict[str, AnyMessage]:
 
 
 def all_versions() -> list[tuple[AnyMessage, int]]:
-    """Every message in every version that it can be written in, dropped and unstable ones included."""
+    """Return every message in every version that can be written, including dropped and unstable ones."""
     found: list[tuple[AnyMessage, int]] = []
     for cls in all_messages().values():
         oldest, latest = cls.VERSIONS
@@ -89,7 +89,7 @@ _field_types: dict[type[Message], dict[str, FieldType]] = {}
 
 
 def field_types(cls: type[Message], top: type[Message]) -> dict[str, FieldType]:
-    """The fields of ``cls``, which is the message ``top`` or a struct in it."""
+    """Return the fields of ``cls``, which is the message ``top`` or a struct in it."""
     if cls not in _field_types:
         parameters = inspect.signature(cls).parameters.values()
         _field_types[cls] = {parameter.name: FieldType(parameter.annotation, top) for parameter in parameters}
@@ -97,7 +97,7 @@ def field_types(cls: type[Message], top: type[Message]) -> dict[str, FieldType]:
 
 
 def random_message(cls: type[Message], top: type[Message], version: int, random: Random) -> Message:
-    """A message, or a struct in the message ``top``, with random content that ``version`` can carry."""
+    """Return a message, or a struct in the message ``top``, with random content that ``version`` supports."""
     message = cls()
     for name, kind in field_types(cls, top).items():
         default = getattr(message, name)

@@ -1,4 +1,4 @@
-"""Headers, and whole requests and responses with them."""
+"""Headers, alone and in whole requests and responses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Our messages against Java's: the same bytes, the same values, the same refusals, in every version.
+"""Our messages equal Java's in every version: bytes, values, and refusals.
 
-Kafka 3.9 is the oracle for what Kafka 4 has dropped.
+Kafka 3.9 is the oracle for versions that Kafka 4 dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DROPPED_APIS = ["LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA", "CONTROLLED
 
 
 def _is_dropped(key: int, version: int) -> bool:
-    """Whether Kafka 3.9 has it and Kafka 4 has not. What was never stable is left out."""
+    """Return whether Kafka 3.9 has the version and Kafka 4 does not. Versions that were never stable do not count."""
     if ApiKeys.name_of(key) in DROPPED_APIS:
         return True
     return ApiKeys.oldest_served_version(key) <= version < ApiKeys.oldest_version(key)
@@ -55,7 +55,7 @@ Lines = dict[str, list[list[str]]]
 
 
 def lines_of(*args: str, version_cell: int) -> Lines:
-    """The oracle's lines by message: of Kafka 4, and of Kafka 3.9 for the versions that only that has."""
+    """Return the oracle's lines by message: of Kafka 4, and of Kafka 3.9 for versions that only 3.9 has."""
     lines: Lines = defaultdict(list)
     now = [name for name in NAMES if {ApiKeys.name_of(getattr(MESSAGES[name], "API_KEY", -1))}.isdisjoint(DROPPED_APIS)]
     for kafka, names in ((artifacts.KAFKA_VERSION, now), (OLD_KAFKA, OLD_NAMES)):
@@ -77,7 +77,7 @@ def single_fields() -> Lines:
 
 
 def expect_value(ours: Any, java: Any, path: str) -> None:
-    """Our value is the one that Java wrote as JSON."""
+    """Check that our value equals the one that Java wrote as JSON."""
     if isinstance(ours, Message):
         expect_fields(ours, java, path)
     elif isinstance(ours, list):
@@ -94,7 +94,7 @@ def expect_value(ours: Any, java: Any, path: str) -> None:
 
 
 def expect_fields(ours: Message, java: dict[str, Any], path: str = "") -> None:
-    """Every field is what Java wrote; a field that Java left out has its default."""
+    """Check that every field equals the one that Java wrote, or its default if Java left it out."""
     default = type(ours)()
     theirs = {snake(name): value for name, value in java.items()}
     for name in ours.__slots__:
@@ -125,7 +125,7 @@ def test_java_and_we_agree_on_random_messages(name: str, random_messages: Lines)
 
 
 def sample(annotation: str, scope: type[Message]) -> Any:
-    """A value that is no field's default, the same that the oracle takes for a field of this type."""
+    """Return a non-default value for a field of this type, the same that the oracle uses."""
     kind = annotation.removesuffix(" | None")
     if kind.startswith("Iterable["):
         return [sample(kind[len("Iterable[") : -1], scope)]
@@ -139,7 +139,7 @@ def sample(annotation: str, scope: type[Message]) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> None:
-    """Defaults, tags, what may be null, and which fields a version refuses because it lacks them."""
+    """Defaults, tags, nullability, and fields refused by versions that lack them are the same as in Java."""
     top = MESSAGES[name]
     for class_name, version_text, field, kind, expected in single_fields[name]:
         cls = top if class_name == name else getattr(top, class_name)
@@ -150,7 +150,7 @@ def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> 
             parameter = inspect.signature(cls).parameters[attribute]
             made_by_default = parameter.default is None and getattr(message, attribute) is not None
             if kind == "null" and (not parameter.annotation.endswith(" | None") or made_by_default):
-                continue  # our types rule it out
+                continue  # our types rule this out
             values = {"set": sample(parameter.annotation, top), "unset": False, "null": None, "empty": []}
             setattr(message, attribute, values[kind])
         version = int(version_text)

@@ -1,4 +1,4 @@
-"""Every message in every version: round trips, and what happens to bytes that are not one."""
+"""Every message in every version: round trips, and invalid bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive types, from both sides."""
+"""The primitive types, read and written."""
 
 from __future__ import annotations
 

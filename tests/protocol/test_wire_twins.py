@@ -1,4 +1,4 @@
-"""The compiled reader and its twin in Python, on the same bytes and calls: equal, whatever the bytes are."""
+"""The compiled reader and its pure Python twin agree on any bytes and calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ compiled: Any = pytest.importorskip("pykclient._speedups.wire")
 
 
 class CompiledReader(compiled.Reader):  # type: ignore[misc]
-    """Whatever this process runs otherwise. Thread: owner."""
+    """The compiled reader, whichever implementation this process runs. Thread: owner."""
 
     __slots__ = ()
     _twin = PythonReader
@@ -47,7 +47,7 @@ calls = st.one_of(
     st.tuples(st.just("raw"), st.integers(0, 40)),
     st.tuples(st.just("end_tag"), st.integers(0, 3), st.integers(0, 40)),
 )
-# Lengths as they are mostly: small ones, in each of the four ways, before what they count.
+# Realistic lengths: small ones in each of the four encodings, before the data that they count.
 lengths = st.one_of(
     st.integers(-2, 20).map(lambda length: struct.pack(">i", length)),
     st.integers(-2, 20).map(lambda length: struct.pack(">h", length)),
@@ -60,7 +60,7 @@ data = st.lists(st.one_of(lengths, st.binary(max_size=20), st.text(max_size=6).m
 
 
 def outcome(reader: Any, call: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call returns or raises, and where the reader stands then."""
+    """Return the result or error of a call, and the reader's position after it."""
     try:
         value = getattr(reader, call[0])(*call[1:])
     except RemoteProtocolError as error:

@@ -1,4 +1,4 @@
-"""What tests compare of columns."""
+"""The state of columns, for comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pykclient.record.columns import BinaryBuffers, Columns, HeadersBuffers, Vie
 
 
 def state(target: Columns) -> Any:
-    """All that a twin may have changed."""
+    """Return everything that a twin may have changed."""
 
     def of(column: Any) -> Any:
         if isinstance(column, HeadersBuffers):

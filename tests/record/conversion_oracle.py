@@ -1,4 +1,4 @@
-"""What Kafka 3.9, the last to know old formats, makes of batches."""
+"""An oracle for conversions: Kafka 3.9, the last release that knows the old formats."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ KAFKA_VERSION = "3.9.1"
 
 
 def ask_java(tasks: Sequence[str]) -> list[str]:
-    """The outcome of each line of ``tasks``; see ConversionOracle.java."""
+    """Return the outcome of each line of ``tasks``; see ConversionOracle.java."""
     output = run_java(JAVA, stdin="\n".join(tasks).encode(), kafka_version=KAFKA_VERSION).decode().splitlines()
     assert len(output) == len(tasks)
     return output
 
 
 def content(buffers: Sequence[Buffer]) -> list[tuple[object, ...]]:
-    """What readers find: all of a batch but its bytes, which codecs' libraries do not agree on."""
+    """Return the content of batches as readers see it.
+
+    Compressed bytes are left out, as codec libraries differ in them.
+    """
     found: list[tuple[object, ...]] = []
     for batch in MemoryRecords(b"".join(buffers)).batches():
         batch.ensure_valid()

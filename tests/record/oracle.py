@@ -1,11 +1,13 @@
-"""Batches described in a line of text and a line per record, so that Java and Python can be asked for the same ones.
+"""Text descriptions of batches, so that Java and Python can be given the same ones.
+
+A description is one line for the batch and one per record:
 
     magic codec level|- timestamp-type base-offset log-append-time producer-id epoch sequence transactional control \
         leader-epoch delete-horizon last-offset|- count
     offset timestamp key|- value|- (header-name header-value|-)*
 
-Bytes are ``=`` and hexadecimal digits. ``python -m tests.record.oracle`` writes what Java makes of ``all_specs()`` to
-``java_batches.txt``, for the tests that do without Java.
+Bytes are ``=`` and hexadecimal digits. ``python -m tests.record.oracle`` writes the batches that Java builds from
+``all_specs()`` to ``java_batches.txt``, for tests that run without Java.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _TIMESTAMP_TYPES = {
     CREATE_TIME: "CREATE_TIME",
     LOG_APPEND_TIME: "LOG_APPEND_TIME",
 }
-#: How Java's TimestampType prints itself.
+#: The text of Java's TimestampType values.
 TIMESTAMP_TYPE_TEXT = {
     NO_TIMESTAMP_TYPE: "NoTimestampType",
     CREATE_TIME: "CreateTime",
@@ -54,7 +56,7 @@ def headers_text(record: Record) -> list[str]:
 
 
 class BatchSpec:
-    """One batch to build. ``records`` have the timestamps that are appended, before any log append time."""
+    """A batch to build. ``records`` have the timestamps that are appended, before any log append time."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class BatchSpec:
 
     @classmethod
     def parse(cls, lines: Sequence[str]) -> BatchSpec:
-        """The reverse of ``lines``."""
+        """Return the batch that ``lines`` describe."""
         head = lines[0].split(" ")
         records = []
         for line in lines[1:]:
@@ -136,7 +138,7 @@ class BatchSpec:
         )
 
     def builder(self) -> MemoryRecordsBuilder:
-        """Ours, with all records appended."""
+        """Return our builder with all records appended."""
         builder = MemoryRecordsBuilder(
             magic=self.magic,
             compression=Compression.of(self.codec, self.level),
@@ -163,7 +165,7 @@ class BatchSpec:
         return builder
 
     def expected(self) -> list[Record]:
-        """The records as they must be read."""
+        """Return the records as a reader must return them."""
         if self.magic == 0:
             return [record._replace(timestamp=-1) for record in self.records]
         if self.timestamp_type == LOG_APPEND_TIME:
@@ -217,7 +219,7 @@ def control_spec(control_type: ControlRecordType, codec: str = "none") -> BatchS
 
 
 def all_specs() -> list[BatchSpec]:
-    """Formats by codecs by timestamp types, then what only v2 has. The same at every call."""
+    """Return all formats with all codecs and timestamp types, then the features of v2. Each call returns the same."""
     rng = random.Random(20260101)
     specs = []
     for magic in (0, 1, 2):
@@ -226,7 +228,7 @@ def all_specs() -> list[BatchSpec]:
                 continue
             for timestamp_type in (CREATE_TIME, LOG_APPEND_TIME) if magic else (NO_TIMESTAMP_TYPE,):
                 base_offset = rng.choice((0, 1, 1 << 40))
-                # Without a codec, an old message is a batch of its own.
+                # An uncompressed old message is a batch of its own.
                 count = 1 if magic < 2 and codec == "none" else 12
                 specs.append(
                     BatchSpec(
@@ -260,7 +262,7 @@ def all_specs() -> list[BatchSpec]:
         BatchSpec(random_records(rng, 3, 10, False, False), base_offset=10, delete_horizon_ms=1_800_000_000_000)
     )
     specs.append(BatchSpec([Record(3, -1, b"k", b"v")], base_offset=3))
-    # More than one block of every codec, and three bytes of offset delta.
+    # More than one block of every codec, and three-byte offset deltas.
     big = [Record(i, 1_700_000_000_000 + i, None, rng.randbytes(8) * 4) for i in range(9000)]
     specs += [BatchSpec(big, codec=codec) for codec in ("none", "gzip", "snappy", "lz4", "zstd")]
     specs.append(BatchSpec([Record(0, 5, b"k" * 9000, rng.randbytes(200_000))], codec="snappy"))
@@ -269,13 +271,16 @@ def all_specs() -> list[BatchSpec]:
 
 
 def build_with_java(specs: Sequence[BatchSpec]) -> list[list[str]]:
-    """What Java says for each: its bytes, uncompressed size, largest timestamp and its offset, bound by record."""
+    """Return Java's results for each spec.
+
+    They are its bytes, uncompressed size, largest timestamp and its offset, and the upper bound per record.
+    """
     text = "\n".join(line for spec in specs for line in spec.lines())
     return [line.split() for line in run_java(JAVA, "build", stdin=text.encode()).decode().splitlines()]
 
 
 def read_with_java(batches: Sequence[bytes]) -> list[list[str]]:
-    """Java's description of each buffer: a line for every batch and record. A wrong CRC ends the test."""
+    """Return Java's description of each buffer: a line for every batch and record. Fails on a wrong CRC."""
     text = "\n".join(batch.hex() for batch in batches)
     described: list[list[str]] = [[]]
     for line in run_java(JAVA, "read", stdin=text.encode()).decode().splitlines():
@@ -296,7 +301,7 @@ def codec_of(spec: BatchSpec) -> CompressionType:
 
 
 def read_vectors() -> list[tuple[BatchSpec, bytes]]:
-    """What was captured from Java."""
+    """Return the batches captured from Java."""
     vectors = []
     lines = iter(VECTORS.read_text().splitlines())
     for head in lines:

@@ -37,7 +37,7 @@ def build(records: list[Record], **config: Any) -> bytes:
 
 @st.composite
 def v2_batches(draw: st.DrawFn) -> tuple[list[Record], bytes]:
-    """Records as they are to be read, and their batch."""
+    """Records as a reader must return them, and their batch."""
     records = draw(record_lists())
     log_append_time = draw(st.none() | st.integers(0, 1 << 42))
     data = build(

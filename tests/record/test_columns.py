@@ -1,4 +1,4 @@
-"""Batches read into columns: the same records as one by one, from both twins, and the same errors for hostile bytes."""
+"""Batches read into columns by both twins: the same records as one by one, and the same errors for hostile bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Record]:
 
 
 def read(batch: Any, twin: Any, from_offset: int, step: int, max_bytes: int, names: Any, views: bool) -> list[Any]:
-    """What a cursor does with the batch, step by step, until it has ended or failed twice."""
+    """Return the results of a cursor on the batch, step by step, until it ends or has failed twice."""
     seen: list[Any] = []
     before, columns.decode = columns.decode, twin
     try:
@@ -108,7 +108,7 @@ def test_the_twins_do_the_same_with_hostile_bytes(
 ) -> None:
     hostile = bytearray(records_and_data[1])
     for _ in range(data.draw(st.integers(1, 4))):
-        # The header as well: counts, base offset and base timestamp; but it stays uncompressed.
+        # The header is mutated too (counts, base offset, base timestamp), but the batch stays uncompressed.
         place = data.draw(st.integers(23, len(hostile) - 1))
         hostile[place] = data.draw(st.integers(0, 255))
     hostile[21:23] = bytes((0, data.draw(st.sampled_from((0, 8)))))
@@ -179,7 +179,7 @@ class TestBothTwins:
         (source,) = target.values.sources
         assert isinstance(source, memoryview)
         assert source.obj is batch.buffer.obj
-        assert target.keys.sources == []  # short ones are within their views
+        assert target.keys.sources == []  # short values are stored in their views
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_views_of_what_was_decompressed_once(self, codec: str) -> None:
@@ -206,7 +206,7 @@ class TestBothTwins:
 
     def test_a_fault_comes_after_what_is_before_it(self) -> None:
         data = bytearray(build([Record(i, 1, b"k", b"v") for i in range(10)]))
-        data[-1] = 0x7F  # the last record's number of headers
+        data[-1] = 0x7F  # the last record's header count
         batch = DefaultRecordBatch(memoryview(data))
         target = Columns()
         cursor = cursor_of(batch)
@@ -252,7 +252,7 @@ def test_memory_is_used_again_once_nothing_looks_at_it(views: bool) -> None:
     assert rows_of(kept) == rows_of(three)[3:5] == rows_of(two)[3:5]
     buffers = {id(second.offsets), id(second.timestamps), id(third.offsets), id(third.timestamps)}
     del kept, two, three
-    # Other rows, and fewer: with whatever is left of the others, which must not be seen.
+    # Fewer and different rows. The buffers still have data of the earlier rows, which must not show.
     records = [Record(i, -1, None if i % 3 else b"key", None if i % 2 else b"a value") for i in range(20)]
     (batch,) = MemoryRecords(build(records)).batches()
     fourth, four = read_one(batch)

@@ -175,7 +175,7 @@ def test_snappy_that_declares_more_than_it_can_hold() -> None:
 
 
 def test_the_densest_snappy_is_read() -> None:
-    """Copies of 64 bytes in three bytes each are what the size check must let through."""
+    """The size check accepts the best ratio of snappy: copies of 64 bytes in three bytes each."""
     block = snappy.compress(bytes(32768))
     assert 32768 / len(block) > 20
     assert Compression.of("snappy").decompress(block) == bytes(32768)
@@ -291,4 +291,4 @@ for _ in range(100):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 1000  # of 53,700 where the memory goes back to the kernel
+    assert int(done.stdout) < 1000  # 53,700 if the memory is returned to the kernel each time

@@ -11,7 +11,7 @@ def test_types(control_type: ControlRecordType) -> None:
     key = control_type.record_key()
     assert key == b"\0\0" + control_type.to_bytes(2, "big")
     assert ControlRecordType.parse(key) is control_type
-    # What a later version adds comes after.
+    # A later version may append fields.
     assert ControlRecordType.parse(b"\0\5" + key[2:] + b"more") is control_type
 
 

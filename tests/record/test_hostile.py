@@ -1,4 +1,4 @@
-"""Whatever the bytes are: records, or CorruptRecordError. Nothing else, and never much memory."""
+"""Any bytes give records or CorruptRecordError, no other error, and never use much memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = 1 << 20
 
 
 def read_everything(data: bytes | bytearray, is_crc_checked: bool) -> int:
-    """In all the ways there are; how many records came of it."""
+    """Read by every method and return the number of records."""
     count = 0
     for batch in MemoryRecords(data).batches():
         repr(batch)
@@ -42,7 +42,7 @@ def read_everything(data: bytes | bytearray, is_crc_checked: bool) -> int:
                 cursor_records += len(cursor.next_records(7))
         finally:
             records = batch.records(LIMIT)
-        # A record at a negative offset is not for a consumer.
+        # Consumers do not get records at negative offsets.
         assert cursor_records == sum(record.offset >= 0 for record in records) or not is_ordered(records)
         count += len(records)
     return count
@@ -53,7 +53,7 @@ def is_ordered(records: list[Record]) -> bool:
 
 
 def with_crc(data: bytearray) -> bytearray:
-    """A v2 batch that is broken on purpose is broken with a CRC that fits."""
+    """Return a deliberately broken v2 batch with a CRC that matches."""
     data[17:21] = crc32c(bytes(data[OFFSET_OF_ATTRIBUTES:])).to_bytes(4, "big")
     return data
 
@@ -114,7 +114,7 @@ def test_garbage(garbage: bytes) -> None:
         read_everything(garbage, False)
 
 
-#: Fields of a record: length is added.
+#: The fields of a record, to which the length is added.
 RECORDS: dict[str, bytes] = {
     "key longer than the record": b"\0\0\0" + encode_varint(1000) + b"k" + b"\1" + b"\0",
     "huge key": b"\0\0\0" + encode_varint((1 << 31) - 1) + b"k\1\0",
@@ -139,7 +139,7 @@ def test_records_that_cannot_be(name: str, codec: str) -> None:
     good = MemoryRecordsBuilder()
     good.append(0, b"k", b"v")
     record = encode_varint(len(body)) + body
-    # A good record after it must not be taken for a part of it.
+    # A good record that follows must not be read as a part of the broken one.
     for data, count in ((record, 1), (record + bytes(good.build()[61:]), 2)):
         (batch,) = MemoryRecords(batch_around(data, count, codec)).batches()
         batch.ensure_valid()
@@ -211,7 +211,7 @@ def test_tiny_records_do_not_fill_memory(magic: int) -> None:
         assert sum(1 for _ in batch) == count
         assert len(cursor.next_records(10)) == (1 if magic == 2 else 10)
 
-    # The bytes of the records, and a few hundred records at a time; as a list they would take ten times that.
+    # The bytes of the records plus a few hundred records at a time; a list of all would take ten times as much.
     assert peak_bytes(read) < (34 if magic == 1 else 7) * count * 4 + 100_000
 
 
@@ -238,13 +238,13 @@ def test_an_inner_message_that_is_cut_off_is_the_end() -> None:
     builder = MemoryRecordsBuilder(magic=0, compression=Compression.of("gzip"))
     for number in range(3):
         builder.append(0, None, b"%d" % number)
-    builder._position -= 1  # the memory may be that of an earlier batch, and longer
+    builder._position -= 1  # cuts off the last byte; the memory may be an earlier batch's, and longer
     (batch,) = MemoryRecords(builder.build()).batches()
     assert [record.value for record in batch.records()] == [b"0", b"1"]
 
 
 def test_a_wrapper_at_offset_0_has_relative_offsets_only() -> None:
-    """As some versions of librdkafka wrote it."""
+    """A wrapper at offset 0 has relative inner offsets only, as some versions of librdkafka wrote it."""
     builder = MemoryRecordsBuilder(magic=1, compression=Compression.of("gzip"))
     for number in range(3):
         builder.append(0, None, b"%d" % number)

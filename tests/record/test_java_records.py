@@ -1,4 +1,4 @@
-"""Both ways against Java's MemoryRecords."""
+"""Batches written by us and read by Java's MemoryRecords, and the reverse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def java_readings() -> list[list[str]]:
 
 
 def describe(batch_records: MemoryRecords) -> list[str]:
-    """Ours, in the words of RecordsOracle.read."""
+    """Return our description in the format of RecordsOracle.read."""
     lines = []
     for batch in batch_records.batches():
         batch.ensure_valid()

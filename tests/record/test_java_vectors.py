@@ -26,7 +26,7 @@ def test_vector(spec: BatchSpec, data: bytes) -> None:
     if spec.codec == "none":
         assert to_text(ours) == to_text(data)
     elif spec.codec in ("lz4", "snappy"):
-        # The frame: in v0 with the wrong checksum that brokers and clients of the time expect (KAFKA-3160).
+        # Compare the frame; in v0 it has the wrong checksum that brokers and clients of the time expect (KAFKA-3160).
         start = RECORD_BATCH_OVERHEAD if spec.magic == 2 else LOG_OVERHEAD + RECORD_OVERHEAD_V0 + 8 * spec.magic
         size = 7 if spec.codec == "lz4" else 16
         assert ours[start : start + size] == data[start : start + size]

@@ -1,4 +1,4 @@
-"""Both ways against kafka-python's record classes, a second implementation of the formats and of the framing."""
+"""Our records read by kafka-python's record classes, a second implementation of the formats, and the reverse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.record.strategies import CODECS
 
 FORMATS = [(2, codec) for codec in CODECS]
 FORMATS += [(1, codec) for codec in ("gzip", "snappy", "lz4")]
-FORMATS += [(0, codec) for codec in ("gzip", "snappy")]  # theirs needs another package for lz4 in v0
+FORMATS += [(0, codec) for codec in ("gzip", "snappy")]  # for lz4 in v0, kafka-python needs another package
 
 RECORDS = [
     Record(

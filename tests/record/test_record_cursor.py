@@ -23,7 +23,7 @@ from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 
 OWNER = CursorOwner("orders", 3)
 
-#: Formats and codecs that put more than one record into a batch.
+#: Formats and codecs with more than one record per batch.
 SHARED = [(2, codec) for codec in CODECS] + [(1, "gzip"), (0, "snappy")]
 
 
@@ -108,7 +108,7 @@ def test_timestamp_types(timestamp_type: int) -> None:
 
 
 class Number:
-    """Makes ints, fails where it is told to."""
+    """A deserializer of ints that fails on chosen data."""
 
     def __init__(self) -> None:
         self.fails_on: bytes | None = None
@@ -152,7 +152,7 @@ def test_a_record_that_cannot_be_deserialized(part: str, magic: int, codec: str)
     assert isinstance(error.__cause__, IndexError)
     assert pickle.loads(pickle.dumps(error)).record == error.record
     assert (cursor.next_offset, cursor.records_read, cursor.exhausted) == (103, 3, False)
-    # Another cursor goes on after it; this one too, once the deserializer has changed its mind.
+    # Another cursor can continue after the record, and so can this one once the deserializer succeeds.
     assert [record.offset for record in batch.cursor(owner, 104).next_records(10)] == [104, 105]
     number.fails_on = None
     assert [record.offset for record in cursor.next_records(10)] == [103, 104, 105]
@@ -166,7 +166,7 @@ def test_a_corrupt_record_comes_after_the_good_ones() -> None:
     data = bytearray(build([Record(i, 0, b"k", b"vvvv") for i in range(5)]))
     at = data.rindex(b"k") - 1
     assert data[at] == 2
-    data[at] = 4  # the last key takes a byte of the value
+    data[at] = 4  # extends the last key into its value
     (batch,) = MemoryRecords(data).batches()
     cursor = batch.cursor(OWNER)
     assert [record.offset for record in cursor.next_records(10)] == [0, 1, 2, 3]
@@ -208,7 +208,7 @@ def test_a_count_that_does_not_fit_the_bytes(change: int) -> None:
     with pytest.raises(CorruptRecordError):
         batch.records()
     cursor = batch.cursor(OWNER)
-    # As in Java, what is wrong at the end shows at the last record that is counted.
+    # As in Java, an error at the end of the batch is raised for the last record that the header counts.
     assert len(cursor.next_records(10)) == (5 if change > 0 else 3)
     with pytest.raises(CorruptRecordError, match="ends inside a record" if change > 0 else "bytes are left"):
         cursor.next_records(10)

@@ -1,4 +1,4 @@
-"""What a broker asks of records without decoding them."""
+"""Facts about records that brokers need without decoding them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches for readers of older formats."""
+"""Batches converted for readers of older formats."""
 
 from __future__ import annotations
 

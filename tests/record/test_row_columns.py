@@ -1,4 +1,4 @@
-"""Rows encoded by columns: the same bytes as one by one, from both twins."""
+"""Rows encoded from columns give the same bytes as one by one, from both twins."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
     for twin in (hash_partitions_python, compiled.hash_partitions):
         numbers = memoryview(bytearray(b"\xff" * (4 * len(keys) + 4))).cast("i")
         if keys:
-            numbers[0] = 77  # chosen already
+            numbers[0] = 77  # already chosen
         twin(BytesColumn.of(keys), 0, len(keys), count, numbers)
         results.append(list(numbers))
     assert results[0] == results[1]
@@ -209,7 +209,7 @@ buffers: st.SearchStrategy[Any] = texts | texts.map(bytearray) | texts.map(to_vi
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
-    """What it returns, views as lists, or what it raises."""
+    """Return the result, with views as lists, or the error."""
     try:
         offsets, data, validity = function(*arguments)
     except (IllegalArgumentError, IndexError) as error:
@@ -236,7 +236,7 @@ def test_headers_of_any_kind(names: list[bytes | None], values: list[bytes | Non
     arguments = (view, BytesColumn.of(names), BytesColumn.of(values))
     one, other = outcome(compiled.gather_headers, *arguments), outcome(gather_headers_python, *arguments)
     assert one[0] == other[0]
-    assert one == other or one[0] is IndexError  # which is worded otherwise
+    assert one == other or one[0] is IndexError  # the texts of IndexError differ
 
 
 VALUES = [b"a", None, b"", b"longer than what a view holds"]
@@ -289,14 +289,14 @@ def test_numbers() -> None:
             taken(wrong, layout)
 
 
-#: Milliseconds (UTC) in hours that come twice, or not at all, as clocks are changed; and some others.
+#: Milliseconds (UTC) in local hours that occur twice or never when clocks change, and some others.
 CLOCK_CHANGES_MS = (1_699_162_200_123, 1_699_165_800_123, 1_698_539_400_000, 1_678_606_200_999, 0, 1, 4_102_444_800_000)
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "Europe/Berlin", "Nowhere/Land", "+05:30"])
 @pytest.mark.parametrize(("unit", "per_ms"), [("s", 0.001), ("ms", 1), ("us", 1_000), ("ns", 1_000_000)])
 def test_timestamps_of_any_unit_and_time_zone(unit: str, per_ms: float, zone: str | None) -> None:
-    """Local time plays no part: neither an hour that comes twice nor a zone that this machine does not know."""
+    """Local time does not matter: neither an hour that occurs twice nor a zone unknown to this machine."""
     given_ms = [each // 1000 * 1000 if unit == "s" else each for each in CLOCK_CHANGES_MS]
     numbers = [None, *(int(each * per_ms) for each in given_ms), None]
     array = pa.array(numbers, pa.int64()).view(pa.timestamp(unit, zone))
@@ -305,7 +305,7 @@ def test_timestamps_of_any_unit_and_time_zone(unit: str, per_ms: float, zone: st
     expected = [-1, *given_ms, -1]
     cut = pa.array([7, *numbers], pa.int64()).view(array.type)[1:]
     dictionary = pa.DictionaryArray.from_arrays(pa.array([2, None, 1, 2], pa.int8()), array[:3])
-    # Below a null there may be anything.
+    # The value under a null may be arbitrary.
     garbage = pa.Array.from_buffers(
         array.type, 2, [pa.py_buffer(b"\x02"), pa.py_buffer(b"\xff" * 7 + b"\x7f" + bytes(8))]
     )

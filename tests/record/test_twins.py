@@ -1,4 +1,4 @@
-"""The compiled decoders and their twins in Python, in one process, on the same bytes: equal, whatever the bytes are."""
+"""The compiled decoders and their pure Python twins agree on any bytes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MIN_INT32, MIN_INT64 = -MAX_INT32 - 1, -MAX_INT64 - 1
 
 
 class CompiledCursor(RecordCursor):
-    """Whatever this process runs otherwise. Thread: owner."""
+    """A cursor with the compiled decoder, whichever implementation this process runs. Thread: owner."""
 
     __slots__ = ()
     _decode = RecordCursor._decode_compiled
 
 
 class PythonCursor(RecordCursor):
-    """Thread: owner."""
+    """A cursor with the pure Python decoder. Thread: owner."""
 
     __slots__ = ()
     _decode = RecordCursor._decode_python
@@ -47,19 +47,19 @@ class PythonCursor(RecordCursor):
 
 @pytest.fixture(autouse=True)
 def both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under PYKCLIENT_IMPL=python the compiled ones are bound for these tests alone."""
+    """Bind the compiled functions for these tests, even under PYKCLIENT_IMPL=python."""
     monkeypatch.setattr(record_cursor, "_compiled", compiled)
     monkeypatch.setattr(default_record, "_compiled", compiled)
 
 
 def fields(record: ConsumerRecord[Any, Any]) -> list[tuple[type, Any]]:
-    """Everything in a record, with its types."""
+    """Return all fields of a record with their types."""
     values = [getattr(record, name) for name in ConsumerRecord.__slots__]
     return [(type(value), value) for value in values]
 
 
 def outcome(work: Callable[[], Any]) -> Any:
-    """What it returns, or what it raises, with all causes."""
+    """Return the result, or the error with all its causes."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever one raises, the other has to
@@ -73,7 +73,7 @@ def outcome(work: Callable[[], Any]) -> Any:
 
 
 def history(cursor: RecordCursor, step: int) -> list[Any]:
-    """All that comes of a cursor and what it counts, step by step, and what it raises when it is asked once more."""
+    """Return all results and counts of a cursor, step by step, and the error of one more call."""
     seen: list[Any] = []
     failures = 0
     while not cursor.exhausted and failures < 2:
@@ -87,7 +87,10 @@ def history(cursor: RecordCursor, step: int) -> list[Any]:
 def assert_twins(
     data: bytes | bytearray, step: int = 7, from_offset: int = 0, owner: Callable[[], CursorOwner] = lambda: OWNER
 ) -> list[Any]:
-    """That both read the first batch in ``data`` alike; what they read. Each gets an owner of its own."""
+    """Check that both twins read the first batch in ``data`` alike and return their results.
+
+    Each gets its own owner.
+    """
     histories = [
         history(kind(DefaultRecordBatch(memoryview(data)), owner(), from_offset, 1 << 20), step)
         for kind in (CompiledCursor, PythonCursor)
@@ -116,7 +119,7 @@ def batch_around(
     timestamp_type: int = CREATE_TIME,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch with a header that may lie."""
+    """Return a batch whose header may be wrong."""
     compression = Compression.of(codec)
     buffer = bytearray(RECORD_BATCH_OVERHEAD) + compression.compress(record_data)
     write_header(
@@ -138,7 +141,7 @@ def batch_around(
 
 # --- numbers and records that may be anything
 
-#: Varints as nobody should write them: too long, with leading zeros, without an end.
+#: Invalid or unusual varints: too long, with leading zeros, or without an end.
 odd_varints = st.binary(max_size=11).map(lambda rest: bytes(byte | 0x80 for byte in rest) + b"\0") | st.sampled_from(
     (b"\x80\x00", b"\x80\x80\x00", b"\xff" * 4 + b"\x0f", b"\xff" * 4 + b"\x1f", b"\xff" * 5, b"\xff" * 9 + b"\x01")
 )
@@ -148,7 +151,7 @@ int64s = int32s | st.sampled_from((MIN_INT64, MAX_INT64)) | st.integers(MIN_INT6
 
 @st.composite
 def sized(draw: st.DrawFn) -> bytes:
-    """Bytes or null as they are written, with a size that is mostly right."""
+    """Bytes or null as encoded, with a size that is mostly right."""
     data = draw(nullable_bytes)
     if draw(st.integers(0, 19)) == 0:
         return draw(int32s.map(encode_varint) | odd_varints) + (data or b"")
@@ -157,7 +160,7 @@ def sized(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def written_records(draw: st.DrawFn) -> bytes:
-    """One record, mostly a good one: everything is drawn that a field may be, now and then what it may not."""
+    """An encoded record, mostly a valid one: each field takes any valid value, and sometimes an invalid one."""
 
     def number(good: st.SearchStrategy[int]) -> bytes:
         return draw(odd_varints) if draw(st.integers(0, 19)) == 0 else encode_varint(draw(good))
@@ -174,7 +177,7 @@ def written_records(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def written_batches(draw: st.DrawFn) -> tuple[bytes, int, int, int]:
-    """A batch's records, how many it claims to have, and a base timestamp and offset for them."""
+    """The records of a batch, the claimed count, and a base timestamp and offset."""
     records = draw(st.lists(written_records(), max_size=12))
     count = len(records) if draw(st.integers(0, 9)) else draw(st.integers(-1, 40) | int32s)
     base_offset = draw(st.integers(0, 1000) | st.sampled_from((MIN_INT64, -1, MAX_INT64 - 3, MAX_INT64)))
@@ -249,7 +252,7 @@ def record_of(
     return encode_varint(len(body)) + body
 
 
-#: What is at the edge of what can be, on both sides of it.
+#: Values on both sides of each limit.
 EDGES = {
     "offset of five bytes": record_of(offset=b"\xfe\xff\xff\xff\x0f"),
     "offset with bits that are cut off": record_of(offset=b"\x80\x80\x80\x80\x7f"),
@@ -288,7 +291,7 @@ def test_offsets_without_a_next_one(delta: int) -> None:
 
 
 def test_markers() -> None:
-    """A consumer does not read control batches so, but the bytes are those of records."""
+    """Twins read control records alike; consumers never read control batches this way."""
     ((records, *_),) = assert_twins(marker(3, 2, commit=False))
     assert len(records) == 1
 
@@ -303,7 +306,7 @@ def test_a_batch_of_nothing() -> None:
 
 
 class Fussy:
-    """Makes text, raises at some data in some turns, and remembers what it was asked. Thread: owner."""
+    """A deserializer that fails at one call and records all calls. Thread: owner."""
 
     def __init__(self, fails_at: int, error: type[BaseException]) -> None:
         self.calls: list[tuple[str, Headers, bytes]] = []
@@ -393,7 +396,7 @@ def test_the_collector_watches_what_can_be_in_a_cycle() -> None:
 
 
 class Watched:
-    """Something that the collector knows, and that can be waited for to go."""
+    """An object that the garbage collector tracks, with weak references."""
 
 
 def test_the_collector_watches_what_is_put_in_later() -> None:
@@ -449,10 +452,10 @@ def test_the_memory_of_a_record_is_used_again() -> None:
     del records
     again = compiled_records()
     assert again == copies
-    if not sysconfig.get_config_var("Py_GIL_DISABLED"):  # else another allocator decides
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):  # free-threaded Python has another allocator
         assert addresses & {id(record) for record in again}
     held = sys.getrefcount(again[0])
-    assert held == 2  # by the list, and by the call
+    assert held == 2  # the references of the list and of the call
 
 
 def test_a_long_chain_of_records_is_let_go() -> None:
@@ -467,7 +470,7 @@ def test_a_long_chain_of_records_is_let_go() -> None:
 
 
 def test_references_are_counted() -> None:
-    """What is made for a batch is gone with it."""
+    """References made for a batch are released with it."""
     topic = "a-topic-of-its-own-" + str(id(object()))
     owner = CursorOwner(topic, 3)
     before = sys.getrefcount(topic)

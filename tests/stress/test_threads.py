@@ -1,5 +1,7 @@
-"""Many threads on one producer, and on one consumer, for a second each: what no lock guards shows here, most of all
-where there is no interpreter's lock (`python3.14t`). So nothing here imports what would switch that on again.
+"""Many threads on one producer or one consumer, for a second each.
+
+Missing locks show here, above all without the GIL (`python3.14t`). This module therefore imports nothing that would
+enable the GIL again.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def new_producer(cluster: EmbeddedCluster) -> Iterator[NewProducer]:
-    """Makes producers with small batches and little memory, so that threads meet at every lock."""
+    """A function that makes producers with small batches and little memory, so that threads contend for every lock."""
     made: list[KafkaProducer[Any, Any]] = []
 
     def make(**settings: Any) -> KafkaProducer[Any, Any]:
@@ -52,7 +54,7 @@ def new_producer(cluster: EmbeddedCluster) -> Iterator[NewProducer]:
 
 @pytest.fixture(autouse=True)
 def hasty_switches() -> Iterator[None]:
-    """Threads take turns a thousand times as often as usual, where they have to take turns."""
+    """Switch threads a thousand times as often as usual (with the GIL)."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(5e-6)
     yield
@@ -60,7 +62,7 @@ def hasty_switches() -> Iterator[None]:
 
 
 def run_all(*works: Callable[[], object]) -> None:
-    """Each in a thread of its own, begun at the same time; the first error is raised."""
+    """Run each in its own thread, all started at the same time; raise the first error."""
     errors: list[BaseException] = []
     start = threading.Barrier(len(works))
 
@@ -82,7 +84,7 @@ def run_all(*works: Callable[[], object]) -> None:
 
 
 def read(cluster: EmbeddedCluster, topic: str) -> Places:
-    """All records: by their values, where they are."""
+    """Return the partition and offset of every record, by its value."""
     found: Places = {}
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -100,7 +102,7 @@ def read(cluster: EmbeddedCluster, topic: str) -> Places:
 
 
 class Sender:
-    """One thread's records, each with a value of its own, and what its producer said of them. Thread: owner, io."""
+    """One thread's records, each with a unique value, and their results from the producer. Thread: owner, io."""
 
     def __init__(self, producer: KafkaProducer[Any, Any], topic: str, name: int) -> None:
         self._producer = producer
@@ -118,7 +120,7 @@ class Sender:
         return b"%d %d" % (self._name, self._next)
 
     def send(self) -> None:
-        """One record, or some as rows, in one of the ways that there are."""
+        """Send one record, or several rows, by one of the available methods."""
         kind = self._random.randrange(20)
         if kind == 0:
             values = [self.value() for _ in range(ROWS)]
@@ -149,7 +151,7 @@ class Sender:
             self.refusal = str(error)
 
     def outcome(self) -> tuple[Places, set[bytes]]:
-        """Where the acknowledged are, and the values of those that failed."""
+        """Return the places of acknowledged records, and the values of failed ones."""
         sent: Places = {}
         failed: set[bytes] = set()
         for value, future in self.futures:
@@ -173,7 +175,7 @@ class Sender:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer, codec: str) -> None:
-    """Each record is written once, where its future says, and in the order of its thread."""
+    """Each record is written once, at the offset that its future reports, and in the order of its thread."""
     topic = f"many-{codec}"
     cluster.create_topic(topic, partitions=PARTITIONS)
     producer = new_producer(compression_type=codec)
@@ -205,7 +207,7 @@ def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewP
             assert error is None
             assert metadata is not None
             assert said[value] == (metadata.partition, metadata.offset)
-        # One thread's records are in each partition in the order in which it sent them.
+        # Each partition has one thread's records in the order in which the thread sent them.
         by_partition: dict[int, list[tuple[int, int]]] = {}
         for value, future in sender.futures:
             metadata = future.get(0)
@@ -216,7 +218,7 @@ def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewP
 
 
 def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
-    """Where they are measured and written, another thread can come between: when the queue's lock is waited for."""
+    """Headers may change between being measured and being written, while the sender waits for the queue's lock."""
     cluster.create_topic("changing", partitions=1)
     producer = new_producer(linger_ms=10_000, batch_size=100_000, buffer_memory=1_000_000)
     producer.send("changing", b"first")
@@ -232,7 +234,7 @@ def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_produce
         thread = threading.Thread(target=send, daemon=True)
         thread.start()
         begun.wait(10)
-        time.sleep(0.1)  # until it waits for the lock; too short, the test shows nothing, and does not fail
+        time.sleep(0.1)  # until the thread waits for the lock; if too short, the test passes untested
         headers.append(("another", bytes(90_000)))
     thread.join(10)
     producer.close()
@@ -244,7 +246,7 @@ def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_produce
 
 
 def test_a_producer_closed_under_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
-    """Whatever was taken is written, or failed; nobody hangs; and what failed is not there twice."""
+    """Every accepted record is written or failed, a failed record is not in the log, and no thread hangs."""
     topic = "closed"
     cluster.create_topic(topic, partitions=PARTITIONS)
     for round_, timeout_s in enumerate((None, 0, 0.05, None, 0)):
@@ -261,13 +263,13 @@ def test_a_producer_closed_under_many_threads(cluster: EmbeddedCluster, new_prod
             assert "closed" in sender.refusal
             sent, failed = sender.outcome()
             assert {value: written.get(value) for value in sent} == sent
-            if timeout_s is None:  # rows of a `send_batch` that close() came between
+            if timeout_s is None:  # failed: rows of a `send_batch` that close() interrupted
                 assert len(failed) < ROWS
                 assert not failed & written.keys()
 
 
 def test_a_consumer_of_one_thread(cluster: EmbeddedCluster) -> None:
-    """Who comes second gets an error; the one inside goes on as if nothing had been."""
+    """A second thread gets an error; the first thread's call is not affected."""
     topic = "guarded"
     count = 4000
     cluster.create_topic(topic, partitions=PARTITIONS)
@@ -296,7 +298,7 @@ def test_a_consumer_of_one_thread(cluster: EmbeddedCluster) -> None:
                 records = consumer.poll(20)
             except ConcurrentModificationError:
                 refused.append(1)
-                time.sleep(0.0002)  # the others need the processor
+                time.sleep(0.0002)  # gives the CPU to the other threads
                 continue
             with seen:
                 found.extend(int(record.value or b"") for each in records.values() for record in each)
