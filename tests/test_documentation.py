@@ -38,7 +38,7 @@ def test_the_tests_behind_the_semantics_exist() -> None:
             path, _, name = item.rpartition("::") if "::" in item or item.startswith("test_") else (item, "", "")
             if path:
                 text = (ROOT / "tests" / path).read_text(encoding="utf-8")
-            assert re.search(rf"def {name}\b" if name else "", text), item
+            assert re.search(rf"(def|class) {name}\b" if name else "", text), item
 
 
 def test_sentences_of_the_semantics_name_no_tests() -> None:
