@@ -40,6 +40,17 @@ _DESCRIPTIONS = {
 }
 
 
+_PARTITION_METRICS = (
+    "records-lag",
+    "records-lag-max",
+    "records-lag-avg",
+    "records-lead",
+    "records-lead-min",
+    "records-lead-avg",
+    "preferred-read-replica",
+)
+
+
 class _PartitionMetrics:
     """What was last heard of a partition, and the sensors of its samples once there are any. Thread: application."""
 
@@ -157,13 +168,13 @@ class FetchMetricsManager:
         return sensor
 
     def _remove_partition(self, tp: TopicPartition) -> None:
-        partition = self._partitions.pop(tp, None)
-        if partition is not None:
-            for name, sensor in (("records-lag", partition.lag_sensor), ("records-lead", partition.lead_sensor)):
-                if sensor is not None:
-                    self._metrics.remove_sensor(sensor.name)
-                    self._metrics.remove_metric(self._name(name, _tags(tp)))
-        self._metrics.remove_metric(self._name("preferred-read-replica", _tags(tp)))
+        # All by name, whatever is there: if a signal handler raises in here, the next call does it again.
+        for name in ("records-lag", "records-lead"):
+            self._metrics.remove_sensor(f"{tp}.{name}")
+        tags = _tags(tp)
+        for name in _PARTITION_METRICS:
+            self._metrics.remove_metric(self._name(name, tags))
+        self._partitions.pop(tp, None)
 
     def record_extremes(self, now_ms: int) -> None:
         """The largest lag and the smallest lead of those that were recorded since the last call.
