@@ -35,7 +35,8 @@ def test_the_tests_behind_the_semantics_exist() -> None:
     for row in rows:
         text = ""
         for item in re.findall(r"`([^`]+)`", row):
-            path, _, name = item.rpartition("::") if "::" in item or item.startswith("test_") else (item, "", "")
+            names_a_test = "::" in item or item.startswith(("test_", "Test"))
+            path, _, name = item.rpartition("::") if names_a_test else (item, "", "")
             if path:
                 text = (ROOT / "tests" / path).read_text(encoding="utf-8")
             assert re.search(rf"(def|class) {name}\b" if name else "", text), item
