@@ -27,13 +27,19 @@ class _Here(threading.local):
 HERE = _Here()
 
 
+def is_interrupting() -> bool:
+    """Return True if the current call interrupts code of this thread that holds a lock."""
+    owned: bool = HERE.mark._is_owned()  # type: ignore[attr-defined]
+    return owned
+
+
 def ensure_not_interrupting(call: str) -> None:
     """Check that ``call``, the name of a method, does not interrupt code of this thread that holds a lock.
 
     Raises:
         IllegalStateError: it does, and waiting would never end.
     """
-    if HERE.mark._is_owned():  # type: ignore[attr-defined]
+    if is_interrupting():
         raise interrupting(call)
 
 

@@ -1,4 +1,4 @@
-"""A signal handler may raise at any place in the producer: nothing is lost, leaked or stuck after that."""
+"""Signal handlers may raise, or call the producer again, at any place in it: nothing is lost, leaked or stuck then."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
+from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SYSTEM_ENVIRONMENT
@@ -171,3 +172,53 @@ def test_an_exception_at_any_place_of_close() -> None:
             place.interrupt(lambda client=client: client.producer.close(WAIT_S))  # type: ignore[misc]
             client.check_closed()
             assert client.values() == [b"before"]
+
+
+NESTED: dict[str, Callable[[Client], object]] = {
+    "close": lambda client: client.producer.close(WAIT_S),
+    "flush": lambda client: client.producer.flush(WAIT_S),
+    "send": lambda client: client.producer.send(TOPIC, b"from the handler", partition=0),
+    "send and wait": lambda client: client.producer.send(TOPIC, b"from the handler", partition=0).get(WAIT_S),
+    "metrics": lambda client: client.producer.metrics(),
+}
+
+
+@pytest.mark.parametrize("nested", NESTED)
+@pytest.mark.parametrize("name", ["send", "send behind a full batch", "send that waits for memory", "flush"])
+def test_a_call_of_a_handler_at_any_place(name: str, nested: str) -> None:
+    """It does what it says, or raises at once because the interrupted code holds a lock."""
+    case = CASES[name]
+    clients: list[Client] = []  # kept, so that no old producer is collected in the middle of a call
+    outcomes: list[BaseException | None] = []
+
+    def handle() -> None:
+        try:
+            NESTED[nested](clients[-1])
+        except (IllegalStateError, KafkaError) as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+
+    for place in places(run=handle):
+        with place:
+            client = Client(**case.settings)
+            clients.append(client)
+            if case.before:
+                client.producer.send(TOPIC, case.before, partition=0)
+            outcomes.clear()
+            error = place.interrupt(lambda client=client: case.call(client))  # type: ignore[misc]
+            if nested == "close":
+                assert error is None or isinstance(error, KafkaError)
+                if outcomes == [None]:
+                    assert not client.producer._io_thread.is_alive()
+            else:
+                assert error is None
+            for outcome in outcomes:
+                assert outcome is None or "signal handler" in str(outcome) or "is closed" in str(outcome)
+            client.check_closed()
+            received = client.values()
+            assert len(received) == len(set(received))
+            if error is None and name != "flush":
+                assert any(value.startswith(b"interrupted") for value in received)
+            if outcomes == [None] and nested.startswith("send"):
+                assert b"from the handler" in received

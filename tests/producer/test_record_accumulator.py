@@ -445,7 +445,7 @@ def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
     drained[0].in_flight = True
     later = h.future(2)
     h.accumulator.close()
-    h.accumulator.abort_incomplete_batches()
+    h.accumulator.abort_incomplete_batches(KafkaError("closed by force"))
     for future in (drained_future, waiting, later):
         assert "closed by force" in str(future.exception)
     assert drained[0].final_state == ABORTED

@@ -68,6 +68,10 @@ class Environment(Protocol):
     @property
     def host_resolver(self) -> HostResolver: ...
 
+    @property
+    def killed_by(self) -> tuple[type[BaseException], ...]:
+        """Exceptions that end a thread as if its process were killed: it does nothing more."""
+
     def new_rng(self) -> random.Random:
         """The random numbers of one client: jitter, partitions, which node to ask."""
 
@@ -89,11 +93,12 @@ class Environment(Protocol):
 class SystemEnvironment:
     """The machine's threads, names and sockets. Thread: any."""
 
-    __slots__ = ("clock", "host_resolver")
+    __slots__ = ("clock", "host_resolver", "killed_by")
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self.host_resolver: HostResolver = DefaultHostResolver()
+        self.killed_by: tuple[type[BaseException], ...] = ()
 
     def new_rng(self) -> random.Random:
         return random.Random()

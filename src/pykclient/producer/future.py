@@ -8,12 +8,15 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
-from pykclient.errors import IllegalStateError, KafkaTimeoutError, RetriableError
+from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import compiled
 from pykclient.producer.arguments import check_callable, signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.producer.sender_thread import SenderThread
 
 _compiled = compiled("producer")
 
@@ -28,6 +31,11 @@ OnDelivery = Callable[[Exception | None, RecordMetadata], object]
 
 #: A future, whom to tell of its fate, and whether that is an OnDelivery rather than a Listener.
 Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
+
+
+#: A waiting thread wakes the sender this often. The thread that was to do it may have been interrupted by a signal
+#: handler, which perhaps is the one that waits here.
+_LONGEST_WAIT_MS = 500
 
 
 class ProduceRequestResult:
@@ -50,11 +58,19 @@ class ProduceRequestResult:
         "listeners",
         "log_append_time_ms",
         "parts",
+        "sender_thread",
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        clock: Clock = SYSTEM_CLOCK,
+        sender_thread: SenderThread | None = None,
+    ) -> None:
         self._clock = clock
+        #: The thread that will set this result; None if that is not known.
+        self.sender_thread = sender_thread
         self.topic_partition = topic_partition
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
@@ -134,9 +150,19 @@ class ProduceRequestResult:
         return self._clock.now_ms()
 
     def await_(self, timeout_ms: int = FOREVER_MS) -> bool:
-        """Wait until this result is set (not its parts) and listeners were called; False when the time ran out."""
+        """Wait until this result is set (not its parts) and listeners were called; False when the time ran out.
+
+        Raises:
+            KafkaError: this is the sender's thread, which would wait for itself.
+        """
         if self._settled:
             return True
+        if timeout_ms > 0 and self.sender_thread is not None and self.sender_thread.is_current:
+            raise KafkaError(
+                "get(), or another method that waits, was called on the sender's thread, by a callback or a __del__, "
+                f"for a record of {self.topic_partition} that is not acknowledged yet: the sender would wait for "
+                "itself. Add a callback to that future instead"
+            )
         ensure_not_interrupting("get(), or another method that waits for records,")
         clock = self._clock
         deadline_ms = clock.now_ms() + timeout_ms
@@ -148,7 +174,8 @@ class ProduceRequestResult:
                 remaining_ms = deadline_ms - clock.now_ms()
                 if remaining_ms <= 0:
                     return False
-                signal.wait(remaining_ms)
+                if not signal.wait(min(remaining_ms, _LONGEST_WAIT_MS)) and self.sender_thread is not None:
+                    self.sender_thread.wakeup()
         finally:
             with HERE.mark, self._lock:
                 self._waiting = tuple(other for other in self._waiting if other is not signal)

@@ -32,7 +32,7 @@ from pykclient.producer.serialized_record import ensure_valid_record_size, seria
 from pykclient.producer.topic_wait import TopicWait
 from pykclient.producer.transaction_state import FATAL_ERROR, READY
 from pykclient.record.record_batch import MAX_INT32
-from pykclient.reentry import HERE, ensure_not_interrupting
+from pykclient.reentry import HERE, ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
@@ -327,6 +327,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             if wake:
                 self._wake_sender()
         except KafkaError as error:
+            error = self._parts.sender_thread.explain(error)
             return self._failed(error, topic, number, headers_of(headers), on_delivery)
         except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
             self._note_failure(error, topic, number, headers_of(headers))
@@ -380,9 +381,12 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         sender = BatchSender(topic, self._sending_parts(topic))
         try:
             sender.send(BatchInput(data, value, key, headers, timestamp, partition).parts(self._clock.wall_ms()))
-        except KafkaError:
+        except KafkaError as error:
             self._parts.producer_metrics.record_error()
-            raise
+            explained = self._parts.sender_thread.explain(error)
+            if explained is error:
+                raise
+            raise explained from explained.__cause__
         except BaseException:  # a signal handler's, such as KeyboardInterrupt
             self._sender.wakeup()  # rows may be in new batches, which the sender was not woken for
             raise
@@ -602,10 +606,20 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         closes, or after an interrupted call (Ctrl-C), it waits as well, and gives up after its own ``timeout``. From a
         callback it does not wait, and gives up at once, unless the producer is being closed already. While a callback
         blocks, it returns half a second after ``timeout``.
+
+        Raises:
+            IllegalStateError: a signal handler or a ``__del__`` called this method while its thread was inside another
+                call that held a lock. The producer takes no more records then and sends what is left in the background.
+                Call ``close`` again, outside of the handler, to wait for that.
+            IllegalArgumentError: ``timeout`` is negative, or no number.
         """
         timeout_ms = arguments.milliseconds(timeout)
         if self._refusal == _FORKED:
             return
+        if is_interrupting():
+            self._refuse(_CLOSED)
+            self._sender.abandon()
+            raise interrupting("close()")
         from_callback = self._in_callback()
         with self._close_lock:
             first, self._closing = not self._closing, True

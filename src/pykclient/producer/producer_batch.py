@@ -25,6 +25,7 @@ from pykclient.record.record_batch import (
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.producer.sender_thread import SenderThread
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
 
@@ -103,11 +104,12 @@ class ProducerBatch(BatchState):
         created_ms: int,
         buffer: bytearray | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        sender_thread: SenderThread | None = None,
     ) -> None:
         self._clock = clock  # of those who wait for a future
         self.topic_partition = topic_partition
         self.created_ms = created_ms
-        self.produce_future = ProduceRequestResult(topic_partition, clock)
+        self.produce_future = ProduceRequestResult(topic_partition, clock, sender_thread)
         self.future_type = FutureRecordMetadata
         self.max_record_size = 0
         self.attempts = 0
@@ -393,7 +395,9 @@ class ProducerBatch(BatchState):
             batch_size, estimate_size_in_bytes_upper_bound(builder.magic, builder.compression, key, value, headers)
         )
         part = MemoryRecordsBuilder(magic=builder.magic, compression=builder.compression, write_limit=limit)
-        return ProducerBatch(self.topic_partition, part, self.created_ms, clock=self._clock)
+        return ProducerBatch(
+            self.topic_partition, part, self.created_ms, None, self._clock, self.produce_future.sender_thread
+        )
 
     @property
     def max_record_batch_size(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from pykclient.errors import BufferExhaustedError
 from pykclient.log_context import LogContext
 from pykclient.metrics.metric_config import MetricConfig
 from pykclient.metrics.metrics import Metrics
@@ -28,6 +29,7 @@ from pykclient.producer.producer_metrics import (
 )
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
+from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.record import Compression
 from pykclient.serialization import Serializer, serializer_for
@@ -67,6 +69,7 @@ class ProducerParts:
         "producer_metrics",
         "sender",
         "sender_metrics",
+        "sender_thread",
         "transaction_manager",
         "value_serializer",
     )
@@ -126,6 +129,7 @@ class ProducerParts:
             environment=environment,
             rng=rng,
         )
+        self.sender_thread = SenderThread(environment.get_ident, environment.killed_by, self.client.wakeup)
         self.accumulator = self._accumulator(config, rng)
         self.sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, clock)
         self.sender = Sender(
@@ -151,8 +155,7 @@ class ProducerParts:
         # A batch.size of 0 means no batching: every batch is full with its first record.
         batch_size = max(1, config["batch.size"])
         metrics = BufferPoolMetrics(self.metrics, self.clock)
-        # Who waits for memory wakes the sender: it may be asleep until batches that hold all of it have lingered.
-        pool = BufferPool(config["buffer.memory"], batch_size, self.clock, metrics, self.client.wakeup)
+        pool = BufferPool(config["buffer.memory"], batch_size, self.clock, metrics, self._before_wait_for_memory)
         register_buffer_pool_gauges(self.metrics, pool)
         return RecordAccumulator(
             AccumulatorConfig(
@@ -172,7 +175,17 @@ class ProducerParts:
             self.log_context,
             self.transaction_manager,
             rng,
+            self.sender_thread,
         )
+
+    def _before_wait_for_memory(self) -> None:
+        """Wake the sender: it may be asleep until batches that hold all of the memory have lingered."""
+        if self.sender_thread.is_current:
+            raise BufferExhaustedError(
+                "buffer.memory is used up, and send() was called on the sender's thread, by a callback or a __del__: "
+                "the sender cannot wait there for memory that it has to free itself. Send from another thread"
+            )
+        self.client.wakeup()
 
     def _metadata(self, config: ProducerConfig, addresses: list[tuple[str, int]], rng: Random) -> ProducerMetadata:
         listeners = ClusterResourceListeners([self.key_serializer, self.value_serializer, *self.metrics.reporters])

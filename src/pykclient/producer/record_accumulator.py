@@ -27,6 +27,7 @@ from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.waiting_queues import FULL, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
@@ -72,8 +73,10 @@ class RecordAccumulator:
         log_context: LogContext,
         transaction_manager: TransactionManager | None = None,
         rng: random.Random | None = None,
+        sender_thread: SenderThread | None = None,
     ) -> None:
         self._log = log_context.logger(__name__)
+        self.sender_thread = sender_thread or SenderThread()
         self._config = config
         self._batch_size = config.batch_size
         self._compression_type = config.compression.type
@@ -256,7 +259,12 @@ class RecordAccumulator:
                         if result is not None:
                             return result, False
                     batch = ProducerBatch(
-                        queue.topic_partition, self._builder(topic, buffer), now_ms, buffer, self._clock
+                        queue.topic_partition,
+                        self._builder(topic, buffer),
+                        now_ms,
+                        buffer,
+                        self._clock,
+                        self.sender_thread,
                     )
                     result = try_append(batch, *appended)
                     if result is None:
@@ -616,12 +624,12 @@ class RecordAccumulator:
         finally:
             del self._flushes[token]
 
-    def abort_incomplete_batches(self) -> None:
-        """Fail all that is not complete, as the producer is closed by force; needs ``close`` first."""
+    def abort_incomplete_batches(self, error: Exception) -> None:
+        """Fail all that is not complete with ``error``; needs ``close`` first, so that nothing is added."""
         for queue in self._all_queues():
             with HERE.mark, queue.lock:
                 pass  # a thread that found the accumulator open has added its batch now
-        self.abort_batches(KafkaError("the producer was closed by force before the record was sent"))
+        self.abort_batches(error)
         with HERE.mark, self._lock:
             self._topics = {}
 
@@ -648,7 +656,8 @@ class RecordAccumulator:
                 if batch in queue.batches:
                     queue.batches.remove(batch)
                     self._waiting.changed(queue)
-            batch.abort(error)
+            if not batch.is_done:  # it is where the sender's thread was ended in the middle of completing it
+                batch.abort(error)
             if self._transaction_manager is not None and batch.has_sequence:
                 # Or its partition would wait for ever for its answer before it begins a new id or epoch.
                 self._transaction_manager.remove_in_flight_batch(batch)

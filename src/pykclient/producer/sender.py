@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.errors import DisconnectError, IllegalStateError, KafkaTimeoutError, UnsupportedVersionError
+from pykclient.errors import DisconnectError, IllegalStateError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Later versions of the produce request call topics by id only (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
+
+
+_CLOSED_BY_FORCE = "the producer was closed by force before the record was sent"
 
 
 class SenderConfig:
@@ -82,6 +85,7 @@ class Sender:
         transaction_manager: TransactionManager | None = None,
     ) -> None:
         self._log = log_context.logger(__name__)
+        self._thread = accumulator.sender_thread
         self._config = config
         self._client = client
         self._metadata = metadata
@@ -106,7 +110,37 @@ class Sender:
     # --- the thread's life -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Send until told to close; then what is left, unless told to hurry; then let go of the connections."""
+        """Send until told to close; then what is left, unless told to hurry; then let go of the connections.
+
+        Errors in a round are logged, and the next round goes on. What is not an Exception, such as SystemExit out of a
+        plugin, ends the thread: then all records that are left fail, and later ones are refused.
+        """
+        thread = self._thread
+        thread.begin()
+        try:
+            self._run()
+        except thread.killed_by:
+            raise
+        except BaseException as error:  # noqa: BLE001 - nothing else would tell those that wait
+            self._fail(error)
+        finally:
+            thread.end()
+
+    def _fail(self, error: BaseException) -> None:
+        self._log.critical("The producer's I/O thread ends, because of what was raised in it", exc_info=error)
+        thread = self._thread
+        thread.failure = error
+        self._running = False
+        self._accumulator.close()
+        try:
+            self._accumulator.abort_incomplete_batches(thread.explain(KafkaError()))
+        finally:
+            try:
+                self._client.close()
+            finally:
+                self._metadata.close()
+
+    def _run(self) -> None:
         self._log.debug("Starting the producer's I/O thread")
         while self._running:
             self._run_once_safely()
@@ -117,7 +151,7 @@ class Sender:
         if self._force_close:
             self._log.debug("Closing by force: failing what is left")
         if self._force_close or self._accumulator.has_incomplete:  # nothing else would ever complete it
-            self._accumulator.abort_incomplete_batches()
+            self._accumulator.abort_incomplete_batches(KafkaError(_CLOSED_BY_FORCE))
         self._client.close()
         self._metadata.close()
         self._log.debug("The producer's I/O thread has ended")
@@ -422,7 +456,7 @@ class Sender:
         self.wakeup()
 
     def abandon(self) -> None:
-        """End like ``initiate_close``, for a producer that is garbage: without any lock."""
+        """End like ``initiate_close``, without taking any lock: for a producer that is garbage, and for handlers."""
         self._running = False
         self.wakeup()
 

@@ -50,6 +50,14 @@ class TopicWait:
             with HERE.mark:
                 version = metadata.request_update_for_topic(topic)
             self._parts.sender.wakeup()
+            thread = self._parts.sender_thread
+            thread.ensure_alive()
+            if thread.is_current:
+                raise KafkaTimeoutError(
+                    f"topic {topic!r} or its partition {partition} is not in the metadata yet, and a callback or a "
+                    "__del__ asked for it on the sender's thread, which cannot wait for metadata. It was requested: "
+                    "send again later, or from another thread"
+                )
             try:
                 metadata.await_update(version, max_block_ms - waited_ms)
             except KafkaTimeoutError:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from greenlet import GreenletExit
+
 from pykclient.testing.memory_network import MemoryHostResolver, MemoryNetwork, MemorySelector
 from pykclient.testing.simulation.hub import (
     Actor,
@@ -29,7 +31,7 @@ MAX_POLLS_AT_ONE_INSTANT = 1_000
 class SimulatedEnvironment:
     """Implements pykclient.network.environment.Environment. Thread: owner of the simulation."""
 
-    __slots__ = ("_hub", "_network", "_rng", "_selectors", "_threads", "clock", "host_resolver", "party")
+    __slots__ = ("_hub", "_network", "_rng", "_selectors", "_threads", "clock", "host_resolver", "killed_by", "party")
 
     def __init__(self, hub: Hub, network: MemoryNetwork, party: str, rng: random.Random) -> None:
         self._hub = hub
@@ -42,6 +44,7 @@ class SimulatedEnvironment:
         self.clock: VirtualClock = hub.clock
         #: The DNS of these clients alone: ``hang`` and ``fail`` do not touch other clients or the brokers.
         self.host_resolver = MemoryHostResolver()
+        self.killed_by: tuple[type[BaseException], ...] = (GreenletExit,)
 
     def new_rng(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
