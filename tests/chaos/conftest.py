@@ -1,4 +1,4 @@
-"""What no fault may cause, checked after each test: an error in a client's own thread, a thread left behind."""
+"""Checks after each test that no fault caused an error in a client's own thread or left a thread behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def client_threads() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_odd(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No traceback in the log (but of an application's code), no thread without a client."""
+    """Check that the log has no traceback (except of application code), and that no client thread is left."""
     caplog.set_level(logging.INFO, "pykclient")
     yield
     tracebacks = [
@@ -34,5 +34,5 @@ def nothing_odd(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def _is_of_application(record: logging.LogRecord) -> bool:
-    """Whether what was raised came out of a test's callback."""
+    """Return whether a test's callback raised the error."""
     return "chaos:" in str(record.exc_info[1] if record.exc_info else "")

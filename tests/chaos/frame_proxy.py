@@ -1,13 +1,13 @@
-"""A proxy that knows where Kafka's frames begin, and cuts the connection inside the one that it is told to.
+"""A proxy that parses Kafka's frames and cuts the connection inside a chosen one.
 
     with FrameProxy(target=("127.0.0.1", 9092)) as proxy:
         cut = proxy.cut(ApiKeys.PRODUCE, after=10)                     # of the next Produce response
         cut = proxy.cut(ApiKeys.PRODUCE, after=10, of_request=True)    # of the next Produce request
         ...
-        cut.size        # how long the frame was; None until it came
-        cut.inside      # whether the connection was cut inside it
+        cut.size        # the size of the frame; None until it has passed
+        cut.inside      # true if the connection was cut inside the frame
 
-A frame with ``after`` bytes or less passes whole, and its connection lives on.
+A frame of ``after`` bytes or fewer passes whole, and its connection stays open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends a reset
 
 
 class Cut:
-    """One order to cut. Thread: any."""
+    """One requested cut. Thread: any."""
 
     def __init__(self, api_key: int, after: int, of_request: bool, reset: bool) -> None:
         self.api_key = api_key
@@ -44,7 +44,7 @@ class Cut:
 
 
 class FrameProxy:
-    """One listening port before one broker, two threads for each connection. Thread: any."""
+    """A port in front of one broker, with two threads for each connection. Thread: any."""
 
     host = "127.0.0.1"
 
@@ -78,7 +78,7 @@ class FrameProxy:
         return f"{self.host}:{self.port}"
 
     def cut(self, api_key: int, after: int, *, of_request: bool = False, reset: bool = False) -> Cut:
-        """Cut the next frame of that API after so many bytes, its size prefix included. Replaces an order not done."""
+        """Cut the next frame of an API after ``after`` bytes, including its size prefix. Replaces a pending cut."""
         order = Cut(api_key, after, of_request, reset)
         with self._lock:
             self._order = order
@@ -126,14 +126,14 @@ class FrameProxy:
                     continue
                 sink.sendall(frame[: order.after])
                 link.end(reset=order.reset)
-                break  # what has arrived from the broker can still be read, and must not follow half a frame
+                break  # else data that has arrived from the broker would follow half a frame
         link.end()
         if link.leave():
             with self._lock:
                 self._links.discard(link)
 
     def _take(self, api_key: int, is_request: bool, size: int) -> Cut | None:
-        """The order, if it is for this frame; it is done then."""
+        """Return the pending cut if it is for this frame, and mark it done."""
         with self._lock:
             order = self._order
             if order is None or order.api_key != api_key or order.of_request != is_request:
@@ -144,7 +144,7 @@ class FrameProxy:
 
 
 class _Link:
-    """A client's socket, ours to the broker, and what was asked over them."""
+    """A client's socket, the socket to the broker, and the requests sent over them."""
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.client = client
@@ -176,7 +176,7 @@ class _Link:
                     side.shutdown(socket.SHUT_RD if reset and side is self.client else socket.SHUT_RDWR)
 
     def leave(self) -> bool:
-        """One direction is over; True, with both sockets closed, if it was the last."""
+        """End one direction. For the last one, close both sockets and return True."""
         with self._lock:
             self._directions -= 1
             if self._directions:

@@ -1,6 +1,7 @@
-"""Small programs that use a client and are interrupted, forked or left: run by test_processes.py, one by name.
+"""Small programs that use a client and are interrupted, forked or left. test_processes.py runs them by name.
 
-``python -m tests.chaos.programs <name> <bootstrap servers> <topic>`` prints ``ready`` once it does what its name says.
+``python -m tests.chaos.programs <name> <bootstrap servers> <topic>`` prints ``ready`` once it is in the state that its
+name describes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import KafkaError
 
-#: Nothing answers there: connections are taken by the kernel and never read.
+#: A program, called with the bootstrap servers and a topic.
 Program = Callable[[str, str], None]
 
 
@@ -24,7 +25,7 @@ def ready() -> None:
 
 
 def ready_soon(after_s: float = 0.3) -> None:
-    """Say so from another thread, as this one is about to wait."""
+    """Print ``ready`` from another thread, as this one is about to block."""
     timer = threading.Timer(after_s, ready)
     timer.daemon = True
     timer.start()
@@ -122,7 +123,7 @@ def consumer_close_waits(servers: str, topic: str) -> None:
 
 
 def stop_answers(servers: str) -> None:
-    """Have the test put the proxy into a black hole before this goes on."""
+    """Wait until the test has put the proxy into a black hole."""
     print("blackhole", flush=True)
     assert sys.stdin.readline() == "done\n"
 
@@ -131,7 +132,7 @@ def stop_answers(servers: str) -> None:
 
 
 def exit_with_unflushed_records(servers: str, topic: str) -> None:
-    """They are sent at exit, as the cluster is well."""
+    """Leave records in the buffer; with a healthy cluster they are sent at exit."""
     p = producer(servers, linger_ms=60_000)
     for number in range(100):
         p.send(topic, b"%d" % number)
@@ -199,7 +200,7 @@ def wait_for_a_signal(servers: str, topic: str) -> None:
 
 
 def refusals(calls: dict[str, Callable[[], object]]) -> list[str]:
-    """What each call raises."""
+    """Return the error of each call."""
     raised = []
     for name, call in calls.items():
         try:
@@ -226,7 +227,7 @@ def calls_of(p: KafkaProducer[bytes, bytes], c: KafkaConsumer[bytes, bytes], top
 
 
 def fork_in_full_swing(servers: str, topic: str) -> None:
-    """The child is made while other threads send, so that locks are held at that moment, now and then."""
+    """Fork while other threads send, so that locks are sometimes held at that moment."""
     p, c = producer(servers, linger_ms=1), consumer(servers, topic, auto_offset_reset="earliest")
     p.send(topic, b"first").get(20)
     going = threading.Event()
@@ -257,7 +258,7 @@ def fork_in_full_swing(servers: str, topic: str) -> None:
             for line in bad:
                 print("child:", line, flush=True)
             del p, c
-            sys.exit(1 if bad else 0)  # by way of atexit
+            sys.exit(1 if bad else 0)  # runs the atexit handlers
         _, status = os.waitpid(pid, 0)
         print("status", os.waitstatus_to_exitcode(status), flush=True)
     stop.set()
@@ -271,7 +272,7 @@ def fork_in_full_swing(servers: str, topic: str) -> None:
 
 
 def fork_and_own_clients(servers: str, topic: str) -> None:
-    """The child makes clients of its own."""
+    """Fork, and let the child create its own clients."""
     p = producer(servers)
     p.send(topic, b"parent").get(20)
     pid = os.fork()

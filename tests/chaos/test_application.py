@@ -1,4 +1,4 @@
-"""The application's own code raises inside of the client, or asks too much: it hears of it, and life goes on."""
+"""Application code that raises inside the client, or asks too much, gets an error, and the client continues."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.chaos.verifier import delivered, is_full, read_back
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
-#: Calls that have a timeout of less than a second end by then; by default they take a minute.
+#: Calls with a timeout under one second must end within this bound; by default they take a minute.
 PROMPT_S = 20.0
 
 
 class ChaosError(Exception):
-    """Raised by the code of these tests inside a client."""
+    """Raised by these tests' code inside a client."""
 
 
 def fail(*_: object) -> Any:
@@ -71,7 +71,7 @@ def test_a_callback_that_raises(any_kafka: AnyKafka, topic: str, caplog: pytest.
 
 
 def test_a_callback_that_ends_the_program(any_kafka: AnyKafka, topic: str) -> None:
-    """SystemExit in the sender's thread would leave all later records without an answer."""
+    """SystemExit in a callback does not end the sender's thread, so later records still get a result."""
 
     def leave(*_: object) -> None:
         raise SystemExit("chaos: on purpose")
@@ -139,7 +139,7 @@ def test_a_record_over_max_request_size(any_kafka: AnyKafka, topic: str) -> None
 
 
 def test_a_record_over_the_topics_limit(any_kafka: AnyKafka, topic: str) -> None:
-    """The broker refuses the batch; it is split until only the one record fails."""
+    """The broker refuses the batch, and the producer splits it until only the one record fails."""
     any_kafka.create_topic(topic, config={"max.message.bytes": 1000})
     with producer(any_kafka, linger_ms=100) as p:
         futures = [p.send(topic, b"x" * size) for size in (100, 200, 5000, 300, 400)]
@@ -171,7 +171,7 @@ def test_a_full_buffer(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_an_unknown_topic(any_kafka: AnyKafka, topic: str) -> None:
-    """Auto-creation is the producer's to allow; a partition that does not exist is never created."""
+    """Clients do not create topics unless allowed to, and a partition that does not exist is never created."""
     with producer(any_kafka, max_block_ms=700) as p:
         start = time.monotonic()
         with pytest.raises(KafkaTimeoutError) as failed:
@@ -234,7 +234,7 @@ def test_a_record_that_cannot_be_read(any_kafka: AnyKafka, topic: str) -> None:
             except RecordDeserializationError as error:
                 errors.append(error)
                 positions.append(c.position(tp))
-                if len(errors) > 1:  # the first time see that it comes again
+                if len(errors) > 1:  # after the first error, check that it is raised again
                     c.seek(tp, error.offset + 1)
             return values == [0, 1, 3, 5]
 

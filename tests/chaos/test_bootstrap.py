@@ -1,4 +1,4 @@
-"""Addresses that lead nowhere, or to something that is not Kafka: an error in time names each and the reason."""
+"""Addresses that are unreachable or not Kafka's. An error in time names each address and the reason."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BOUND_S = 0.8
 
 
 def refusing() -> str:
-    """An address on which nothing listens."""
+    """Return an address that refuses connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @contextlib.contextmanager
 def silent() -> Iterator[str]:
-    """An address that takes connections and says nothing."""
+    """An address that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -54,7 +54,7 @@ class QuietHandler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def tls_server(folder: Path) -> Iterator[str]:
-    """An address where TLS is spoken."""
+    """An address that speaks TLS."""
     key, certificate = folder / "key.pem", folder / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
@@ -80,7 +80,7 @@ def tls_server(folder: Path) -> Iterator[str]:
 
 
 def reasons(servers: str, **settings: Any) -> list[str]:
-    """What a producer and a consumer raise that were given these bootstrap servers, each within the bound."""
+    """Return the errors of a producer and a consumer with these bootstrap servers, each raised within the bound."""
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=servers, max_block_ms=int(BOUND_S * 1000), reconnect_backoff_max_ms=100, **settings
     )
@@ -105,7 +105,7 @@ def reasons(servers: str, **settings: Any) -> list[str]:
 
 
 def assert_named(servers: str, *parts: str, **settings: Any) -> None:
-    """Each error has these parts. On a busy machine a client may not get to all of the servers within the bound."""
+    """Check that each error has these parts. On a busy machine a client may not try all servers within the bound."""
 
     def named() -> bool:
         for text in reasons(servers, **settings):
@@ -175,7 +175,7 @@ def test_a_tls_server(tmp_path: Path) -> None:
 
 def test_one_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
     with silent() as deaf:
-        # Who gets to the silent one first waits for as long as a request may take, as Java's clients do.
+        # A client that tries the silent address first waits for the request timeout, as Java's clients do.
         servers = f"{refusing()},{any_kafka.bootstrap_servers},{deaf}"
         producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers, request_timeout_ms=500)
         with producer:
@@ -189,7 +189,7 @@ def test_one_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_advertised_addresses_that_nothing_listens_on(any_kafka: AnyKafka, topic: str) -> None:
-    """The bootstrap server can be reached, the address that it gives for itself cannot."""
+    """A client reaches the bootstrap server, but not the address that the server advertises."""
     broker = any_kafka.brokers[1]
     any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(
@@ -207,4 +207,4 @@ def test_advertised_addresses_that_nothing_listens_on(any_kafka: AnyKafka, topic
             assert "advertised.listeners" in str(failed.value)
             return True
 
-        eventually(told, 30.0)  # on a busy machine the first may expire before there was a connection to refuse
+        eventually(told, 30.0)  # on a busy machine the first record may expire before a connection was refused

@@ -1,4 +1,4 @@
-"""Brokers die, pause, hand over and come back while a producer and a group are at work: nothing lost, nothing twice."""
+"""Brokers die, pause, hand over and return under a producer and a group. No record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_leaders_are_killed_and_come_back(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
-    """SIGKILL of the broker that leads a partition and coordinates the group, while both are in full swing."""
+    """SIGKILL hits the broker that leads a partition and coordinates the group, while both are busy."""
     any_cluster.create_topic(topic, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     servers = any_cluster.bootstrap_servers
     with ConsumerWorkload(servers, topic, group_id=group_id) as reader:
@@ -38,7 +38,7 @@ def test_leaders_are_killed_and_come_back(any_cluster: AnyKafka, topic: str, gro
 
 
 def test_rolling_restart_under_load(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
-    """Each broker in turn, with five requests in flight, without compression and with lz4, read by a group of two."""
+    """Brokers restart in turn, with five requests in flight, uncompressed and with lz4, read by a group of two."""
     servers = any_cluster.bootstrap_servers
     plain, packed = (any_cluster.create_topic(f"{topic}-{codec}", partitions=4) for codec in ("none", "lz4"))
     settings: dict[str, Any] = {"max_in_flight_requests_per_connection": 5, "linger_ms": 0, "batch_size": 1000}
@@ -65,7 +65,7 @@ def test_rolling_restart_under_load(any_cluster: AnyKafka, topic: str, group_id:
 
 
 def test_leader_moves_under_load(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
-    """By reassignment to a broker that had no replica, and by election, back and forth."""
+    """Leaders move by reassignment to a broker that had no replica, and by election, back and forth."""
     any_cluster.create_topic(topic, assignment=[[1, 2]])
     servers = any_cluster.bootstrap_servers
     with ConsumerWorkload(servers, topic, group_id=group_id) as reader:
@@ -79,7 +79,7 @@ def test_leader_moves_under_load(any_cluster: AnyKafka, topic: str, group_id: st
 
 
 def test_leader_paused_longer_than_a_request_may_take(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
-    """The paused broker finds the requests of both attempts in its sockets when it wakes up, and must write one."""
+    """A resumed broker finds the requests of both attempts in its sockets, and must write only one."""
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     servers = any_cluster.bootstrap_servers
     leader = any_cluster.brokers[1]
@@ -95,7 +95,7 @@ def test_leader_paused_longer_than_a_request_may_take(any_cluster: AnyKafka, top
             finally:
                 leader.resume()
             load.await_acknowledged_more(200)
-            # Long enough, this time, for the others to elect another leader; the old one wakes up deposed.
+            # This time long enough for the others to elect another leader; the old one resumes deposed.
             leader.pause()
             try:
                 load.await_acknowledged_more(300)
@@ -107,15 +107,15 @@ def test_leader_paused_longer_than_a_request_may_take(any_cluster: AnyKafka, top
 
 
 def request_timeouts(load: ProducerWorkload) -> float:
-    """How many requests the producer has given up for lack of an answer: each costs a retry."""
+    """Return how many of the producer's requests timed out; each costs a retry."""
     return float(load.producer.metrics()["producer-metrics"]["record-retry-total"])
 
 
 def test_whole_cluster_down_with_records_buffered(any_cluster: AnyKafka, topic: str) -> None:
-    """delivery.timeout.ms decides: a patient producer delivers once they are back, an impatient one says why not."""
+    """A producer delivers once the brokers are back, unless delivery.timeout.ms expires; then the error says why."""
     any_cluster.create_topic(topic, partitions=2)
     servers = any_cluster.bootstrap_servers
-    # By default a client that has lost all brokers forgets its topics, and send() then waits for one to come back.
+    # By default a client that has lost all brokers discards its topics, and send() then waits until a broker is back.
     shared: dict[str, Any] = {"bootstrap_servers": servers, "linger_ms": 0, "metadata_recovery_strategy": "none"}
     patient: KafkaProducer[bytes, bytes] = KafkaProducer(**shared)
     impatient: KafkaProducer[bytes, bytes] = KafkaProducer(**shared, delivery_timeout_ms=4000, request_timeout_ms=2000)
@@ -135,7 +135,7 @@ def test_whole_cluster_down_with_records_buffered(any_cluster: AnyKafka, topic: 
         assert not any(future.done() for future in kept)
         any_cluster.make_healthy()
         assert [future.get(60).offset for future in kept] == list(range(1, 200))
-        # The impatient one goes on as well, although it cannot know what became of what it gave up.
+        # The impatient producer continues as well, although it does not know whether the expired records were written.
         last = impatient.send(topic, b"20", partition=1).get(20)
         for producer in (patient, impatient):
             eventually(functools.partial(is_full, producer), 30.0, "all memory is back")
@@ -146,7 +146,7 @@ def test_whole_cluster_down_with_records_buffered(any_cluster: AnyKafka, topic: 
 
 
 def coordinator_of(cluster: AnyKafka, group_id: str) -> int:
-    """The broker that coordinates a group."""
+    """Return the broker that coordinates a group."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})

@@ -1,4 +1,4 @@
-"""The connection is cut at every byte of a response or a request: the client recovers, nothing is lost or doubled."""
+"""The connection is cut at every byte of a response or request. The client recovers and loses or duplicates nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "retry_backoff_max_ms": 5,
 }
 
-#: How long one recovery may take. It takes some ms; where a request is lost without a trace, a request timeout.
+#: Limit of one recovery. It takes some milliseconds, or a request timeout if a request is lost without a trace.
 RECOVERY_S = 25.0
 
 
@@ -45,10 +45,10 @@ def proxy(any_kafka: AnyKafka) -> Iterator[FrameProxy]:
 
 
 def places() -> Generator[int, int, None]:
-    """Where to cut; the consumer of these sends back the size of the frame, once it is known."""
+    """Yield the offsets to cut at; the caller sends back the size of the frame once it is known."""
     after = size = 0
     while after <= size:
-        size = max(size, (yield after))  # frames differ: an empty answer is shorter
+        size = max(size, (yield after))  # sizes differ: an empty response is shorter
         if size <= SMALL or after < EDGE or after >= size - EDGE:
             after += 1
         else:
@@ -58,7 +58,10 @@ def places() -> Generator[int, int, None]:
 def cut_everywhere(
     proxy: FrameProxy, api_key: int, act: Callable[[int, Cut], None], *, of_request: bool, reset: bool = False
 ) -> int:
-    """Order a cut and ``act`` until it happened and was overcome, for each place of the frame. How many cuts."""
+    """Request a cut and call ``act`` until it has happened and the client has recovered, for each place.
+
+    Return their number.
+    """
     where = places()
     after = next(where)
     for number in itertools.count():
@@ -89,7 +92,7 @@ def test_producer(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, 
 
         def act(number: int, cut: Cut) -> None:
             if api_key != ApiKeys.PRODUCE:
-                proxy.drop_connections()  # both are asked for on a new connection
+                proxy.drop_connections()  # the client sends both on a new connection
 
             def happened() -> bool:
                 values.append(b"%d" % len(values))
@@ -106,7 +109,7 @@ def test_producer(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["FETCH", "LIST_OFFSETS"])
 def test_reader(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
-    """Each record comes once and in order, although sessions break off."""
+    """Each record arrives once and in order, although fetch sessions break."""
     any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, batch_size=0)
     with producer:
@@ -115,7 +118,7 @@ def test_reader(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of
     consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(
         bootstrap_servers=proxy.address,
         auto_offset_reset="earliest",
-        fetch_max_bytes=1,  # a batch for each fetch, as they hold a record each
+        fetch_max_bytes=1,  # each fetch returns one batch, which holds one record
         request_timeout_ms=5000,
         fetch_max_wait_ms=100,
         **SETTINGS,
@@ -156,7 +159,7 @@ def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: st
         enable_auto_commit=False,
         request_timeout_ms=5000,
         fetch_max_wait_ms=10,
-        # A member whose JoinGroup answer was lost is forgotten after this, and holds up the others for so long.
+        # A member whose JoinGroup response was lost expires after this time, and delays the others until then.
         session_timeout_ms=1000,
         heartbeat_interval_ms=100,
         max_poll_interval_ms=2000,
@@ -178,12 +181,12 @@ def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: st
 
             def happened() -> bool:
                 if api == "FIND_COORDINATOR" and not cut.done and next(tries) % 10 == 0:
-                    # Once may be too little: a connection that was idle is made again without looking for the node.
+                    # Once may not be enough: a client reconnects an idle connection without a coordinator lookup.
                     proxy.drop_connections()
                 if api == "OFFSET_COMMIT":
                     try:
                         consumer.commit({tp: OffsetAndMetadata(number)}, timeout_ms=RECOVERY_S * 1000)
-                    except CommitFailedError:  # on a busy machine the session, short as it is, may have ended
+                    except CommitFailedError:  # on a busy machine the short session may have expired
                         joined()
                         return False
                 elif api == "OFFSET_FETCH":
@@ -198,7 +201,7 @@ def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: st
 
 
 def test_resets_instead_of_orderly_ends(any_kafka: AnyKafka, proxy: FrameProxy, topic: str) -> None:
-    """With RST what was received already may be thrown away by the system."""
+    """After RST the system may discard data that it has already received."""
     any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=proxy.address, linger_ms=0, **SETTINGS)
     values: list[bytes] = []
@@ -216,7 +219,7 @@ def test_resets_instead_of_orderly_ends(any_kafka: AnyKafka, proxy: FrameProxy, 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_any_frame_anywhere(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, seed: int) -> None:
-    """A producer with five requests in flight and a group member, cut wherever chance wants it."""
+    """A producer with five requests in flight and a group member survive cuts at random places."""
     any_kafka.create_topic(topic, partitions=3)
     chance = random.Random(seed)
     apis = (

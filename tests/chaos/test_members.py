@@ -1,4 +1,4 @@
-"""Group members and replicas' readers while their coordinator or broker is gone."""
+"""Group members and readers of replicas while their coordinator or broker is down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def heartbeats() -> list[threading.Thread]:
 
 @pytest.fixture(params=[EMBEDDED, REAL])
 def slow_to_notice(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
-    """Three brokers that find out that one is dead in some seconds, as real ones do anyway."""
+    """Three brokers that need some seconds to notice a dead one, as real brokers do."""
     if request.param == "real":
         yield request.getfixturevalue("kafka_cluster")
         return
@@ -39,7 +39,7 @@ def slow_to_notice(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
 
 
 def test_commit_while_the_coordinator_changes(slow_to_notice: AnyKafka, topic: str, group_id: str) -> None:
-    """commit() retries until another broker has taken over; the member stays one, by its heartbeat thread."""
+    """commit() retries until another broker has taken over; the heartbeat thread keeps the member in the group."""
     slow_to_notice.create_topic(topic)
     servers = slow_to_notice.bootstrap_servers
     tp = TopicPartition(topic, 0)
@@ -64,12 +64,12 @@ def test_commit_while_the_coordinator_changes(slow_to_notice: AnyKafka, topic: s
         slow_to_notice.brokers[coordinator].kill()
         start = time.monotonic()
         with counted_calls() as calls:
-            with pytest.raises(KafkaTimeoutError, match="commit"):  # the others need longer than this
+            with pytest.raises(KafkaTimeoutError, match="commit"):  # the failover takes longer than this
                 c.commit({tp: 1}, timeout_ms=500)
             assert time.monotonic() - start < 30.0, "no default, which is a minute"
             c.commit({tp: OffsetAndMetadata(7)}, timeout_ms=60_000)
         took_s = time.monotonic() - start
-        # It makes 10,000 in a second; a core has time for a million.
+        # The consumer makes 10,000 calls per second; a core has time for a million.
         assert calls.of(threading.current_thread()) < 60_000 * (took_s + 0.5)
         assert c.committed(tp) == 7
         assert coordinator_of(slow_to_notice, group_id) != coordinator
@@ -82,7 +82,7 @@ def test_commit_while_the_coordinator_changes(slow_to_notice: AnyKafka, topic: s
 
 
 def test_the_closest_replicas_broker_dies(any_cluster: AnyKafka, topic: str) -> None:
-    """KIP-392: who reads from a follower in its own rack goes on with the leader, without a gap or a repeat."""
+    """KIP-392: a consumer of a follower in its own rack continues from the leader, without a gap or a repeat."""
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     servers = any_cluster.bootstrap_servers
     tp = TopicPartition(topic, 0)
@@ -119,7 +119,7 @@ def test_the_closest_replicas_broker_dies(any_cluster: AnyKafka, topic: str) -> 
 
 
 def test_leaders_of_unread_partitions_do_not_hold_up_others(any_cluster: AnyKafka, topic: str) -> None:
-    """One partition's only broker is paused: the other partitions are read on meanwhile."""
+    """One partition's only broker is paused; the consumer keeps reading the other partitions."""
     any_cluster.create_topic(topic, assignment=[[1], [2], [3]], config={"min.insync.replicas": 1})
     servers = any_cluster.bootstrap_servers
     partitions = [TopicPartition(topic, partition) for partition in range(3)]

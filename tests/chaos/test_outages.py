@@ -1,4 +1,4 @@
-"""Networks that delay, swallow and refuse: the client waits without burning CPU, and goes on when it can."""
+"""Networks that delay, drop and refuse. The client waits without using the CPU, and continues as soon as it can."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from tests.support.wait import eventually
 pytestmark = pytest.mark.slow
 
 OUTAGE_S = 3.0
-#: What takes longer did not end in time: without its own timeout it would take half a minute or more.
+#: Calls that take longer have missed their timeout: without it they would take half a minute or more.
 PROMPT_S = 20.0
-#: Calls in a second by one client's thread during an outage. It makes up to 15,000; a core has time for a million.
+#: Limit of calls per second by one client's thread during an outage. It makes up to 15,000; a core has time for a
+#: million.
 IDLE = 60_000
 
 
@@ -63,7 +64,7 @@ def test_outage(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str,
                 thread_of("consumer-workload"),
             ]
             outage(proxy, kind)
-            made = calls.per_s(lambda: time.sleep(OUTAGE_S), *threads)  # how long it lasts
+            made = calls.per_s(lambda: time.sleep(OUTAGE_S), *threads)  # the length of the outage
             proxy.restore()
             assert max(made.values()) < IDLE, made
             load.await_every_partition()
@@ -73,7 +74,7 @@ def test_outage(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str,
 
 
 def test_short_blackholes_and_delays(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
-    """Shorter than any timeout: nothing breaks off, and nothing is sent twice that would have to be discarded."""
+    """Faults shorter than any timeout break no connection, and no record is sent twice."""
     any_kafka.create_topic(topic)
     with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
         with ProducerWorkload(proxy.address, topic, ahead=100) as load:
@@ -84,7 +85,7 @@ def test_short_blackholes_and_delays(any_kafka: AnyKafka, proxy: TcpProxy, topic
                 proxy.delay_ms = delay_ms
                 load.await_acknowledged_more(100)
             proxy.blackhole()
-            time.sleep(0.5)  # how long it lasts
+            time.sleep(0.5)  # the length of the outage
             proxy.restore()
             load.await_acknowledged_more(100)
             retries = load.producer.metrics()["producer-metrics"]["record-retry-total"]
@@ -95,7 +96,7 @@ def test_short_blackholes_and_delays(any_kafka: AnyKafka, proxy: TcpProxy, topic
 
 
 def test_connections_dropped_again_and_again(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
-    """Each time with up to five requests of several partitions in flight."""
+    """Connections drop with up to five requests of several partitions in flight."""
     any_kafka.create_topic(topic, partitions=3)
     settings: dict[str, Any] = {"linger_ms": 0, "batch_size": 500, "retry_backoff_ms": 5, "compression_type": "lz4"}
     with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
@@ -109,7 +110,7 @@ def test_connections_dropped_again_and_again(any_kafka: AnyKafka, proxy: TcpProx
 
 
 def test_order_without_idempotence(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
-    """With one request in flight a retry may double records, but not overtake others."""
+    """With one request in flight, a retry may duplicate records but not reorder them."""
     any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
     with ProducerWorkload(proxy.address, topic, 2, linger_ms=0, retry_backoff_ms=5, **settings) as load:
@@ -126,7 +127,7 @@ def test_order_without_idempotence(any_kafka: AnyKafka, proxy: TcpProxy, topic: 
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_less_than_all_acknowledgements(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, acks: int) -> None:
-    """Retries may double and reorder. What is left to promise: each record gets an answer, each buffer comes back."""
+    """Retries may duplicate and reorder, but each record gets a result, and each buffer is returned."""
     any_kafka.create_topic(topic)
     settings: dict[str, Any] = {"acks": acks, "enable_idempotence": False}
     with ProducerWorkload(proxy.address, topic, ordered=False, linger_ms=0, **settings) as load:
@@ -140,7 +141,7 @@ def test_less_than_all_acknowledgements(any_kafka: AnyKafka, proxy: TcpProxy, to
 
 
 def test_delivery_timeout_in_a_blackhole(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
-    """In time, with the reason, and all memory is back; what follows is delivered."""
+    """Records expire in time, with the reason, and all memory is returned; later records are delivered."""
     any_kafka.create_topic(topic)
     p: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=proxy.address, delivery_timeout_ms=4000, request_timeout_ms=2000, linger_ms=0
@@ -157,7 +158,7 @@ def test_delivery_timeout_in_a_blackhole(any_kafka: AnyKafka, proxy: TcpProxy, t
         proxy.restore()
         p.send(topic, b"after").get(30)
         eventually(lambda: is_full(p), 30.0, "all memory is back")
-    # What was given up may have been written all the same, but not twice.
+    # Expired records may still have been written, but not twice.
     values = [record.value for record in read_back(any_kafka.bootstrap_servers, topic)[0]]
     assert len(set(values)) == len(values)
     assert values[0] == b"first"

@@ -1,4 +1,4 @@
-"""Ctrl-C, the end of the interpreter, fork: in a process of its own, as users have it."""
+"""Ctrl-C, interpreter exit and fork, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.support.proxy import TcpProxy
 
 pytestmark = pytest.mark.slow
 
-#: It takes less than a second on a quiet machine, and a minute or for ever where a wait is not left.
+#: An interrupted wait ends in under a second on an idle machine; an uninterrupted one takes a minute, or never ends.
 PROMPT_S = 20.0
 
-#: Until a program has done what its name says.
+#: The time for a program to reach the state that its name describes.
 READY_S = 60.0
 
 
 class Program:
-    """One of ``programs``, running."""
+    """A running process of one of ``programs``."""
 
     def __init__(self, program: programs.Program, servers: str, topic: str, proxy: TcpProxy | None = None) -> None:
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.chaos.programs", program.__name__, servers, topic]
@@ -38,7 +38,7 @@ class Program:
             command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
         )
         self._proxy = proxy
-        #: Ends a program that hangs, and has it say where.
+        #: Aborts a program that hangs, which makes it print where.
         self._watch = threading.Timer(READY_S, lambda: self._process.send_signal(signal.SIGABRT))
         self.output: list[str] = []
         self.errors = ""
@@ -76,7 +76,7 @@ class Program:
         return self
 
     def await_end(self, timeout_s: float = 60.0) -> int:
-        """The exit code."""
+        """Wait for the end of the program and return its exit code."""
         start = time.monotonic()
         try:
             output, self.errors = self._process.communicate(timeout=timeout_s)
@@ -179,7 +179,7 @@ def test_sigterm_ends_as_usual(any_kafka: AnyKafka, topic: str) -> None:
     ids=lambda program: program.__name__,
 )
 def test_forks(any_kafka: AnyKafka, topic: str, program: programs.Program) -> None:
-    """In the child each call is refused, nothing hangs, and the parent goes on."""
+    """In the child each call is refused and nothing hangs; the parent continues."""
     any_kafka.create_topic(topic)
     with Program(program, any_kafka.bootstrap_servers, topic) as running:
         running.await_ready()

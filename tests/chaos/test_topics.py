@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew and enlarged under clients that use them."""
+"""Topics that are deleted, recreated and enlarged while clients use them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ def make_anew(any_kafka: AnyKafka, topic: str) -> None:
     try:
         any_kafka.create_topic(topic)
     except KafkaException as error:
-        # The client under test has asked for the topic in between, and so has made it anew itself.
+        # The client under test has requested the topic's metadata meanwhile, which recreated the topic.
         if error.args[0].code() != ConfluentError.TOPIC_ALREADY_EXISTS:
             raise
 
 
 def test_made_anew_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
-    """The new topic has another id: what is sent to the old one's is refused, and sent again to the new one."""
+    """A recreated topic has another id.
+
+    The broker refuses records for the old id, and the producer retries with the new one.
+    """
     any_kafka.create_topic(topic)
     p: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, linger_ms=0, **QUICK)
     with p:
@@ -53,10 +56,10 @@ def test_made_anew_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
-    """Records fail by their delivery timeout with a reason that names the topic; other topics are not held up."""
+    """Records fail after their delivery timeout with a reason that names the topic; other topics are not delayed."""
     other = any_kafka.create_topic(f"{topic}-other")
     any_kafka.create_topic(topic)
-    # Clients that look at a deleted topic would create it again, were it not for this partition.
+    # Metadata requests may create the deleted topic again, but without partition 2.
     p: KafkaProducer[bytes, bytes] = KafkaProducer(
         bootstrap_servers=any_kafka.bootstrap_servers,
         delivery_timeout_ms=4000,
@@ -76,7 +79,7 @@ def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> N
 
 
 def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
-    """Positions in the old topic mean nothing in the new one: the reset policy decides."""
+    """Positions of the old topic do not apply to the new one, so the reset policy decides."""
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
@@ -104,7 +107,7 @@ def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_partitions_are_added_under_load(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
-    """The group takes them over with the next look at the metadata, the producer uses them."""
+    """The group takes over new partitions after the next metadata update, and the producer uses them."""
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers
     quick: dict[str, Any] = {"metadata_max_age_ms": 300}
@@ -127,7 +130,7 @@ def test_partitions_are_added_under_load(any_kafka: AnyKafka, topic: str, group_
 
 
 def test_a_topic_that_nobody_creates(start_kafka: StartKafka, topic: str) -> None:
-    """On brokers that do not create topics the error names the topic, the time and the broker's reason."""
+    """If brokers do not create topics, the error names the topic, the time and the broker's reason."""
     with start_kafka({"auto.create.topics.enable": "false"}) as any_kafka:
         p: KafkaProducer[bytes, bytes] = KafkaProducer(
             bootstrap_servers=any_kafka.bootstrap_servers, max_block_ms=700, retry_backoff_max_ms=150
@@ -144,7 +147,7 @@ def test_a_topic_that_nobody_creates(start_kafka: StartKafka, topic: str) -> Non
         c: KafkaConsumer[bytes, bytes] = KafkaConsumer(
             bootstrap_servers=any_kafka.bootstrap_servers, group_id="group", auto_offset_reset="earliest", **QUICK
         )
-        with c:  # subscribes to what is there later
+        with c:  # a subscription also finds a topic that is created later
             late = f"{topic}-late"
             c.subscribe([topic, late])
             read: list[str] = []

@@ -1,9 +1,9 @@
-"""Who wrote what, and whether it is there: once, in order, none lost.
+"""Records every write and verifies the log: each record is there once, in order, and none is lost.
 
     with ProducerWorkload(cluster.bootstrap_servers, topic, partitions=3) as load:
-        load.await_acknowledged(1000)      # in full swing
-        ...                                # break something
-        load.await_acknowledged_more(1000)  # and it goes on
+        load.await_acknowledged(1000)      # at full speed
+        ...                                # inject a fault
+        load.await_acknowledged_more(1000)  # the producer continues
     assert load.failures == []
     verify(cluster.bootstrap_servers, load)
 
@@ -11,7 +11,7 @@
         ...
         reader.await_all_of(load)
 
-The log is read back with confluent-kafka, which shares no code with what is tested.
+confluent-kafka reads the log back; it shares no code with the client under test.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.wait import eventually
 
 
 class Acknowledged(NamedTuple):
-    """A record that the producer called written, and where."""
+    """A record that the producer reported as written, and its offset."""
 
     partition: int
     number: int
@@ -42,13 +42,13 @@ class Acknowledged(NamedTuple):
 
 
 class ProducerWorkload:
-    """Sends numbered records to every partition, in turn, from a thread of its own, until the block is left.
+    """Sends numbered records to every partition in turn, from a thread of its own, until the block ends.
 
-    A record's value is ``partition:number`` and some padding; numbers rise by one for each partition. At most
-    ``ahead`` records are unanswered at a time, so the workload neither floods nor idles. Answers must come in the order
-    of sending for each partition, unless not ``ordered``. Settings go to the producer.
+    A record's value is ``partition:number`` and some padding; numbers rise by one for each partition. At most ``ahead``
+    records are unacknowledged at a time, so the workload neither floods nor idles. Acknowledgements must arrive in the
+    order of sending for each partition, unless not ``ordered``. Settings go to the producer.
 
-    Leaving the block stops the sending and closes the producer, which sends what is left; then ``acknowledged`` and
+    Leaving the block stops the sending and closes the producer, which sends the rest. Then ``acknowledged`` and
     ``failures`` are complete, and together they are all records that were sent.
     """
 
@@ -67,7 +67,7 @@ class ProducerWorkload:
         self.partitions = partitions
         self.acknowledged: list[Acknowledged] = []
         self.failures: list[tuple[int, int, Exception]] = []
-        #: What a callback saw out of order; nothing, one hopes.
+        #: Callbacks that came out of order; must stay empty.
         self.disorder: list[str] = []
         self.sent = 0
         self._size = size
@@ -106,7 +106,7 @@ class ProducerWorkload:
         assert not self.disorder, self.disorder[:5]
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._stop.set()
         self._slots.release()
         if self._thread.ident is not None:
@@ -114,7 +114,7 @@ class ProducerWorkload:
             assert not self._thread.is_alive(), "send() hangs"
 
     def _pool(self) -> str:
-        """``full`` once all records are answered and all memory is back; what is missing after a while."""
+        """Return ``full`` once all records are done and all memory is returned, or what is missing after a while."""
         self.producer.flush(60.0)
 
         try:
@@ -155,7 +155,7 @@ class ProducerWorkload:
 
     @contextlib.contextmanager
     def gently(self) -> Iterator[None]:
-        """Goes on with 50 records a second and partition: while a broker starts, which takes seconds of full swing."""
+        """Slow down to 50 records per second and partition, for example while a broker starts."""
         self._pause_s = 0.02
         try:
             yield
@@ -176,11 +176,11 @@ class ProducerWorkload:
             ) from None
 
     def await_acknowledged_more(self, count: int, timeout_s: float = 30.0) -> None:
-        """Wait until ``count`` records more than now are written."""
+        """Wait until ``count`` more records are acknowledged."""
         self.await_acknowledged(len(self.acknowledged) + count, timeout_s)
 
     def await_every_partition(self, count: int = 20, timeout_s: float = 30.0) -> None:
-        """Wait until each partition has ``count`` acknowledgements more than now."""
+        """Wait until each partition has ``count`` more acknowledgements."""
         goals = [acknowledged + count for acknowledged in self._acknowledged_on]
 
         def enough() -> bool:
@@ -190,18 +190,18 @@ class ProducerWorkload:
 
 
 def missing_memory(producer: KafkaProducer[Any, Any]) -> float:
-    """Bytes of buffer.memory that are lent."""
+    """Return the bytes of buffer.memory that are in use."""
     values = producer.metrics()["producer-metrics"]
     return float(values["buffer-total-bytes"] - values["buffer-available-bytes"])
 
 
 def is_full(producer: KafkaProducer[Any, Any]) -> bool:
-    """Whether all memory is back."""
+    """Return whether all memory is returned."""
     return missing_memory(producer) == 0
 
 
 def delivered(producer: KafkaProducer[Any, Any], topic: str, value: bytes) -> RecordMetadata:
-    """Where a record went. On a busy machine ``max.block.ms``, if short, may be too short: it is handed over again."""
+    """Send a record and return its metadata; retry if ``max.block.ms`` was too short on a busy machine."""
     taken: list[FutureRecordMetadata] = []
 
     def take() -> bool:
@@ -214,14 +214,14 @@ def delivered(producer: KafkaProducer[Any, Any], topic: str, value: bytes) -> Re
 
 
 class Written(NamedTuple):
-    """A record as it lies in the log."""
+    """A record in the log."""
 
     offset: int
     value: bytes
 
 
 def read_back(bootstrap_servers: str, topic: str, partitions: int = 1) -> dict[int, list[Written]]:
-    """All that is in the log, by confluent-kafka."""
+    """Return the whole log, read with confluent-kafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -260,10 +260,10 @@ def read_back(bootstrap_servers: str, topic: str, partitions: int = 1) -> dict[i
 
 
 def verify(bootstrap_servers: str, *loads: ProducerWorkload, exactly_once: bool = True) -> dict[int, list[Written]]:
-    """Every acknowledged record is where it was said to be, once, and in the order of sending. The log.
+    """Check that every acknowledged record is at its offset, once, and in the order of sending; return the log.
 
-    With ``exactly_once`` nothing is there twice, also of what was not acknowledged. The workloads must have had topics
-    of their own.
+    With ``exactly_once``, no record is in the log twice, acknowledged or not. Each workload must have had its own
+    topic.
     """
     log: dict[int, list[Written]] = {}
     for load in loads:
@@ -282,7 +282,7 @@ def check_partition(
     *,
     exactly_once: bool = True,
 ) -> None:
-    """``verify`` for one partition: ``log`` against what its producer was told."""
+    """Verify one partition: compare ``log`` with what its producer was told."""
     at = {record.offset: _number(record.value, partition) for record in log}
     lost = [record for record in acknowledged if at.get(record.offset) != record.number]
     assert not lost, f"{name}: {len(lost)} of {len(acknowledged)} acknowledged records are not there: {lost[:5]}"
@@ -299,17 +299,17 @@ def _number(value: bytes, partition: int) -> int:
 
 
 class Session(NamedTuple):
-    """What a member read from one partition between getting it and losing it."""
+    """The records that a member read from one partition between its assignment and its revocation."""
 
     partition: int
     offsets: list[int]
 
 
 class ConsumerWorkload(ConsumerRebalanceListener):
-    """A group member that polls in a thread of its own until the block is left.
+    """A group member that polls in a thread of its own until the block ends.
 
-    Checks each record as it comes: within one assignment of a partition offsets must follow each other without a gap
-    (``contiguous``: the topic has no control records) and without repeats.
+    It checks each record: within one assignment of a partition, offsets must not repeat, and must follow each other
+    without a gap if ``contiguous`` (the topic has no control records).
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, *, on_poll: Any = None, **settings: Any) -> None:
@@ -393,7 +393,7 @@ class ConsumerWorkload(ConsumerRebalanceListener):
         assert not self.wrong, self.wrong[:5]
 
     def read(self) -> dict[int, set[int]]:
-        """Offsets by partition."""
+        """The offsets read, by partition."""
         read: dict[int, set[int]] = defaultdict(set)
         for session in list(self.sessions):
             read[session.partition].update(session.offsets[:])
@@ -404,7 +404,7 @@ class ConsumerWorkload(ConsumerRebalanceListener):
         return sum(len(session.offsets) for session in list(self.sessions))
 
     def await_more(self, count: int, timeout_s: float = 30.0) -> None:
-        """Wait until ``count`` records more than now were read."""
+        """Wait until ``count`` more records are read."""
         goal = self.count + count
 
         def enough() -> bool:

@@ -1,1 +1,1 @@
-"""Ours beside the others: what one client writes, every other one reads, on brokers old and new."""
+"""Our clients beside others: each client reads what any other writes, on old and new brokers."""

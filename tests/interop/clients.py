@@ -1,4 +1,4 @@
-"""Five clients behind one face: write these records, read that many."""
+"""Five clients behind one interface: write these records, read that many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JAVA_CLIENT = Path(__file__).with_name("JavaClient.java")
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
-#: A fetch of the topic before holds up the next one for as long.
+#: How long a fetch waits for data; a fetch of the previous topic delays the next one by as much.
 FETCH_WAIT_MS = 20
 
 
@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record as a client showed it."""
+    """A record as a client returned it."""
 
     partition: int
     offset: int
@@ -45,19 +45,20 @@ class Read(NamedTuple):
 
 
 class Client(Protocol):
-    """``write`` keeps the order and returns when all is acknowledged; ``read`` starts at the beginning of a topic.
+    """A client that writes records and reads them back.
 
-    Both take many topics at once, as Java would otherwise start as often.
+    ``write`` keeps the order and returns once all records are acknowledged. ``read`` starts at the beginning of a
+    topic. Both take many topics at once, because the Java program would otherwise start once per topic.
     """
 
-    #: What its ``write`` refuses, though Kafka and the others allow it.
+    #: False for samples that ``write`` refuses although Kafka and the other clients allow them.
     def can_write(self, sample: Sample) -> bool: ...
 
     def write(self, bootstrap_servers: str, topics: dict[str, tuple[str, Sequence[Sample]]]) -> None:
-        """``topics`` maps a topic's name to the codec and the records."""
+        """Write to ``topics``, which maps a topic's name to the codec and the records."""
 
     def read(self, bootstrap_servers: str, topics: dict[str, int]) -> dict[str, list[Read]]:
-        """``topics`` maps a topic's name to the number of records in it."""
+        """Read from ``topics``, which maps a topic's name to its number of records."""
         ...
 
 
@@ -241,7 +242,7 @@ class Aiokafka:
 
 
 class Java:
-    """Kafka's own client, of today or of an old release."""
+    """Kafka's own client, current or of an old release."""
 
     def __init__(self, kafka_version: str = artifacts.KAFKA_VERSION) -> None:
         self._kafka_version = kafka_version

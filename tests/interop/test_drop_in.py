@@ -1,4 +1,4 @@
-"""A program for kafka-python sees the same with nothing but its imports changed."""
+"""A program for kafka-python gets the same results with only its imports changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 
 def load(name: str, package: str) -> Callable[[str, str, str], list[Any]]:
-    """The program's ``run``, its imports from ``package``."""
+    """Return the program's ``run``, with its imports from ``package``."""
     text, changed = re.subn(r"(?m)^(from|import) kafka\b", rf"\1 {package}", (PROGRAMS / f"{name}.py").read_text())
     assert changed
     namespace: dict[str, Any] = {"__name__": f"{name}_{package}"}
@@ -24,18 +24,18 @@ def load(name: str, package: str) -> Callable[[str, str, str], list[Any]]:
     return run
 
 
-@pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # kafka-python, of plain functions
+@pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # of kafka-python
 @pytest.mark.parametrize("name", ["produce", "consume", "faults"])
 def test_only_the_import_changes(any_kafka: AnyKafka, topic: str, group_id: str, name: str) -> None:
     seen = {}
     for package in ("kafka", "pykclient"):
         any_kafka.create_topic(topic, 2, config={"max.message.bytes": 10_000} if name == "faults" else {})
         seen[package] = load(name, package)(any_kafka.bootstrap_servers, topic, f"{group_id}-{package}")
-        any_kafka.delete_topic(topic)  # the second run finds it as the first did
+        any_kafka.delete_topic(topic)  # so the second run starts like the first
     theirs, ours = ([plain(value, f"{group_id}-{package}") for value in seen[package]] for package in seen)
     assert ours == theirs
 
 
 def plain(value: Any, group_id: str) -> str:
-    """A value as text, so that our tuples equal theirs by content and not by class."""
+    """Return a value as text, so that tuples compare by content and not by class."""
     return repr(value).replace(group_id, "group")

@@ -1,4 +1,4 @@
-"""Members of different clients in one classic group: they share its partitions, and each goes on where another left."""
+"""Members of different clients share a classic group's partitions, and each continues where another left off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def topic(any_kafka: AnyKafka, topic: str) -> str:
 
 
 def write(any_kafka: AnyKafka, topic: str, *values: bytes) -> None:
-    """Each value to each partition."""
+    """Write each value to each partition."""
     with KafkaProducer[bytes, bytes](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         for value in values:
             for partition in range(PARTITIONS):

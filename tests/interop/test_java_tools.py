@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, which ask brokers for more than clients do."""
+"""Kafka's own command-line tools, which use more of a broker than clients do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_configs(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_groups(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
-    """Described, moved to the start, and deleted."""
+    """The tools describe groups, reset their offsets to the earliest, and delete them."""
 
     def groups(*options: str) -> str:
         return tool(any_kafka, "consumer.group.ConsumerGroupCommand", *options, "--group", group_id)

@@ -1,4 +1,4 @@
-"""Modules and classes that programs for kafka-python import, under the same names here."""
+"""Modules and classes that programs import from kafka-python exist here under the same names."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ NAMES = [
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
 def test_a_name_is_where_kafka_python_has_it(module: str, name: str) -> None:
-    if name != "NoBrokersAvailable":  # of kafka-python 2
+    if name != "NoBrokersAvailable":  # from kafka-python 2
         assert hasattr(importlib.import_module(f"kafka.{module}"), name)
-    statement = f"from pykclient.{module} import {name}"  # alone in a process, so that no other import helps
+    statement = f"from pykclient.{module} import {name}"  # in a process of its own, so that no other import helps
     subprocess.run([sys.executable, "-c", statement], check=True, timeout=60)
 
 
@@ -68,7 +68,7 @@ def test_clients_are_the_same_class_everywhere() -> None:
 
 
 class Metadata:
-    """Cluster metadata as kafka-python's."""
+    """Cluster metadata in the form of kafka-python's."""
 
     def __init__(self, partitions: Sequence[int], available: Sequence[int] = ()) -> None:
         self.everything, self.available = set(partitions), set(available)
@@ -129,28 +129,28 @@ def test_round_robin() -> None:
 
 
 class Called:
-    """Called like a function."""
+    """A partitioner called like a function."""
 
     def __call__(self, key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
         return all_partitions[-1]
 
 
 class CalledByName:
-    """The same with a method only."""
+    """The same partitioner with only a method."""
 
     def partition(self, key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
         return all_partitions[-1]
 
 
 class CalledEitherWay(Called):
-    """As the partitioners of kafka-python 1 were."""
+    """A partitioner with both, as in kafka-python 1."""
 
     def partition(self, key: bytes | None, all_partitions: Any = None, available: Any = None) -> int:
         return self(key, all_partitions, available)
 
 
 class WithMetadata(partitioner.Partitioner):
-    """As kafka-python 3 has them: partitions are numbers."""
+    """A partitioner as in kafka-python 3, where partitions are numbers."""
 
     def partition(
         self, topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: Any, cluster: Any

@@ -1,4 +1,4 @@
-"""docs/migrating.md tells the truth: each row of its tables has a check here, and each check a row."""
+"""docs/migrating.md is true: each row of its tables has a check here, and each check has a row."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
 
 
 def table(title: str) -> list[list[str]]:
-    """The rows of the first table under a title."""
+    """Return the rows of the first table under a title."""
     section = PAGE.split(title, 1)[1]
     lines = [line for line in section.split("\n#", 1)[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
 class Both:
-    """One of each client on a broker, and a topic."""
+    """Both clients on one broker, and a topic."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.topic = topic
@@ -240,7 +240,7 @@ def _(both: Both) -> None:
 
 @row("no broker can be reached")
 def _(both: Both) -> None:
-    # Its constructor waits for a broker that long; one that fails leaks a socket, so no test makes it fail.
+    # Its constructor waits that long for a broker. A failed one leaks a socket, so no test makes it fail.
     assert "bootstrap_timeout_ms" in kafka_python.KafkaConsumer.DEFAULT_CONFIG
     with KafkaConsumer[Any, Any](bootstrap_servers="127.0.0.1:1") as ours:
         refused(KafkaTimeoutError, lambda: ours.topics(timeout_ms=100))
@@ -359,7 +359,7 @@ def _(both: Both) -> None:
     assert not hasattr(pykclient, "KafkaAdminClient")
 
 
-#: Checked by the tests of those modules, with faults that have no place here.
+#: Rows checked by other modules' tests, with faults that do not fit here.
 ELSEWHERE = {"a second thread in a consumer", "a client after `fork()`", "a client that is never closed"}
 
 
@@ -367,13 +367,14 @@ def test_the_table_and_the_checks_have_the_same_rows() -> None:
     assert [what for what, *_ in table("### What differs on purpose") if what not in ELSEWHERE] == list(CHECKS)
 
 
-@pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # kafka-python, of plain functions
+@pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # of kafka-python
 @pytest.mark.parametrize("title", CHECKS)
 def test_what_differs_on_purpose(both: Both, title: str) -> None:
     CHECKS[title](both)
 
 
-#: Our own values for what has another name or shape, and what is the same said differently.
+#: Keys for which we choose the values: those of another name or shape, and those where the same value is written
+#: differently.
 SAME = {"acks", "retries", "bootstrap_servers", "consumer_timeout_ms", "sasl_mechanism", "sasl_kerberos_service_name"}
 NOT_COMPARED = {"partitioner", "enable_auto_commit"}  # rows of the table above
 

@@ -1,4 +1,4 @@
-"""librdkafka's mock brokers: a second implementation of the broker, which nobody checked against this client."""
+"""librdkafka's mock brokers, an independent implementation of the broker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.api_table import API_TABLE
 
-#: The brokers offer newer versions of these, and then read and write them without the compact lengths that those have.
-#: librdkafka itself stays below, so it does not notice.
+#: The newest usable versions. The brokers offer newer ones of these APIs, but then read and write them without their
+#: compact lengths. librdkafka itself uses older versions, so it does not notice.
 SOUND = {ApiKeys.JOIN_GROUP: 5, ApiKeys.HEARTBEAT: 3, ApiKeys.LEAVE_GROUP: 1, ApiKeys.SYNC_GROUP: 3}
 
 
@@ -22,7 +22,7 @@ def mock_brokers() -> Iterator[str]:
     host = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 2})
     brokers = host.list_topics(timeout=10).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-    host.flush(1)  # the brokers live as long as it does
+    host.flush(1)  # keeps ``host``, and so the brokers, alive until here
 
 
 @pytest.mark.parametrize("acks", ["all", 1])
@@ -63,7 +63,7 @@ def test_a_group_of_one(mock_brokers: str, topic: str, group_id: str, monkeypatc
         assert first.assignment() == set(tps)
         positions = {tp: first.position(tp) for tp in tps}
     with KafkaConsumer[bytes, bytes](**settings) as second:
-        second.assign(tps)  # the brokers leave a second member without an answer
+        second.assign(tps)  # the brokers never respond to a second member
         assert {tp: second.committed(tp) or 0 for tp in tps} == positions
         seen += [next(second).value for _ in range(3 * count)]
     assert sorted(int(value or b"") for value in seen) == list(range(10 * count))
@@ -71,7 +71,7 @@ def test_a_group_of_one(mock_brokers: str, topic: str, group_id: str, monkeypatc
 
 @pytest.mark.parametrize("round_trip_ms", [0, 200])
 def test_slow_brokers(topic: str, round_trip_ms: int) -> None:
-    """The one fault that its Python face lets us inject: a delay of every answer."""
+    """The producer works with a delay of every response, the only fault that the Python interface can inject."""
     host = confluent_kafka.Producer({"test.mock.num.brokers": 1, "test.mock.broker.rtt": round_trip_ms, "log_level": 2})
     (broker,) = host.list_topics(timeout=20).brokers.values()
     with KafkaProducer[bytes, bytes](bootstrap_servers=f"{broker.host}:{broker.port}") as producer:

@@ -1,4 +1,4 @@
-"""Brokers of earlier years: what they do not know is left out, and all that matters works as on a new one."""
+"""Old brokers: the client leaves out what they do not support, and everything essential works as on a new one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.any_kafka import EMBEDDED, REAL
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.wait import eventually
 
-#: The oldest that Java's client serves, the last of 2 (both with ZooKeeper), the last of 3.
+#: The oldest release that Java's client supports, the last of 2 (both with ZooKeeper), and the last of 3.
 VERSIONS = ("2.1.1", "2.8.2", "3.9.1")
 AT = 1_700_000_000_000
 
 
 class OldBroker(Protocol):
-    """One broker of an old release, or one that poses as such."""
+    """A broker of an old release, or one that emulates it."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -35,7 +35,7 @@ def of_versions(kind: Any, *versions: str) -> list[Any]:
     ]
 
 
-#: Kafka 3 stores record batches only.
+#: Kafka 3 stores only record batches.
 WITH_MESSAGE_FORMATS = [*of_versions(EMBEDDED, *VERSIONS[:2]), *of_versions(REAL, *VERSIONS[:2])]
 
 
@@ -52,7 +52,7 @@ def old_kafka(request: pytest.FixtureRequest) -> Iterator[OldBroker]:
 
 @pytest.fixture
 def version(request: pytest.FixtureRequest) -> str:
-    """The release that ``old_kafka`` is of, or poses as."""
+    """The release of ``old_kafka``, real or emulated."""
     return str(request.node.callspec.params["old_kafka"][1])
 
 
@@ -67,7 +67,7 @@ def consumer(old_kafka: OldBroker, *topics: str, **settings: Any) -> KafkaConsum
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 def test_every_codec_there_and_back(old_kafka: OldBroker, topic: str, acks: str | int) -> None:
-    """With ``acks=all`` the producer is idempotent, as by default."""
+    """Records of every codec are written and read back. With ``acks=all`` the producer is idempotent, the default."""
     old_kafka.create_topic(topic)
     partition = TopicPartition(topic, 0)
     expected: list[tuple[bytes, tuple[tuple[str, bytes | None], ...], int]] = []
@@ -82,7 +82,7 @@ def test_every_codec_there_and_back(old_kafka: OldBroker, topic: str, acks: str 
                     value, headers = b"%s %d" % (codec.encode(), i), (("h", None), ("i", b"%d" % i))
                     ours.send(topic, value, b"k", list(headers), timestamp_ms=AT)
                     expected.append((value, headers, AT))
-            # With acks=0 nobody waits for the broker, which takes connections in any order.
+            # With acks=0 the producer does not wait for the broker, which reads connections in any order.
             eventually(have_arrived, 20.0, f"records up to {codec}")
         reader.assign([partition])
         records = [next(reader) for _ in expected]
@@ -124,7 +124,7 @@ def test_two_members_share(old_kafka: OldBroker, topic: str, group_id: str) -> N
 
 
 def test_static_membership(old_kafka: OldBroker, version: str, topic: str, group_id: str) -> None:
-    """KIP-345 came with 2.3: before that the setting cannot be honoured, and says so."""
+    """Static membership works since 2.3 (KIP-345); older brokers cannot support it, and the error says so."""
     old_kafka.create_topic(topic)
     with consumer(old_kafka, topic, group_id=group_id, group_instance_id="one") as member:
         if version.startswith("2.1"):
@@ -171,7 +171,7 @@ def test_timestamps_of_the_broker(old_kafka: OldBroker, topic: str) -> None:
 @pytest.mark.parametrize("old_kafka", WITH_MESSAGE_FORMATS, indirect=True)
 @pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
 def test_topics_in_a_format_of_the_past(old_kafka: OldBroker, topic: str, message_format: str) -> None:
-    """Topics from before 0.11: the broker stores, and hands out, message sets instead of record batches."""
+    """Topics from before 0.11: the broker stores and returns message sets instead of record batches."""
     for codec in ("none", "gzip", "snappy", "lz4"):
         name = old_kafka.create_topic(f"{topic}-{codec}", config={"message.format.version": message_format})
         with producer(old_kafka, compression_type=codec, linger_ms=50, enable_idempotence=False) as ours:

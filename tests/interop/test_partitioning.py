@@ -44,7 +44,7 @@ def written(topic_rows: Sequence[Any]) -> dict[bytes | None, int]:
 
 @pytest.mark.java
 def test_as_java_and_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
-    """MurmurHash2, the default of all three."""
+    """Java, kafka-python and we partition by MurmurHash2 by default."""
     samples = [Sample(key, b"v") for key in KEYS]
     found = {}
     for name, client in (("java", Java()), ("kafka-python", KafkaPython())):
@@ -58,9 +58,9 @@ def test_as_java_and_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
 
 @pytest.mark.parametrize("name", ["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random"])
 def test_as_librdkafka(any_kafka: AnyKafka, topic: str, name: str) -> None:
-    """``consistent_random`` (CRC32) is librdkafka's default, which a program that moves over may have to keep."""
+    """``consistent_random`` (CRC32) is librdkafka's default, which a program that migrates may have to keep."""
     any_kafka.create_topic(topic, PARTITIONS)
-    spreads = [index for index, key in enumerate(KEYS) if not key]  # some choose at random for an empty key
+    spreads = [index for index, key in enumerate(KEYS) if not key]  # chosen at random by some clients
     theirs, mine = by_confluent(any_kafka, topic, name), ours(any_kafka, topic, partitioner=name)
     fixed = [index for index in range(len(KEYS)) if index not in spreads]
     assert [mine[index] for index in fixed] == [theirs[index] for index in fixed]

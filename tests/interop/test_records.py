@@ -1,4 +1,4 @@
-"""Every codec and every odd record, written by one client and read by another, byte for byte."""
+"""Every codec and unusual records, written by one client and read by another, byte for byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT = 1_700_000_000_000
 ODD = [
     Sample(b"key", b"value", (), AT),
     Sample(None, b"no key", (), AT + 1),
-    Sample(b"deleted", None, (), AT - 1),  # before the first: a negative delta in the batch
+    Sample(b"deleted", None, (), AT - 1),  # earlier than the first record: a negative delta in the batch
     Sample(None, None, (), AT),
     Sample(b"", b"", (), AT + 86_400_000),
     Sample(b"h", b"one header", (("name", b"value"),), AT),
@@ -44,7 +44,7 @@ ALL = [*ODD, *LARGE, *MANY]
 
 @pytest.fixture(scope="module")
 def ours_by_codec(any_kafka: AnyKafka) -> Iterator[dict[str, str]]:
-    """What we wrote: the topic of each codec, one partition each."""
+    """Records that we wrote: the topic of each codec, with one partition each."""
     topics = {codec: f"ours-{codec}-{uuid.uuid4().hex[:8]}" for codec in CODECS}
     for topic in topics.values():
         any_kafka.create_topic(topic)
@@ -56,7 +56,7 @@ def ours_by_codec(any_kafka: AnyKafka) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def appended(any_kafka: AnyKafka) -> tuple[str, int]:
-    """A topic whose timestamps are the broker's, and the time that it gave the one record that we wrote."""
+    """A topic with LogAppendTime, and the timestamp that the broker gave our one record."""
     topic = any_kafka.create_topic(
         f"appended-{uuid.uuid4().hex[:8]}", config={"message.timestamp.type": "LogAppendTime"}
     )
@@ -78,7 +78,7 @@ def test_they_read_what_we_write(
 
 
 def test_we_read_the_time_of_the_broker(any_kafka: AnyKafka, appended: tuple[str, int]) -> None:
-    """It replaces the producer's in the batch's header only, so readers have to take it from there."""
+    """The broker replaces the producer's time only in the batch header, so readers must take it from there."""
     topic, at = appended
     assert_appended(Ours().read(any_kafka.bootstrap_servers, {topic: 1})[topic], at)
 
@@ -109,7 +109,7 @@ def assert_equal(found: list[Read], samples: list[Sample], codec: str) -> None:
 
 @pytest.mark.parametrize("any_kafka", [REAL], indirect=True)
 def test_the_broker_stores_the_batches_as_we_made_them(kafka: KafkaCluster, ours_by_codec: dict[str, str]) -> None:
-    """Kafka's own tool checks lengths and sums, and names the codec."""
+    """Kafka's own tool checks lengths and checksums, and prints the codec."""
     segments = {
         codec: str(*(kafka.brokers[1].data / f"{topic}-0").glob("*.log")) for codec, topic in ours_by_codec.items()
     }
@@ -122,7 +122,7 @@ def test_the_broker_stores_the_batches_as_we_made_them(kafka: KafkaCluster, ours
 
 
 def test_all_clients_find_the_same_offsets(any_kafka: AnyKafka, topic: str) -> None:
-    """Offsets of times, beginnings and ends, asked by us and by kafka-python."""
+    """We and kafka-python get the same offsets for timestamps, beginnings and ends."""
     import kafka as kafka_python
 
     any_kafka.create_topic(topic)

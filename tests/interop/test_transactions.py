@@ -1,4 +1,4 @@
-"""What other clients wrote in transactions, as we read it."""
+"""Transactions of other clients, as our consumer reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interop.clients import JAVA_CLIENT
 from tests.kafka.cluster import KafkaCluster
 from tests.support.java import run_java
 
-#: Whether it was committed, and its values.
+#: For each transaction: true if it was committed, and its values.
 Transactions = Sequence[tuple[bool, Sequence[bytes]]]
 
 TRANSACTIONS: Transactions = [
@@ -57,7 +57,7 @@ def test_aborted_records_are_seen_by_read_uncommitted_alone(
     everything = [value for _, values in TRANSACTIONS for value in values]
     committed = [value for kept, values in TRANSACTIONS if kept for value in values]
     tp = TopicPartition(topic, 0)
-    end = len(everything) + len(TRANSACTIONS)  # each transaction ends with a marker, which has an offset
+    end = len(everything) + len(TRANSACTIONS)  # each transaction ends with a marker, which takes an offset
     for level, expected in (("read_uncommitted", everything), ("read_committed", committed)):
         with KafkaConsumer[bytes, bytes](
             bootstrap_servers=kafka.bootstrap_servers, isolation_level=level, consumer_timeout_ms=20_000
@@ -65,7 +65,7 @@ def test_aborted_records_are_seen_by_read_uncommitted_alone(
             consumer.assign([tp])
             consumer.seek_to_beginning()
             assert [next(consumer).value for _ in expected] == expected
-            while consumer.position(tp) < end:  # markers and aborted records are passed over
+            while consumer.position(tp) < end:  # the consumer skips markers and aborted records
                 assert not consumer.poll(100)
             assert consumer.position(tp) == consumer.end_offsets([tp])[tp] == end
 
@@ -87,7 +87,7 @@ def test_an_open_transaction_holds_read_committed_back(kafka: KafkaCluster, topi
         consumer.assign([tp])
         consumer.seek_to_beginning()
         assert next(consumer).value == b"before"
-        assert consumer.end_offsets([tp]) == {tp: 2}  # the last stable offset: behind the marker of "before"
+        assert consumer.end_offsets([tp]) == {tp: 2}  # the last stable offset: after the marker of "before"
         assert consumer.poll(300) == {}
         assert consumer.position(tp) == 2
         producer.commit_transaction(20)

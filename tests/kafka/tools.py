@@ -50,9 +50,7 @@ def console_consumer(
 
 
 def dump_log(segment: Path, *args: str) -> str:
-    """Return the batches of a log segment (with ``--print-data-log`` also the records) as kafka-dump-log prints
-    them.
-    """
+    """Return the batches (with ``--print-data-log``, the records too) of a segment, as kafka-dump-log prints them."""
     return run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment), *args).decode()
 
 

@@ -1,4 +1,4 @@
-"""What ``poll_arrow`` gives, taken over by polars, DuckDB and pandas, and sent again from there."""
+"""Results of ``poll_arrow``, used by polars, DuckDB and pandas and sent back from there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIME_MS = 1_600_000_000_000
 
 
 def value(row: int) -> bytes | None:
-    """Some are longer than what a view holds itself (12 bytes)."""
+    """Return a value; some are longer than the 12 bytes that fit into a view."""
     return None if row % 7 == 0 else b"%d" % row if row % 2 else b"value of many bytes %d" % row
 
 
@@ -51,7 +51,7 @@ def filled(any_kafka: AnyKafka, topic: str, producer: KafkaProducer[Any, Any]) -
 
 
 def take(cluster: AnyKafka, topic: str, **arguments: Any) -> list[pa.RecordBatch]:
-    """All records, in batches of some."""
+    """Return all records, in several batches."""
     batches: list[pa.RecordBatch] = []
     with KafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         while sum(batch.num_rows for batch in batches) < COUNT:
@@ -93,7 +93,7 @@ def test_all_columns(any_kafka: AnyKafka, filled: str, binary_view: bool) -> Non
 
 
 def test_polls_without_records(any_kafka: AnyKafka, topic: str) -> None:
-    """Nothing has the same types as something."""
+    """An empty result has the same types as one with records."""
     any_kafka.create_topic(topic, partitions=1)
     with KafkaConsumer(topic, bootstrap_servers=any_kafka.bootstrap_servers) as consumer:
         nothing = consumer.poll_arrow(0, binary_view=True)
@@ -108,12 +108,12 @@ def test_polls_without_records(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_from_topic_to_topic(any_kafka: AnyKafka, filled: str, producer: KafkaProducer[Any, Any]) -> None:
-    """Polled, worked on by each of the three, and sent."""
+    """Records are polled, processed by each of the three libraries, and sent."""
     columns = ["key", "value", "timestamp", "headers"]
     batches = take(any_kafka, filled, columns=columns, binary_view=True)
     records = pa.Table.from_batches(batches)
     frame = pl.concat([pl.DataFrame(batch) for batch in batches], rechunk=False)
-    # Rows of views cannot be chosen with pyarrow, and so not with pandas.
+    # pyarrow cannot select rows of view types, so pandas cannot either.
     pandas = pa.Table.from_batches(take(any_kafka, filled, columns=columns)).to_pandas(types_mapper=pd.ArrowDtype)
     kept = [row for row in range(COUNT) if key(row) is not None]
     with duckdb.connect() as connection:

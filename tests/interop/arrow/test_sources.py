@@ -1,4 +1,4 @@
-"""What others hand out in Arrow's format, sent by ``send_batch``: polars, DuckDB, pandas, and pyarrow cut anyhow."""
+"""Arrow data of polars, DuckDB, pandas and pyarrow, in chunks of any kind, sent by ``send_batch``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.producer.test_kafka_producer import Make, make
 
 __all__ = ["make"]
 
-#: Some are longer than what a view holds itself (12 bytes).
+#: Some are longer than the 12 bytes that fit into a view.
 KEYS = ["a", None, "ключ", "", "a key of more than twelve bytes", "a"]
 VALUES = [b"1", b"", None, b"\x00\xff", b"a value of more than twelve bytes", b"6"]
 #: Seconds since the epoch.
@@ -44,7 +44,7 @@ ROWS = [
 
 
 def rows_of(data: Any, **columns: Any) -> list[Row]:
-    """What the records would be."""
+    """Return the rows that the records would have."""
     given = {"value": None, "key": None, "headers": None, "timestamp": None, "partition": None, **columns}
     return [
         Row(part.rows.key(row), part.rows.value(row), part.rows.timestamp(row))
@@ -59,7 +59,7 @@ def polars_frame() -> pl.DataFrame:
 
 
 def pandas_frame(text: str = "str") -> pd.DataFrame:
-    """With an index that is not that of the rows' numbers."""
+    """Return a frame whose index differs from the row numbers."""
     columns = {
         "key": pd.Series(KEYS, dtype=text),
         "value": pd.Series(VALUES, dtype=object),
@@ -74,7 +74,7 @@ def arrow_table() -> pa.Table:
 
 
 def relation(condition: str = "true") -> duckdb.DuckDBPyRelation:
-    """It keeps its connection."""
+    """Return a relation, which keeps its connection open."""
     connection = duckdb.connect()
     connection.execute("create table rows (number int, key text, value blob, ts timestamptz)")
     times = [None if time is None else datetime.fromtimestamp(time, UTC) for time in TIMES]
@@ -160,7 +160,7 @@ def test_columns_without_rows(column: Any) -> None:
 
 
 def test_all_parts_of_records(make: Make) -> None:
-    """Through a producer, to what brokers get."""
+    """All parts of a record pass through a producer to the broker."""
     producer, brokers = make()
     pairs = pl.List(pl.Struct({"name": pl.String, "value": pl.Binary}))
     headers = [[{"name": "a header", "value": b"x"}, {"name": "none", "value": None}], None, []]
@@ -200,7 +200,7 @@ def test_all_parts_of_records(make: Make) -> None:
     ids=["polars", "pandas"],
 )
 def test_frames_are_checked_as_a_whole(make: Make, data: Any) -> None:
-    """They hand out streams, but are none: nothing is sent of one that is wrong further down."""
+    """A frame with one bad row is refused before anything is sent, although frames export Arrow streams."""
     producer, brokers = make()
     with pytest.raises(IllegalArgumentError, match="-1"):
         producer.send_batch(TOPIC, data, timestamp="n")
@@ -243,7 +243,7 @@ KINDS: list[Any] = [
 
 @given(st.data())
 def test_any_kind_cut_anyhow(draw: st.DataObject) -> None:
-    """Chunks are slices of longer arrays, so that offsets, validity and children begin anywhere."""
+    """Chunks are slices of longer arrays, so that offsets, validity and children begin at any position."""
     kind = draw.draw(st.sampled_from(KINDS), "kind")
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     shortest, longest = (4, 4) if inner == pa.binary(4) else (0, 20)

@@ -1,4 +1,4 @@
-"""Members of groups, of other clients."""
+"""Group members of other clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.wait import eventually
 
 
 class Member:
-    """A member of a group on a thread of its own. Thread: any."""
+    """A group member on its own thread. Thread: any."""
 
     def __init__(self, run: Callable[[Member], None]) -> None:
         self.assigned: set[int] = set()
@@ -68,7 +68,7 @@ def kafka_python_member(servers: str, topic: str, group_id: str) -> Callable[[Me
             heartbeat_interval_ms=100,
             session_timeout_ms=6000,
         )
-        # It joins before it knows the topic, and when it has to join again, forgets that if poll() returns meanwhile.
+        # kafka-python joins before it knows the topic. If it must rejoin, it forgets to if poll() returns in between.
         consumer.partitions_for_topic(topic)
         consumer.subscribe([topic])
         try:
@@ -106,15 +106,13 @@ MEMBERS = {"confluent-kafka": confluent_member, "kafka-python": kafka_python_mem
 
 
 def share_and_take_over(peer: str, servers: str, topic: str, group_id: str) -> None:
-    """Two members of a group share a topic of four partitions, then one leaves; all that is written meanwhile is read
-    once.
-    """
+    """Two members of a group share a topic of four partitions, then one leaves. Every record is read once."""
     make = MEMBERS[peer]
     writer = PEERS["confluent-kafka"]
     writer.write(servers, {topic: ("none", [Sample(b"%d" % i, b"a%d" % i) for i in range(100)])})
     with Member(make(servers, topic, group_id)) as first:
         eventually(lambda: first.error or len(first.values) == 100, 30.0, "all records")
-        eventually(lambda: first.error or len(first.assigned) == 4, 30.0, "all partitions")  # noted after its records
+        eventually(lambda: first.error or len(first.assigned) == 4, 30.0, "all partitions")  # set after its values
         assert first.assigned == {0, 1, 2, 3}
         with Member(make(servers, topic, group_id)) as second:
             members = (first, second)

@@ -1,4 +1,4 @@
-"""Admin clients of others, unchanged, on three embedded brokers."""
+"""Unmodified admin clients of others on three embedded brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wait import eventually
 
 AT = 1_700_000_000_000
 
-#: Its types are not all declared.
+#: Typed as Any, because some of its types are not declared.
 api: Any = confluent_kafka.admin
 
 

@@ -1,4 +1,4 @@
-"""Other clients live through the failures of embedded brokers as they do through those of real ones."""
+"""Other clients survive failures of embedded brokers as they survive those of real ones."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def open_sockets() -> list[socket.socket]:
-    # By type: isinstance() asks the object for its class, which a proxy of something dead refuses.
+    # Compare types: isinstance() asks the object for its class, and a weak proxy of a dead object raises.
     return [thing for thing in gc.get_objects() if type(thing) is socket.socket and thing.fileno() >= 0]
 
 
 @pytest.fixture
 def forgotten_sockets_closed() -> Iterator[None]:
-    """kafka-python forgets the sockets of connections that were refused."""
+    """Close the sockets of refused connections, which kafka-python leaks."""
     before = open_sockets()
     yield
     for forgotten in open_sockets():
@@ -92,8 +92,9 @@ WRITERS = {"confluent-kafka": confluent_writes, "kafka-python": kafka_python_wri
 
 @pytest.mark.parametrize("peer", sorted(WRITERS))
 def test_each_broker_dies_once(cluster: EmbeddedCluster, topic: str, group_id: str, peer: str) -> None:
-    """Idempotent records are in the log once each and in order; a member of a group, whose coordinator dies as well,
-    sees all of them.
+    """Each broker dies once, also as coordinator.
+
+    Idempotent records are in the log once each and in order, and a group member reads all of them.
     """
     cluster.create_topic(topic, 1, 3)
     servers = cluster.bootstrap_servers

@@ -1,4 +1,4 @@
-"""Other clients, unchanged, on three embedded brokers: what each writes, all read; their groups and producers."""
+"""Other clients, unmodified, on three embedded brokers: all read what each writes, and groups and producers work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLES = [
 
 @pytest.mark.parametrize("writer", NAMES)
 def test_what_one_client_writes_all_read(cluster: EmbeddedKafka, topic: str, writer: str) -> None:
-    """Every codec, three partitions on three brokers."""
+    """Every client reads what one wrote, with every codec, in three partitions on three brokers."""
     topics = {f"{topic}-{codec}": codec for codec in CODECS}
     for name in topics:
         cluster.create_topic(name, 3, replication=3)
@@ -33,7 +33,7 @@ def test_what_one_client_writes_all_read(cluster: EmbeddedKafka, topic: str, wri
     client.write(cluster.bootstrap_servers, {name: (codec, samples) for name, codec in topics.items()})
     for reader in PEERS:
         if reader == "java" and writer != "java":
-            continue  # once is enough: a start of Java takes a second
+            continue  # once is enough: starting Java takes a second
         found = PEERS[reader].read(cluster.bootstrap_servers, dict.fromkeys(topics, len(samples)))
         for rows in found.values():
             assert sorted(row.content for row in rows) == sorted(samples), reader

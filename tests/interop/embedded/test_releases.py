@@ -1,6 +1,4 @@
-"""Clients of all kinds on brokers that pose as older releases: they fall back, and nothing is lost but what was not yet
-invented.
-"""
+"""All clients on brokers that emulate older releases. They fall back, and lose only features that did not exist yet."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def broker(release: str) -> Iterator[EmbeddedCluster]:
 
 
 def codecs(release: str) -> list[str]:
-    """zstd came with 2.1 (KIP-110)."""
+    """Return the codecs of a release; zstd came with 2.1 (KIP-110)."""
     known = ["none", "gzip", "snappy", "lz4"]
     return known if release.startswith(("0.", "1.", "2.0")) else [*known, "zstd"]
 
@@ -65,7 +63,7 @@ def test_we_speak_with_every_release_since_011(
 
 @pytest.mark.parametrize("release", OLD, indirect=True)
 def test_older_ones_are_refused_with_a_reason(broker: EmbeddedCluster, topic: str) -> None:
-    """Java's clients of today do not speak with them either."""
+    """Releases before 2.1 are refused with a reason; current Java clients do not support them either."""
     broker.create_topic(topic)
     with (
         KafkaProducer[bytes, bytes](bootstrap_servers=broker.bootstrap_servers) as producer,
@@ -96,7 +94,7 @@ def test_others_do_so_too(broker: EmbeddedCluster, release: str, topic: str, pee
     indirect=["release"],
 )
 def test_clients_of_java_old_and_new(broker: EmbeddedCluster, release: str, topic: str, version: str) -> None:
-    """Today's clients speak with releases from 2.1 on, and clients from 2.1 on with today's brokers (KIP-896)."""
+    """Current clients support releases since 2.1, and clients since 2.1 support current brokers (KIP-896)."""
     topics = {f"{topic}-{codec}": codec for codec in codecs(release)}
     for name in topics:
         broker.create_topic(name)
@@ -144,7 +142,7 @@ def test_clients_that_are_told_the_release_instead_of_asking(broker: EmbeddedClu
 
 @pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
 def test_records_in_formats_of_the_past_survive_their_leader(topic: str, message_format: str) -> None:
-    """Followers have no leader epochs to go by in messages of old formats."""
+    """Records in old formats survive a leader change, although followers find no leader epochs in them."""
     tp = TopicPartition(topic, 0)
     with EmbeddedCluster(brokers=3, release="2.1") as cluster:
         configs = {"message.format.version": message_format, "min.insync.replicas": "2"}

@@ -1,4 +1,4 @@
-"""Groups, iteration, poll, commits, seeking, times; returns what a program can see of it."""
+"""Groups, iteration, poll, commits, seeks and timestamps. Returns the results that the program sees."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
 
     again = KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest")
     listener = Listener()
-    # kafka-python joins before it knows the topic, and when it has to join again, forgets that if poll() returns first.
+    # kafka-python joins before it knows the topic. If it must rejoin, it forgets to if poll() returns first.
     seen += [again.partitions_for_topic(topic)]
     again.subscribe([topic], listener=listener)
     batch: list[Any] = []
@@ -85,7 +85,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
         found = c.offsets_for_times({tp0: AT + 3, tp1: AT})
         seen += [found[tp0].offset, found[tp0].timestamp, found[tp1], isinstance(found[tp0], OffsetAndTimestamp)]
         c.seek(tp0, 8)
-        seen += [c.position(tp0), [record.offset for record in c]]  # ends when nothing came for 4 s
+        seen += [c.position(tp0), [record.offset for record in c]]  # the loop ends after 4 s without records
         c.seek_to_beginning(tp0)
         seen += [next(c).offset]
         c.seek_to_end(tp0, tp1)

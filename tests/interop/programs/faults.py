@@ -1,4 +1,4 @@
-"""What goes wrong, and which except clause catches it."""
+"""Errors, and the except clauses that catch them."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
     ) as producer:
         seen.append(producer.send(topic, "text", b"key").get(10).partition == (murmur2(b"key") & 0x7FFFFFFF) % 2)
         seen.append(caught(KafkaTimeoutError, lambda: producer.send(topic, "text", b"key").get(timeout=0.001)))
-        failed = producer.send(topic, "x" * 20_000)  # the topic takes 10,000 bytes
+        failed = producer.send(topic, "x" * 20_000)  # the topic's limit is 10,000 bytes
         seen += [caught(Errors.MessageSizeTooLargeError, lambda: failed.get(10)), failed.failed()]
         seen += [failed.exception.errno, failed.retriable()]
     with KafkaConsumer(bootstrap_servers=bootstrap_servers, value_deserializer=Upper(), consumer_timeout_ms=9000) as c:

@@ -1,4 +1,4 @@
-"""Serializers, keys, headers, futures, callbacks, flush, close; returns what a program can see of it."""
+"""Serializers, keys, headers, futures, callbacks, flush and close. Returns the results that the program sees."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def run(bootstrap_servers: str, topic: str, group: str) -> list[Any]:
     except KafkaError as error:
         seen += ["closed", isinstance(error, KafkaTimeoutError)]
 
-    with KafkaProducer(bootstrap_servers=bootstrap_servers) as plain:  # bytes pass as they are
+    with KafkaProducer(bootstrap_servers=bootstrap_servers) as plain:  # bytes are sent as they are
         seen.append(plain.send(topic, b"raw", b"key", partition=0).get(10).serialized_value_size)
         seen.append(plain.send(topic, None, b"deleted", partition=0).get(10).serialized_value_size)
     with KafkaProducer(bootstrap_servers=bootstrap_servers, partitioner=AlwaysOne()) as own:
