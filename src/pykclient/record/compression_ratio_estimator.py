@@ -10,6 +10,7 @@ import threading
 from typing import ClassVar
 
 from pykclient.record.compression_type import COMPRESSION_TYPES, CompressionType
+from pykclient.reentry import HERE
 
 COMPRESSION_RATIO_IMPROVING_STEP = 0.005
 COMPRESSION_RATIO_DETERIORATE_STEP = 0.05
@@ -33,7 +34,7 @@ class CompressionRatioEstimator:
     @classmethod
     def update_estimation(cls, topic: str, compression_type: CompressionType, observed_ratio: float) -> float:
         """Update the estimate with a batch's ratio, and return it."""
-        with cls._lock:
+        with HERE.mark, cls._lock:
             ratios = cls._of_topic(topic)
             current = ratios[compression_type.id]
             if observed_ratio > current:
@@ -46,13 +47,13 @@ class CompressionRatioEstimator:
     @classmethod
     def set_estimation(cls, topic: str, compression_type: CompressionType, ratio: float) -> None:
         """Set the estimate, for example after the broker rejected a batch as too large."""
-        with cls._lock:
+        with HERE.mark, cls._lock:
             cls._of_topic(topic)[compression_type.id] = ratio
 
     @classmethod
     def reset_estimation(cls, topic: str) -> None:
         """Reset the estimates of ``topic``."""
-        with cls._lock:
+        with HERE.mark, cls._lock:
             cls._ratios.pop(topic, None)
 
     @classmethod

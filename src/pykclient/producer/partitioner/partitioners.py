@@ -13,6 +13,7 @@ from typing import Any
 from pykclient.network.cluster import Cluster
 from pykclient.producer.partitioner.base import Partitioner
 from pykclient.producer.partitioner.hashing import POSITIVE, crc32, fnv1a, murmur2
+from pykclient.reentry import HERE
 
 
 class RoundRobinPartitioner(Partitioner):
@@ -67,7 +68,7 @@ class UniformStickyPartitioner(Partitioner):
     def _switch(self, topic: str, cluster: Cluster, previous: int | None) -> int:
         infos = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
         candidates = [info.partition for info in infos]
-        with self._lock:
+        with HERE.mark, self._lock:
             current = self._current.get(topic)
             if current is not None and current != previous:
                 return current
