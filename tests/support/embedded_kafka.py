@@ -56,7 +56,7 @@ class EmbeddedBroker:
 
     def kill(self) -> None:
         self._cluster.kill(self.id)
-        self.running = False
+        self.running = self.paused = False
 
     def stop(self) -> None:
         self.resume()
