@@ -624,11 +624,14 @@ class TestUnreachable:
             assert not consumer.bootstrap(timeout_ms=100)
             consumer.close(timeout_ms=200)
 
-    def test_polls_log_why_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as consumer:
+    @pytest.mark.parametrize("loop", [False, True])
+    def test_polls_and_loops_log_why_once(self, loop: bool, caplog: pytest.LogCaptureFixture) -> None:
+        with KafkaConsumer(bootstrap_servers="127.0.0.1:1", consumer_timeout_ms=400) as consumer:
             consumer.assign([T0])
-            for _ in range(4):
-                assert consumer.poll(100) == {}
-        said = [record for record in caplog.records if "returns nothing" in record.getMessage()]
-        assert len(said) == 1
-        assert "127.0.0.1:1" in said[0].getMessage()
+            if loop:
+                assert list(consumer) == []
+            else:
+                for _ in range(4):
+                    assert consumer.poll(100) == {}
+        (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert "Connection to bootstrap server 127.0.0.1:1 failed: Connection refused" in said.getMessage()

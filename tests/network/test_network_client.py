@@ -1020,8 +1020,8 @@ def test_problems_in_metadata_are_told(caplog: pytest.LogCaptureFixture) -> None
         MetadataResponse.MetadataResponseTopic(name="secret", error_code=errors.TopicAuthorizationError.code),
     ]
     fetch_metadata(f, response)
-    assert "no listener of this kind, such as those of ['t-4']" in caplog.text
-    assert "{'secret': 'TopicAuthorizationError'}" in caplog.text
+    assert "no listener of the kind that this client uses: t-4" in caplog.text
+    assert "Not authorized to access topic 'secret'" in caplog.text
 
 
 def test_a_broker_too_old_for_metadata_is_fatal() -> None:

@@ -53,7 +53,6 @@ class ClassicConsumer:
         self.is_closing = False
         self.column_memory = ColumnMemory()
         self._closed: set[str] = set()  # parts that are closed, for a close() after one that was broken off
-        self._reported = ""
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -217,7 +216,6 @@ class ClassicConsumer:
                     return fetch
                 self._handout.end()
                 if timer.expired:
-                    self._report_unreachable()
                     return fetch
         finally:
             self._metrics.record_poll_end(self._clock.now_ms())
@@ -265,14 +263,6 @@ class ClassicConsumer:
         recreated = self._offset_fetcher.take_recreated()
         if recreated:
             self._handout.drop(recreated)
-
-    def _report_unreachable(self) -> None:
-        """An empty poll looks like an empty topic: say why it may not be, once for each reason."""
-        report = self._client.connection_report()
-        if report != self._reported:
-            self._reported = report
-            if report:
-                self._log.warning("poll() returns nothing while %s", report)
 
     # --- positions ---------------------------------------------------------------------------------------------------
 

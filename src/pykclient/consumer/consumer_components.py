@@ -180,5 +180,6 @@ def _default_client_id(group_id: str | None, instance_id: str | None) -> str:
 
 
 def _log_prefix(client_id: str, group_id: str | None, instance_id: str | None) -> str:
+    group = f" group_id={group_id}" if group_id else ""
     instance = f" instance_id={instance_id}" if instance_id else ""
-    return f"[Consumer client_id={client_id} group_id={group_id}{instance}] "
+    return f"[Consumer client_id={client_id}{group}{instance}] "

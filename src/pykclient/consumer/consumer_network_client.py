@@ -12,6 +12,7 @@ from pykclient.consumer.unsent_requests import UnsentRequests
 from pykclient.errors import DisconnectError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.connection_failures import shown_node, shown_node_id
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.network.metadata import Metadata
@@ -58,7 +59,9 @@ class _Completion:
             self.future.raise_error(response.authentication_error)
         elif response.disconnected:
             why = "no answer came in time" if response.timed_out else "the connection was lost"
-            self.future.raise_error(DisconnectError(f"request to node {response.destination} failed: {why}"))
+            self.future.raise_error(
+                DisconnectError(f"a request to {shown_node_id(response.destination)} failed: {why}")
+            )
         elif response.build_error is not None:
             self.future.raise_error(response.build_error)
         else:
@@ -370,7 +373,7 @@ class ConsumerNetworkClient:
         while self._pending_disconnects:
             node = self._pending_disconnects.popleft()
             for _, fail in self._unsent.remove(node):
-                fail(DisconnectError(f"the connection to {node} was given up before the request was sent"))
+                fail(DisconnectError(f"the connection to {shown_node(node)} was closed before the request was sent"))
             self._client.disconnect(node.id_string)
 
     def _fail_expired_requests(self, now_ms: int) -> None:

@@ -182,7 +182,7 @@ class FetchSessionHandler:
         can_use_topic_ids &= self._without_topic_id == 0
         self.session_topic_names = self._topic_names if can_use_topic_ids else {}
         request = FetchRequestData(to_send, removed, replaced, session, self._next_metadata, can_use_topic_ids)
-        self._log.debug("Node %d: %s", self._node_id, request)
+        self._log.debug("Fetching from broker %d: %s", self._node_id, request)
         return request
 
     def response_partitions(
@@ -204,7 +204,7 @@ class FetchSessionHandler:
         """Take note of a response; its partitions, or None when it does not fit the session and must not be used."""
         error = for_code(response.error_code)
         if error is not None:
-            self._log.info("Node %d refused a fetch (%s): %s", self._node_id, self._next_metadata, error)
+            self._log.info("Broker %d refused a fetch (%s): %s", self._node_id, self._next_metadata, error)
             if isinstance(error, FetchSessionIdNotFoundError):
                 self._next_metadata = INITIAL
             else:
@@ -218,7 +218,12 @@ class FetchSessionHandler:
             return None
         problem = self._problem(partitions, response, version, full)
         if problem:
-            self._log.info("Node %d answered a fetch (%s) wrongly: %s", self._node_id, self._next_metadata, problem)
+            self._log.info(
+                "The response of broker %d does not fit the fetch (%s): %s",
+                self._node_id,
+                self._next_metadata,
+                problem,
+            )
             self._next_metadata = INITIAL if full else self._next_metadata.next_close_existing_attempt_new()
             return None
         if response.session_id == INVALID_SESSION_ID:
@@ -257,7 +262,8 @@ class FetchSessionHandler:
 
     def handle_error(self, error: Exception) -> None:
         """The request failed or was never answered, so what the broker knows is unknown."""
-        self._log.info("A fetch (%s) from node %d failed: %s", self._next_metadata, self._node_id, error)
+        # No more than debug: the network client logs lost connections, once for each outage.
+        self._log.debug("A fetch (%s) from broker %d failed: %s", self._next_metadata, self._node_id, error)
         self._next_metadata = self._next_metadata.next_close_existing_attempt_new()
 
 

@@ -1,10 +1,11 @@
-"""Why nodes cannot be reached, kept for error messages upstairs."""
+"""The nodes that cannot be reached, and why: for error messages and for the log."""
 
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.network.cluster import Cluster
 from pykclient.types import Node
@@ -17,10 +18,16 @@ _ADVICE = {
 
 
 class ConnectionFailure(NamedTuple):
-    """The last failure of one address."""
+    """The last failure of an address, and since when it has not worked."""
 
     address: str
     reason: str
+    since_ms: int = 0
+
+    def described(self, now_ms: int) -> str:
+        """Return address and reason, and how long it has lasted if that is a second or more."""
+        lasted_ms = now_ms - self.since_ms
+        return f"{self.address}: {self.reason}" + (f", for {_seconds(lasted_ms)}" if lasted_ms >= 1000 else "")
 
 
 def shown_address(host: str, port: int) -> str:
@@ -29,47 +36,133 @@ def shown_address(host: str, port: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error of the system or of the protocol in words."""
+    """Return an error of the system or of the protocol in words."""
     if isinstance(error, OSError) and error.strerror:
         advice = _ADVICE.get(error.errno or 0)
         return f"{error.strerror}, {advice}" if advice else error.strerror
     return str(error) or type(error).__name__
 
 
-class ConnectionFailures:
-    """The last failure of each address that does not work now.
+class _Outage:
+    """An address that does not work now: since when, and what the log says of it."""
 
-    The dict is replaced, never changed, so that another thread can go through it. Thread: owner writes, any reads.
+    __slots__ = ("last_failure_ms", "since_ms", "told", "told_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = self.last_failure_ms = now_ms
+        self.told = ""  # the kind of failure that is in the log
+        self.told_ms = now_ms
+
+
+#: Coordinators have connections of their own, with ids counted down from 2^31 - 1.
+COORDINATOR_ID_BASE: Final = (1 << 31) - 1
+_LOWEST_COORDINATOR_ID: Final = 1 << 30
+
+#: How often the log is reminded of addresses that still do not work.
+REMINDER_INTERVAL_MS: Final = 60_000
+
+#: How often another reason for the same outage gets a line of its own.
+_NEW_REASON_INTERVAL_MS: Final = 10_000
+
+#: How many addresses a line names at most.
+_MOST_NAMED: Final = 5
+
+_DIGITS = re.compile(r"\d+")
+
+
+def shown_node(node: Node) -> str:
+    """Return what people call a node: its role, its id and its address."""
+    address = shown_address(node.host, node.port) if node.host else "no address"
+    if node.id < 0:
+        return f"bootstrap server {address}"
+    if node.id >= _LOWEST_COORDINATOR_ID:
+        return f"group coordinator (broker {COORDINATOR_ID_BASE - node.id}, {address})"
+    return f"broker {node.id} ({address})"
+
+
+def shown_node_id(node_id: str) -> str:
+    """Return what people call a node of which only the id of its connection is known."""
+    id = int(node_id)
+    if id < 0:
+        return "a bootstrap server"
+    return (
+        f"broker {id}" if id < _LOWEST_COORDINATOR_ID else f"the group coordinator (broker {COORDINATOR_ID_BASE - id})"
+    )
+
+
+class ConnectionFailures:
+    """The addresses that do not work now, for error messages and for the log.
+
+    The log gets a line when an address stops working, one when it works again, and in between a reminder of all of
+    them once a minute. The dict of failures is replaced, never changed, so that another thread can read it.
+
+    Thread: owner writes, any reads.
     """
 
-    __slots__ = ("_failures",)
+    __slots__ = ("_failures", "_lost", "_outages", "_reminder_ms")
 
     def __init__(self) -> None:
         self._failures: dict[tuple[str, int], ConnectionFailure] = {}
+        self._outages: dict[tuple[str, int], _Outage] = {}
+        self._lost: set[tuple[str, int]] = set()
+        self._reminder_ms = 0
 
-    def record(self, node: Node, reason: str, ip: str | None = None) -> bool:
-        """Note a failure; whether it differs from the last one, and so is worth a line in the log."""
+    def lost(self, node: Node) -> bool:
+        """Note that a connection broke. Return True if it is the first to this address since one was made."""
+        address = node.host, node.port
+        is_first = address not in self._lost
+        self._lost.add(address)
+        return is_first
+
+    def record(self, node: Node, reason: str, now_ms: int, ip: str | None = None) -> bool:
+        """Note a failure. Return True if it is worth a line in the log: a new outage, or another reason for it."""
         where = shown_address(node.host, node.port)
         if ip is not None and ip != node.host:
             where += f" ({ip})"
-        failure = ConnectionFailure(where, reason)
-        previous = self._failures.get((node.host, node.port))
-        self._failures = {**self._failures, (node.host, node.port): failure}
-        return failure != previous
+        key = node.host, node.port
+        outage = self._outages.get(key)
+        if outage is None:
+            if not self._outages:
+                self._reminder_ms = now_ms + REMINDER_INTERVAL_MS
+            outage = self._outages[key] = _Outage(now_ms)
+        self._failures = {**self._failures, key: ConnectionFailure(where, reason, outage.since_ms)}
+        outage.last_failure_ms = now_ms
+        kind = _DIGITS.sub("", reason)
+        is_first = not outage.told
+        if is_first or (kind != outage.told and now_ms - outage.told_ms >= _NEW_REASON_INTERVAL_MS):
+            outage.told, outage.told_ms = kind, now_ms
+            return True
+        return False
 
-    def clear(self, node: Node) -> None:
-        """The address works."""
-        gone = node.host, node.port
-        if gone in self._failures:
-            self._failures = {address: failure for address, failure in self._failures.items() if address != gone}
+    def reminder(self, now_ms: int) -> str:
+        """Return what to remind the log of, or an empty string if it is too early or there is nothing."""
+        if not self._outages or now_ms < self._reminder_ms:
+            return ""
+        self._reminder_ms = now_ms + REMINDER_INTERVAL_MS
+        lasting: list[str] = []
+        for address, outage in self._outages.items():
+            if now_ms - outage.last_failure_ms < REMINDER_INTERVAL_MS:  # else nobody wants to connect there any more
+                failure = self._failures[address]
+                lasting.append(f"{failure.address} for {_seconds(now_ms - outage.since_ms)} ({failure.reason})")
+        return _listed(lasting)
+
+    def clear(self, node: Node, now_ms: int) -> int | None:
+        """Note that an address works. Return how long it did not, in milliseconds, if the log was told of that."""
+        key = node.host, node.port
+        self._lost.discard(key)
+        if key in self._failures:
+            self._failures = {address: failure for address, failure in self._failures.items() if address != key}
+        outage = self._outages.pop(key, None)
+        return None if outage is None else now_ms - outage.since_ms
 
     def unreachable(self) -> list[ConnectionFailure]:
+        """Return the last failure of each address that does not work now."""
         return list(self._failures.values())
 
-    def report(self, cluster: Cluster, bootstrap: Sequence[tuple[str, int]]) -> str:
-        """One sentence for an error message, such as ``2 of 3 bootstrap servers could not be reached (...)``.
+    def report(self, cluster: Cluster, bootstrap: Sequence[tuple[str, int]], now_ms: int) -> str:
+        """Return a sentence for an error message, such as ``2 of 3 bootstrap servers could not be reached (...)``.
 
-        Empty when every known node can be reached, or was not tried.
+        Empty if every known node can be reached, or was not tried.
         """
         failures = self._failures
         addresses = {(node.host, node.port) for node in cluster.nodes}
@@ -80,7 +173,7 @@ class ConnectionFailures:
             failed = {address: failure for address, failure in failures.items() if address in addresses}
         if not failed:
             return ""
-        details = "; ".join(f"{address}: {reason}" for address, reason in failed.values())
+        details = _listed([failure.described(now_ms) for failure in failed.values()])
         report = f"{len(failed)} of {len(addresses)} {kind} could not be reached ({details})"
         if kind == "brokers" and not failed.keys() & set(bootstrap):
             report += (
@@ -88,3 +181,12 @@ class ConnectionFailures:
                 "check that the brokers' advertised.listeners can be reached from here"
             )
         return report
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms // 1000} s"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return "; ".join(texts[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

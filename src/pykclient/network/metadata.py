@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykclient import errors
 from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
 from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
+from pykclient.network.connection_failures import shown_address
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.lower_epochs import LowerEpochs, Note
 from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
@@ -100,6 +101,7 @@ class Metadata:
         self._last_seen_leader_epochs: dict[TopicPartition, int] = {}
         self._lower_epochs = LowerEpochs(metadata_expire_ms)
         self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
+        self._known_cluster_id: str | None = None  # also while the cluster is forgotten, after a rebootstrap
         self._is_closed = False
         self._snapshot = MetadataSnapshot.empty()
 
@@ -258,7 +260,10 @@ class Metadata:
 
     def rebootstrap(self) -> None:
         """Forget the cluster and start from the configured addresses again (KIP-899)."""
-        self._log.info("Starting again from bootstrap servers %s", self._bootstrap_addresses)
+        servers = ", ".join(shown_address(host, port) for host, port in self._bootstrap_addresses)
+        # Once for an outage, as it may be tried again and again.
+        level = logging.DEBUG if self._snapshot.cluster.is_bootstrap_configured else logging.INFO
+        self._log.log(level, "Starting again from the bootstrap servers: %s", servers)
         self.bootstrap(self._bootstrap_addresses)
 
     def update_last_seen_epoch_if_newer(self, partition: TopicPartition, leader_epoch: int) -> bool:
@@ -297,8 +302,9 @@ class Metadata:
                 self._last_successful_refresh_ms = now_ms
             # Back to 0 below if the response differs from what is known.
             self._equivalent_response_count += 1
-            previous_cluster_id = self._snapshot.cluster_id
             self._snapshot = snapshot = self._handle_metadata_response(response, is_partial_update, now_ms, notes)
+            new_cluster = snapshot.cluster_id != self._known_cluster_id
+            self._known_cluster_id = snapshot.cluster_id
             self._invalid_topics = frozenset(snapshot.invalid_topics)
             self._unauthorized_topics = frozenset(snapshot.unauthorized_topics)
             verdicts: dict[str, bool] = {}
@@ -310,12 +316,8 @@ class Metadata:
                     del self._last_seen_leader_epochs[partition]
                     self._lower_epochs.forget(partition)
             version = self._update_version
-        if snapshot.cluster_id != previous_cluster_id:
+        if new_cluster:
             notes.append((logging.INFO, "Cluster ID: %s", (snapshot.cluster_id,)))
-        if snapshot.invalid_topics:
-            notes.append((logging.ERROR, "The cluster calls topics invalid: %s", (sorted(snapshot.invalid_topics),)))
-        if snapshot.unauthorized_topics:
-            notes.append((logging.ERROR, "Not authorized for topics: %s", (sorted(snapshot.unauthorized_topics),)))
         notes.append((logging.DEBUG, "Updated cluster metadata to version %d: %r", (version, snapshot)))
         self._listeners.on_update(snapshot.cluster_resource, self._log)
         self._write_log(notes)
@@ -462,7 +464,8 @@ class Metadata:
         elif known is not None:
             # The topic was deleted and made again. The old id may be unknown by then (None), as the client may have
             # lost the topic in between; the new epoch counts all the same.
-            notes.append((logging.INFO, "Topic of %s has a new id %s, was %s", (partition, topic_id, old_topic_id)))
+            level = logging.DEBUG if old_topic_id is None else logging.INFO  # None: it may be the same as ever
+            notes.append((level, "The topic of %s has a new id: %s, was %s", (partition, topic_id, old_topic_id)))
         epochs[partition] = epoch
         self._lower_epochs.forget(partition)
         self._equivalent_response_count = 0

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import AuthenticationError, KafkaError
+from pykclient.errors import AuthenticationError, InvalidTopicError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
+from pykclient.network.connection_failures import shown_node
 from pykclient.network.metadata import Metadata, MetadataRequestAndVersion
 from pykclient.types import Node
 
@@ -108,34 +109,68 @@ class ManualMetadataUpdater:
 _GRACE_MS = 2000
 
 
-class TopicErrorLog:
-    """Which errors of topics are worth a warning: those that stay, and each only once. Thread: owner."""
+#: How often the log is reminded of an error that stays.
+REMINDER_INTERVAL_MS = 60_000
 
-    __slots__ = ("_since",)
+#: How many topics a line names at most.
+_MOST_NAMED = 10
+
+_SENTENCES: dict[type[KafkaError], tuple[str, str]] = {
+    errors.UnknownTopicOrPartitionError: ("Topic {} does not exist (yet)", "Topics {} do not exist (yet)"),
+    errors.LeaderNotAvailableError: ("Topic {} has no leader yet", "Topics {} have no leaders yet"),
+    errors.TopicAuthorizationError: ("Not authorized to access topic {}", "Not authorized to access topics {}"),
+    InvalidTopicError: ("The brokers refuse {} as the name of a topic", "The brokers refuse {} as names of topics"),
+}
+
+
+class _TopicError:
+    __slots__ = ("kind", "since_ms", "told_ms")
+
+    def __init__(self, kind: type[KafkaError], since_ms: int) -> None:
+        self.kind = kind
+        self.since_ms = since_ms
+        self.told_ms: int | None = None
+
+
+class TopicErrorLog:
+    """Decides which errors of topics the log is told of: those that stay, and again once a minute. Thread: owner."""
+
+    __slots__ = ("_errors",)
 
     def __init__(self) -> None:
-        self._since: dict[str, tuple[str, int | None]] = {}  # topic -> its error, and since when; None once told
+        self._errors: dict[str, _TopicError] = {}
 
-    def news(self, response: MetadataResponse, now_ms: int) -> dict[str, str]:
-        """The errors by topic that should be told now."""
-        news: dict[str, str] = {}
+    def news(self, response: MetadataResponse, now_ms: int) -> list[str]:
+        """Return a sentence for each kind of error that the log should be told of now."""
+        due: dict[tuple[type[KafkaError], int], list[str]] = {}
         for topic in response.topics:
             name = topic.name or str(topic.topic_id)
             error = errors.for_code(topic.error_code)
             if error is None:
-                self._since.pop(name, None)
+                self._errors.pop(name, None)
                 continue
-            what = type(error).__name__
-            known, since_ms = self._since.get(name, (what, now_ms))
-            if known != what:
-                since_ms = now_ms
-            if since_ms is not None and (
-                now_ms - since_ms >= _GRACE_MS or not isinstance(error, errors.RetriableError)
-            ):
-                news[name] = what
-                since_ms = None
-            self._since[name] = (what, since_ms)
-        return news
+            known = self._errors.get(name)
+            if known is None or known.kind is not type(error):
+                known = self._errors[name] = _TopicError(type(error), now_ms)
+            if known.told_ms is not None:
+                is_due = now_ms - known.told_ms >= REMINDER_INTERVAL_MS
+            else:
+                is_due = now_ms - known.since_ms >= _GRACE_MS or not isinstance(error, errors.RetriableError)
+            if is_due:
+                lasted_ms = 0 if known.told_ms is None else now_ms - known.since_ms
+                known.told_ms = now_ms
+                due.setdefault((known.kind, lasted_ms // 1000), []).append(name)
+        return [_sentence(kind, names, seconds) for (kind, seconds), names in due.items()]
+
+
+def _sentence(kind: type[KafkaError], names: list[str], seconds: int) -> str:
+    default = f"No metadata of topic {{}}: {kind.__name__}", f"No metadata of topics {{}}: {kind.__name__}"
+    one, several = _SENTENCES.get(kind, default)
+    listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        listed += f" and {len(names) - _MOST_NAMED} more"
+    sentence = (one if len(names) == 1 else several).format(listed)
+    return f"{sentence}, for {seconds} s now" if seconds else sentence
 
 
 class DefaultMetadataUpdater:
@@ -193,7 +228,11 @@ class DefaultMetadataUpdater:
         # The timeouts below and the choice of the node depend on each other: whatever makes least_loaded_node choose
         # another node must end the poll.
         candidate = self._client.least_loaded_node(now_ms)
-        if self._rebootstrap and not candidate.has_node_available_or_connection_ready:
+        if (
+            self._rebootstrap
+            and not candidate.has_node_available_or_connection_ready
+            and not self._metadata.fetch().is_bootstrap_configured  # else there is nothing to forget
+        ):
             self.rebootstrap(now_ms)
             candidate = self._client.least_loaded_node(now_ms)
         if candidate.node is None:
@@ -209,7 +248,7 @@ class DefaultMetadataUpdater:
         if client.is_any_node_connecting(now_ms):
             return client.reconnect_backoff_ms
         if client.can_connect(node, now_ms):
-            self._log.debug("Connecting to %s for a metadata request", node)
+            self._log.debug("Connecting to %s to ask for metadata", shown_node(node))
             client.initiate_connect(node, now_ms)
             return client.reconnect_backoff_ms
         # Connected, but it cannot take more, or is being asked for its versions: an event will end the wait.
@@ -217,7 +256,7 @@ class DefaultMetadataUpdater:
 
     def _send_request(self, node: Node, now_ms: int) -> int:
         request = self._metadata.new_metadata_request_and_version(now_ms)
-        self._log.debug("Sending metadata request to %s", node)
+        self._log.debug("Asking %s for metadata", shown_node(node))
         sent = False
         # Set before the request is sent, as a connection that breaks meanwhile ends the request. Taken back whatever is
         # raised: with a request in progress that nobody answers, no metadata would be asked for ever again.
@@ -234,7 +273,7 @@ class DefaultMetadataUpdater:
         if cluster.is_bootstrap_configured:
             node = cluster.node_by_id(int(node_id))
             if node is not None:
-                self._log.debug("Bootstrap server %s disconnected before it gave metadata", node)
+                self._log.debug("Disconnected from %s before it sent metadata", shown_node(node))
         if self.is_update_due(now_ms):
             # It would be asked for now and cannot be; so back off as after a request that failed.
             self.handle_failed_request(now_ms, None)
@@ -252,7 +291,7 @@ class DefaultMetadataUpdater:
         in_progress, self._in_progress = self._in_progress, None
         self._log_problems(response, now_ms)
         if self._rebootstrap and response.error_code == _REBOOTSTRAP_REQUIRED:
-            self._log.info("A broker asks to start again from the bootstrap servers")
+            self._log.info("A broker asks this client to start again from the bootstrap servers")
             self._attempt_start_ms = -FOREVER_MS
         elif not response.brokers or in_progress is None:
             # A broker that is starting up knows of no brokers yet.
@@ -274,13 +313,12 @@ class DefaultMetadataUpdater:
         ]
         if missing:
             self._log.warning(
-                "The leaders of %d partitions have no listener of this kind, such as those of %s",
+                "The leaders of %d partitions have no listener of the kind that this client uses: %s",
                 len(missing),
-                missing[:10],
+                ", ".join(missing[:_MOST_NAMED]),
             )
-        topic_errors = self._topic_errors.news(response, now_ms)
-        if topic_errors:
-            self._log.warning("There is no metadata of %d topic(s): %s", len(topic_errors), topic_errors)
+        for sentence in self._topic_errors.news(response, now_ms):
+            self._log.warning("%s", sentence)
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
         return self._attempt_start_ms is not None and now_ms - self._attempt_start_ms > trigger_ms

@@ -30,7 +30,7 @@ from pykclient.network.api_versions_exchange import (
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.cluster_connection_states import ClusterConnectionStates
-from pykclient.network.connection_failures import ConnectionFailure, ConnectionFailures, reason_of
+from pykclient.network.connection_failures import ConnectionFailure, ConnectionFailures, reason_of, shown_node
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
@@ -414,7 +414,7 @@ class NetworkClient:
             node_id = in_flight.request.destination
             self._in_flight.increment_throttle_time(node_id, throttle_ms)
             self._connection_states.throttle(node_id, now_ms + throttle_ms)
-            self._log.debug("Node %s throttles this client for %d ms", node_id, throttle_ms)
+            self._log.debug("%s throttles this client for %d ms", self._name(node_id), throttle_ms)
 
     def _handle_api_versions_response(
         self, responses: list[ClientResponse], in_flight: InFlightRequest, body: ApiVersionsResponse, now_ms: int
@@ -425,7 +425,7 @@ class NetworkClient:
             self._became_ready(node_id)
         elif body.error_code == _UNSUPPORTED_VERSION and in_flight.api_version > 0:
             version = min(fallback_version(body), in_flight.api_version - 1)
-            self._log.debug("Node %s wants to be asked for its versions in version %d", node_id, version)
+            self._log.debug("Asking %s for its versions again, in version %d", self._name(node_id), version)
             self._nodes_needing_api_versions[node_id] = api_versions_request(version)
         else:
             error = type(errors.for_code(body.error_code)).__name__
@@ -436,8 +436,11 @@ class NetworkClient:
         self._connection_states.ready(node_id)
         known = self._nodes.get(node_id)
         if known is not None:
-            self._failures.clear(known[0])
-        self._log.debug("Connection to %s is ready", self._name(node_id))
+            lasted_ms = self._failures.clear(known[0], self._clock.now_ms())
+            if lasted_ms is not None:
+                self._log.info("Connected to %s again after %d s", self._name(node_id), lasted_ms // 1000)
+                return
+        self._log.debug("Connected to %s", self._name(node_id))
 
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, state in self._selector.disconnected.items():
@@ -531,7 +534,7 @@ class NetworkClient:
     def disconnect(self, node_id: str) -> None:
         if not self._connection_states.is_known(node_id) or self._connection_states.is_disconnected(node_id):
             return
-        self._log.info("Disconnecting from %s, as asked to", self._name(node_id))
+        self._log.debug("Disconnecting from %s", self._name(node_id))
         self._selector.close_channel(node_id)
         now_ms = self._clock.now_ms()
         self._cancel_in_flight_requests(self._aborted_sends, node_id, now_ms, timed_out=False)
@@ -540,7 +543,7 @@ class NetworkClient:
         self._nodes_needing_api_versions.pop(node_id, None)
 
     def close_node(self, node_id: str) -> None:
-        self._log.info("Closing the connection to %s, as asked to", self._name(node_id))
+        self._log.debug("Closing the connection to %s", self._name(node_id))
         self._selector.close_channel(node_id)
         self._cancel_in_flight_requests(None, node_id, self._clock.now_ms(), timed_out=False)
         self._connection_states.remove(node_id)
@@ -574,8 +577,7 @@ class NetworkClient:
         elif state.state == channel_state.EXPIRED or (state.state == channel_state.LOCAL_CLOSE and state.cause is None):
             self._log.debug("Connection to %s was closed: %s", self._name(node_id), state.state)
         elif was_ready and not timed_out:
-            level = logging.WARNING if isinstance(state.cause, ProtocolError) else logging.INFO
-            self._log.log(level, "Disconnected from %s: %s", self._name(node_id), self._cause(state))
+            self._log_lost(node_id, state)
         else:
             self._note_failure(node_id, self._reason(state))
         self._cancel_in_flight_requests(responses, node_id, now_ms, timed_out=timed_out)
@@ -594,14 +596,26 @@ class NetworkClient:
             return f"{cause} before it answered anything (does the listener expect TLS or SASL? see security.protocol)"
         return cause
 
+    def _log_lost(self, node_id: str, state: ChannelState) -> None:
+        """Log that a connection broke: once for all connections to the same address."""
+        known = self._nodes.get(node_id)
+        if isinstance(state.cause, ProtocolError):
+            level = logging.WARNING
+        else:
+            level = logging.INFO if known is None or self._failures.lost(known[0]) else logging.DEBUG
+        self._log.log(level, "Disconnected from %s: %s", self._name(node_id), self._cause(state))
+
     def _note_failure(self, node_id: str, reason: str) -> None:
         known = self._nodes.get(node_id)
         if known is None:
             return
         node, ip = known
-        is_new = self._failures.record(node, reason, ip)
-        level = logging.WARNING if is_new else logging.DEBUG
+        now_ms = self._clock.now_ms()
+        level = logging.WARNING if self._failures.record(node, reason, now_ms, ip) else logging.DEBUG
         self._log.log(level, "Connection to %s failed: %s", self._name(node_id), reason)
+        reminder = self._failures.reminder(now_ms)
+        if reminder:
+            self._log.warning("Still not reachable: %s", reminder)
 
     def _cancel_in_flight_requests(
         self, responses: list[ClientResponse] | None, node_id: str, now_ms: int, *, timed_out: bool
@@ -610,10 +624,10 @@ class NetworkClient:
         for in_flight in self._in_flight.clear_all(node_id):
             request = in_flight.request
             self._log.debug(
-                "Cancelled %s, id %d, to node %s, created %d ms and sent %d ms ago",
+                "Cancelled %s, id %d, to %s, created %d ms and sent %d ms ago",
                 ApiKeys.name_of(request.api_key),
                 request.correlation_id,
-                node_id,
+                self._name(node_id),
                 now_ms - request.created_ms,
                 now_ms - in_flight.send_ms,
             )
@@ -624,8 +638,9 @@ class NetworkClient:
                 self._updater.handle_failed_request(now_ms, None)
 
     def _name(self, node_id: str) -> str:
+        """Return what messages call a node."""
         known = self._nodes.get(node_id)
-        return f"node {node_id}" if known is None else f"node {node_id} ({known[0].host}:{known[0].port})"
+        return f"node {node_id}" if known is None else shown_node(known[0])
 
     # --- state -----------------------------------------------------------------------------------------------------
 
@@ -636,7 +651,9 @@ class NetworkClient:
         return self._in_flight.count(node_id) > 0
 
     def connection_report(self) -> str:
-        return self._failures.report(self._updater.fetch_cluster(), self._updater.bootstrap_addresses)
+        """Return which addresses do not work, why and since when, for error messages; empty if none. Thread: any."""
+        updater = self._updater
+        return self._failures.report(updater.fetch_cluster(), updater.bootstrap_addresses, self._clock.now_ms())
 
     @property
     def unreachable(self) -> list[ConnectionFailure]:

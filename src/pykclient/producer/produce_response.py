@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -176,13 +177,15 @@ class ProduceResponseHandler:
         """Take in the answer to a request that carried ``batches``, or that there is none."""
         body: ProduceResponse | None = response.response_body
         if response.timed_out:
-            message = f"node {response.destination} did not answer within request.timeout.ms"
+            message = f"broker {response.destination} did not answer within request.timeout.ms"
             self._complete_all(batches, PartitionResponse(RequestTimedOutError.code, error_message=message))
         elif response.disconnected:
-            message = f"disconnected from node {response.destination}"
+            message = f"the connection to broker {response.destination} was lost"
             self._complete_all(batches, PartitionResponse(NetworkError.code, error_message=message))
         elif isinstance(response.build_error, UnsupportedVersionError):
-            self._log.warning("Cancelled a request to node %s: %s", response.destination, response.build_error)
+            self._log.warning(
+                "A produce request to broker %s was not sent: %s", response.destination, response.build_error
+            )
             message = str(response.build_error)
             self._complete_all(batches, PartitionResponse(UnsupportedVersionError.code, error_message=message))
         elif response.build_error is not None:
@@ -270,11 +273,11 @@ class ProduceResponseHandler:
             nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in body.node_endpoints if end.node_id >= 0]
             self._metadata.update_partition_leadership(new_leaders, nodes)
         if strangers:
-            self._log.error("Node %s answered for %s, which the request did not have", node_id, ", ".join(strangers))
+            self._log.error("Broker %s answered for partitions not in the request: %s", node_id, ", ".join(strangers))
         if unanswered:
             # Java forgets these: they would wait for their delivery timeout, and as batches in flight keep their
             # memory, it would be lost for good.
-            message = f"the answer of node {node_id} does not say what became of it"
+            message = f"the response of broker {node_id} does not contain the partition"
             self._complete_all(unanswered, PartitionResponse(NetworkError.code, error_message=message))
 
     # --- one batch ---------------------------------------------------------------------------------------------
@@ -294,7 +297,7 @@ class ProduceResponseHandler:
             self._split(batch, error)
         else:
             if self._can_retry(batch, error, response, now_ms):
-                self._log.warning("%s: trying again after attempt %d: %s", batch, batch.attempts + 1, error)
+                self._log_retry(batch, error)
                 self._reenqueue(batch, now_ms)
             elif isinstance(error, DuplicateSequenceError):
                 # Written by an earlier attempt, and so long ago that the broker forgot at which offset.
@@ -318,7 +321,7 @@ class ProduceResponseHandler:
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] | None,
     ) -> None:
         if isinstance(error, UnknownTopicOrPartitionError):
-            self._log.warning("%s may not exist, or must not be seen by this user", batch.topic_partition)
+            self._log.warning("Partition %s does not exist, or this user may not see it", batch.topic_partition)
         if (
             isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError))
             and new_leaders is not None
@@ -339,6 +342,12 @@ class ProduceResponseHandler:
             return isinstance(error, RetriableError)
         return self._transaction_manager.can_retry(batch, error, response)
 
+    def _log_retry(self, batch: ProducerBatch, error: Exception) -> None:
+        # The network client has logged lost connections, and one retry is nothing unusual: a leader has moved, say.
+        quiet = batch.attempts == 0 or isinstance(error, (NetworkError, RequestTimedOutError))
+        level = logging.DEBUG if quiet else logging.WARNING
+        self._log.log(level, "Retrying %s after attempt %d: %s", batch, batch.attempts + 1, error)
+
     def _reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         self._accumulator.reenqueue(batch, now_ms)
         self.in_flight.remove(batch)
@@ -346,7 +355,7 @@ class ProduceResponseHandler:
 
     def _split(self, batch: ProducerBatch, error: Exception) -> None:
         """Compression came out worse than estimated: send the records as smaller batches (KIP-126)."""
-        self._log.warning("%s: splitting it: %s", batch, error)
+        self._log.warning("Splitting %s, as it is too large: %s", batch, error)
         if self._transaction_manager is not None:
             self._transaction_manager.remove_in_flight_batch(batch)
         self._accumulator.split_and_reenqueue(batch)
@@ -360,7 +369,7 @@ class ProduceResponseHandler:
         self.in_flight.remove(batch)
         self._accumulator.deallocate(batch)
         if not batch.complete(response.base_offset, response.log_append_time_ms):
-            self._log.debug("%s was written after it had %s", batch, batch.final_state)
+            self._log.debug("%s was written although it had already %s", batch, batch.final_state)
         # Last: a flush that begins now must still find the batch while its callbacks run.
         self._accumulator.complete_batch(batch)
 

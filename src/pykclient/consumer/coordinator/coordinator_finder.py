@@ -5,6 +5,7 @@ Java: the coordinator, lookup and markCoordinatorUnknown parts of AbstractCoordi
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from pykclient import errors
@@ -15,13 +16,67 @@ from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalance
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
-from pykclient.log_context import LogContext
+from pykclient.log_context import LogContext, PrefixLogger
 from pykclient.network.client_request import ClientResponse
+from pykclient.network.connection_failures import COORDINATOR_ID_BASE, shown_node
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.types import Node
 
-#: Coordinators get connection ids of their own, so that a fetch that waits at the broker does not delay a heartbeat.
-_COORDINATOR_ID_BASE = 2**31 - 1
+#: A coordinator that has been known for this long without being lost again is available.
+_STABLE_MS = 1_000
+
+#: How often the log is reminded that there is no coordinator.
+_REMINDER_INTERVAL_MS = 60_000
+
+
+class _OutageLog:
+    """Tells the log when the coordinator is lost and when it is back, and once a minute in between that it is not.
+
+    A broker that is gone is still named as the coordinator for a while, so it is found and lost again and again. That
+    is one outage. Thread: any; a line may be lost or doubled when two threads notice the same thing.
+    """
+
+    def __init__(self, log: PrefixLogger, now_ms: int) -> None:
+        self._log = log
+        self._broker: Node | None = None  # the one that the log has last called the coordinator
+        self._found_ms = now_ms
+        self._since_ms: int | None = None  # the coordinator was lost then
+        self._told_ms = now_ms
+
+    @property
+    def is_over(self) -> bool:
+        return self._since_ms is None
+
+    def found(self, broker: Node, now_ms: int) -> None:
+        """A broker was named as the coordinator."""
+        self._found_ms = now_ms
+        is_news = broker != self._broker
+        self._broker = broker
+        level = logging.INFO if is_news else logging.DEBUG
+        self._log.log(level, "Found the group coordinator: %s", shown_node(broker))
+
+    def lost(self, broker: Node, cause: str, now_ms: int) -> None:
+        """The coordinator cannot be used."""
+        if self._since_ms is not None and now_ms - self._found_ms < _STABLE_MS:
+            self.missing(cause, now_ms)
+            return
+        self._since_ms = self._told_ms = now_ms
+        self._log.info("The group coordinator, %s, is not available: %s", shown_node(broker), cause)
+
+    def missing(self, cause: object, now_ms: int) -> None:
+        """There still is no coordinator."""
+        if self._since_ms is None:
+            self._since_ms = self._told_ms = now_ms
+        elif now_ms - self._told_ms >= _REMINDER_INTERVAL_MS:
+            self._told_ms = now_ms
+            self._log.warning("Without a group coordinator for %d s: %s", (now_ms - self._since_ms) // 1000, cause)
+
+    def known(self, now_ms: int) -> None:
+        """The coordinator is known and not lost."""
+        if self._since_ms is not None and self._broker is not None and now_ms - self._found_ms >= _STABLE_MS:
+            lasted_s = (now_ms - self._since_ms) // 1000
+            self._since_ms = None
+            self._log.info("The group coordinator is %s, after %d s without one", shown_node(self._broker), lasted_s)
 
 
 class CoordinatorFinder:
@@ -42,13 +97,14 @@ class CoordinatorFinder:
         self._membership = membership
         self._clock = clock
         self._retry_backoff = retry_backoff
+        self._outage_log = _OutageLog(self._log, clock.now_ms())
         self._lock = threading.Lock()  # guards: the fields below where they are replaced by what depends on them
         self._node: Node | None = None
         self._broker: Node | None = None
         self._lookup: RequestFuture[None] | None = None
         # Kept from call to call, so that short calls one after the other back off as one long call does.
         self._failed_lookups = 0
-        self._lookup_not_before_ms = self._unknown_since_ms = clock.now_ms()
+        self._lookup_not_before_ms = clock.now_ms()
         self._fatal_error: KafkaError | None = None
         self.last_error: Exception | None = None
 
@@ -70,6 +126,8 @@ class CoordinatorFinder:
         if node is not None and self._client.is_unavailable(node):
             self.mark_unknown("the connection is lost", is_disconnected=True)
             return None
+        if node is not None and not self._outage_log.is_over:
+            self._outage_log.known(self._clock.now_ms())
         return node
 
     @property
@@ -77,21 +135,19 @@ class CoordinatorFinder:
         return self.check_and_get() is None
 
     def mark_unknown(self, cause: str, *, is_disconnected: bool = False) -> None:
-        """Look for the coordinator anew. Unless it is gone anyway, drop its connection with all that is on it."""
+        """Forget the coordinator, so that it is looked for. Unless the connection is lost anyway, drop it."""
         now_ms = self._clock.now_ms()
         with self._lock:
             # First forget, then disconnect: the failures of pending requests lead here again.
             node, self._node = self._node, None
             if node is not None:
-                self._unknown_since_ms = now_ms
                 self._failed_lookups = 0
-            unknown_for_ms = now_ms - self._unknown_since_ms
-        if node is not None:
-            self._log.info("Group coordinator %s is not usable (%s), looking for it again", node, cause)
-            if not is_disconnected:
-                self._client.disconnect_async(node)
-        elif unknown_for_ms > self._config.rebalance_timeout_ms:
-            self._log.warning("Without a group coordinator for %d ms: %s", unknown_for_ms, cause)
+        if node is None:
+            self._outage_log.missing(cause, now_ms)
+            return
+        self._outage_log.lost(self._broker or node, cause, now_ms)
+        if not is_disconnected:
+            self._client.disconnect_async(node)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -104,7 +160,7 @@ class CoordinatorFinder:
         if node is None:
             self._log.debug("No broker to ask for the group coordinator")
             return RequestFuture.failure(CoordinatorNotAvailableError("no broker can be connected to at the moment"))
-        self._log.debug("Asking %s for the group coordinator", node)
+        self._log.debug("Asking %s for the group coordinator", shown_node(node))
         response = self._client.send(node, FindCoordinatorBuilder(self._config.group_id), background=background)
         lookup: RequestFuture[None] = response.compose(self._handle, self._fail)
         with self._lock:
@@ -153,9 +209,9 @@ class CoordinatorFinder:
                 self.last_error = lookup.exception
                 if not lookup.is_retriable:
                     self._fatal_error = None  # raised here, once
-                    self._log.info("The group coordinator cannot be found: %s", lookup.exception)
                     raise lookup.exception
                 self._log.debug("No group coordinator yet: %s", lookup.exception)
+                self._outage_log.missing(lookup.exception, self._clock.now_ms())
                 self._back_off(self._failed_lookups)
                 self._client.await_metadata_update(timer)
             elif self._node is not None and self._client.is_unavailable(self._node):
@@ -183,12 +239,12 @@ class CoordinatorFinder:
         found = coordinators[0]
         error = errors.for_code(found.error_code, found.error_message)
         if error is None:
-            node = Node(_COORDINATOR_ID_BASE - found.node_id, found.host, found.port)
+            node = Node(COORDINATOR_ID_BASE - found.node_id, found.host, found.port)
             with self._lock:
                 self._node = node
                 self._broker = Node(found.node_id, found.host, found.port)
             self.last_error = None
-            self._log.info("Found the group coordinator: broker %d at %s:%d", found.node_id, found.host, found.port)
+            self._outage_log.found(Node(found.node_id, found.host, found.port), self._clock.now_ms())
             self._client.try_connect(node)
             self._membership.coordinator_found()
             future.complete(None)

@@ -1,0 +1,118 @@
+"""What is said of addresses that do not work: in errors, and in the log, where little is enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.network.cluster import Cluster
+from pykclient.network.connection_failures import (
+    COORDINATOR_ID_BASE,
+    ConnectionFailures,
+    shown_address,
+    shown_node,
+    shown_node_id,
+)
+from pykclient.types import Node
+
+A, B = Node(1, "a", 9092), Node(2, "b", 9093)
+REFUSED = "Connection refused, nothing listens there"
+
+
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [
+        (Node(1, "kafka", 9092), "broker 1 (kafka:9092)"),
+        (Node(-2, "kafka", 9092), "bootstrap server kafka:9092"),
+        (Node(COORDINATOR_ID_BASE - 1, "kafka", 9092), "group coordinator (broker 1, kafka:9092)"),
+        (Node(3, "::1", 9092), "broker 3 ([::1]:9092)"),
+        (Node(9, "", -1), "broker 9 (no address)"),
+    ],
+)
+def test_names(node: Node, shown: str) -> None:
+    assert shown_node(node) == shown
+
+
+@pytest.mark.parametrize(
+    ("id", "shown"),
+    [(3, "broker 3"), (-1, "a bootstrap server"), (COORDINATOR_ID_BASE - 3, "the group coordinator (broker 3)")],
+)
+def test_names_of_ids(id: int, shown: str) -> None:
+    assert shown_node_id(str(id)) == shown
+
+
+def test_addresses() -> None:
+    assert shown_address("fe80::1", 1) == "[fe80::1]:1"
+    assert shown_address("10.0.0.1", 1) == "10.0.0.1:1"
+
+
+def test_an_outage_is_worth_one_line_and_then_a_reminder_a_minute() -> None:
+    failures = ConnectionFailures()
+    lines: list[tuple[int, str]] = []
+    for now_ms in range(0, 150_001, 500):
+        if failures.record(A, REFUSED, now_ms):
+            lines.append((now_ms, "failed"))
+        if reminder := failures.reminder(now_ms):
+            lines.append((now_ms, reminder))
+    assert lines == [
+        (0, "failed"),
+        (60_000, f"a:9092 for 60 s ({REFUSED})"),
+        (120_000, f"a:9092 for 120 s ({REFUSED})"),
+    ]
+    assert failures.clear(A, 151_000) == 151_000
+    assert failures.clear(A, 152_000) is None
+    assert failures.record(A, REFUSED, 160_000)
+
+
+def test_a_reminder_names_all_that_do_not_work_and_not_too_many() -> None:
+    failures = ConnectionFailures()
+    for number in range(8):
+        failures.record(Node(number, f"host-{number}", 1), REFUSED, 0)
+    failures.clear(Node(0, "host-0", 1), 50_000)
+    for number in range(1, 8):
+        failures.record(Node(number, f"host-{number}", 1), REFUSED, 60_000)
+    reminder = failures.reminder(60_000)
+    assert reminder.startswith(f"host-1:1 for 60 s ({REFUSED}); host-2:1 for")
+    assert reminder.endswith("; and 2 more")
+
+
+def test_an_address_that_nobody_wants_any_more_is_not_in_the_reminder() -> None:
+    failures = ConnectionFailures()
+    failures.record(A, REFUSED, 0)
+    failures.record(B, REFUSED, 0)
+    failures.record(B, REFUSED, 61_000)
+    assert failures.reminder(61_000) == f"b:9093 for 61 s ({REFUSED})"
+
+
+def test_another_reason_is_worth_a_line_but_not_each_time() -> None:
+    failures = ConnectionFailures()
+    assert failures.record(A, "no answer within 10000 ms", 0)
+    assert not failures.record(A, "no answer within 17000 ms", 20_000)  # the same but for its numbers
+    assert failures.record(A, "authentication failed", 21_000)
+    assert not failures.record(A, REFUSED, 22_000)
+    assert not failures.record(A, "authentication failed", 40_000)
+    assert failures.record(A, REFUSED, 41_000)
+
+
+def test_connections_that_break_to_the_same_address_are_worth_one_line() -> None:
+    failures = ConnectionFailures()
+    coordinator = Node(COORDINATOR_ID_BASE - 1, "a", 9092)
+    assert failures.lost(A)
+    assert not failures.lost(coordinator)
+    assert failures.lost(B)
+    failures.clear(coordinator, 0)
+    assert failures.lost(A)
+
+
+def test_the_report_says_since_when() -> None:
+    failures = ConnectionFailures()
+    cluster = Cluster(None, [A, B])
+    assert failures.report(cluster, [("a", 9092)], 0) == ""
+    failures.record(A, REFUSED, 0, "10.0.0.1")
+    assert failures.report(cluster, [("a", 9092)], 999) == (
+        f"1 of 2 brokers could not be reached (a:9092 (10.0.0.1): {REFUSED})"
+    )
+    failures.record(A, "timed out", 2_000)
+    assert failures.report(cluster, [("a", 9092)], 5_000) == (
+        "1 of 2 brokers could not be reached (a:9092: timed out, for 5 s)"
+    )
+    assert [failure.address for failure in failures.unreachable()] == ["a:9092"]
