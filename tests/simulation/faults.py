@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pykclient.errors import IllegalStateError
 from pykclient.testing.broker_state import RUNNING
 from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.simulation import Simulation
+from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
 from tests.simulation.applications import GROUP_METADATA
@@ -38,9 +39,11 @@ class FaultMaker:
         settings: Settings,
         partitions: Sequence[TopicPartition],
         before_loss: Callable[[], None],
+        environments: Callable[[], Iterable[SimulatedEnvironment]],
     ) -> None:
-        """``before_loss`` is called before a broker loses its memory."""
+        """``before_loss`` is called before a broker loses its memory; ``environments`` are those of the clients."""
         self._before_loss = before_loss
+        self._environments = environments
         self._cluster = simulation.cluster
         self._loop = simulation.loop
         self._settings = settings
@@ -103,6 +106,9 @@ class FaultMaker:
         elif step.what == steps.SLOW_DISK:
             self._cluster.disk(broker).write_delay_ms = a[2]
             self._later(a[1], self._speed_up, broker)
+        elif step.what in (steps.HANG_DNS, steps.FAIL_DNS):
+            self.lose_name(broker, hang=step.what == steps.HANG_DNS)
+            self._later(a[1], self._find_names)
         elif step.what == steps.EXPIRE_SESSION:
             if self._is_alive(broker):
                 self._cluster.broker(broker).coordination.expire()
@@ -129,6 +135,23 @@ class FaultMaker:
 
     def _later(self, delay_ms: int, end: Callable[..., object], *arguments: object) -> None:
         self._ends.append(self._loop.call_later(delay_ms, end, *arguments))
+
+    def lose_name(self, broker: int, *, hang: bool) -> None:
+        """Break the clients' connections to a broker, whose name is then not answered, or not known, to them."""
+        host = self._cluster.nodes[broker].host
+        for environment in self._environments():
+            if hang:
+                environment.host_resolver.hang(host)
+            else:
+                environment.host_resolver.fail(host)
+            self._cluster.faults.cut(environment.party, broker, reset=True)
+            self._cluster.faults.heal(environment.party, broker)
+        self._set_links()
+
+    def _find_names(self) -> None:
+        for environment in self._environments():
+            environment.host_resolver.recover()
+            environment.host_resolver.answer()
 
     # --- brokers -----------------------------------------------------------------------------------------------------
 
@@ -186,6 +209,7 @@ class FaultMaker:
         self._ends.clear()
         self._cluster.faults.clear()
         self._set_links()
+        self._find_names()
         for broker in self._cluster.nodes:
             self._speed_up(broker)
             self._resume(broker)

@@ -38,6 +38,8 @@ ERROR: Final = "error"  # api, error code, times
 HOLD: Final = "hold"  # api, times, duration
 STALE_METADATA: Final = "stale metadata"  # broker, duration
 SLOW_DISK: Final = "slow disk"  # broker, duration, delay
+HANG_DNS: Final = "hang dns"  # broker, duration: clients lose their connections and cannot look its name up
+FAIL_DNS: Final = "fail dns"  # the same, with an answer that there is no such name
 EXPIRE_SESSION: Final = "expire session"  # broker
 CREATE_EXTRA: Final = "create extra"  # (the second topic)
 DELETE_EXTRA: Final = "delete extra"
@@ -60,6 +62,8 @@ class Settings(NamedTuple):
     link_jitter_ms: int = 0
     #: Whether a follower is cut off from its leader at the end, to see that the leader goes on without it.
     drill: bool = False
+    #: Whether the name of a broker cannot be looked up at the end, to see that the others are as quick as ever.
+    dns_drill: bool = False
 
     producers: int = 1
     idempotent: bool = True
@@ -174,6 +178,7 @@ def _settings(rng: random.Random) -> Settings:
         link_delay_ms=rng.choice((1, 1, 1, 5, 20)),
         link_jitter_ms=rng.choice((0, 0, 3, 15)),
         drill=min_isr < replication_factor and rng.random() < 0.3,
+        dns_drill=rng.random() < 0.3,
         producers=rng.choice((1, 1, 1, 2)),
         idempotent=idempotent,
         acks={"acks 1": 1, "acks 0": 0}.get(kind, -1),
@@ -211,8 +216,9 @@ def _step(rng: random.Random, at_ms: int, trouble: float, settings: Settings) ->
         return _trouble(rng, at_ms, settings)
     if settings.consumers and rng.random() < 0.35:
         return _consumer_step(rng, at_ms, settings)
-    if settings.extra and rng.random() < 0.1:
-        return Step(at_ms, CREATE_EXTRA)
+    if settings.extra and rng.random() < 0.15:
+        # Before commits had topic ids (4.1), a group can commit into a topic that was made again what it read before.
+        return Step(at_ms, rng.choice((CREATE_EXTRA, DELETE_EXTRA)) if settings.release is None else CREATE_EXTRA)
     producer = rng.randrange(settings.producers)
     roll = rng.random()
     if roll < 0.88:
@@ -329,8 +335,10 @@ def _trouble(rng: random.Random, at_ms: int, settings: Settings) -> Step:
     if roll < 0.92:
         api = rng.randrange(len(APIS))
         return Step(at_ms, ERROR, (api, rng.choice(ERRORS[APIS[api]]), rng.choice((1, 1, 2, 5))))
-    if roll < 0.95:
+    if roll < 0.94:
         return Step(at_ms, STALE_METADATA, (broker, duration_ms))
+    if roll < 0.96:
+        return Step(at_ms, rng.choice((HANG_DNS, FAIL_DNS)), (broker, duration_ms))
     if roll < 0.98:
         return Step(at_ms, SLOW_DISK, (broker, duration_ms, rng.choice((5, 50, 300))))
     return Step(at_ms, EXPIRE_SESSION, (broker,))

@@ -26,6 +26,7 @@ from pykclient.testing.simulation.checks import (
     check_reading,
     check_replicas,
 )
+from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
 from tests.simulation.applications import (
@@ -114,7 +115,9 @@ class World:
         self.clock = self.simulation.clock
         self.start_ms = self.clock.now_ms()
         self.partitions = [TopicPartition(TOPIC, number) for number in range(settings.partitions)]
-        self.faults = FaultMaker(self.simulation, settings, self.partitions, self.note_high_watermarks)
+        self.faults = FaultMaker(
+            self.simulation, settings, self.partitions, self.note_high_watermarks, self._environments
+        )
         self.extra = ExtraTopic(self)
         self.producers: list[ProducerApplication] = []
         self.consumers: list[ConsumerApplication] = []
@@ -140,6 +143,13 @@ class World:
         self._begun_ms = 0
         #: When everything has arrived that was delayed by a fault.
         self._delayed_until_ms = 0
+
+    def _environments(self) -> list[SimulatedEnvironment]:
+        producers, consumers = (*self.former_producers, *self.producers), (*self.former_consumers, *self.consumers)
+        return [
+            *(producer.environment for producer in producers if not producer.closed),
+            *(consumer.environment for consumer in consumers if not consumer.closed),
+        ]
 
     # --- for applications --------------------------------------------------------------------------------------------
 
@@ -436,10 +446,9 @@ class World:
         self._await("all replicas are in sync", self._in_sync)
         if self.settings.acks:
             # Without answers a producer cannot know that one of its connections has been silent since a fault.
-            for producer in self.producers:
-                producer.unprobed = {self.partitions[0]}
-                producer.inbox.put(partial(producer.probe_speed, self.partitions[0]))
-            self._await("a record takes no time", lambda: not any(producer.unprobed for producer in self.producers))
+            self._probe_speed("a record takes no time")
+            if self.settings.dns_drill:
+                self._dns_drill()
             if self.settings.drill:
                 self._drill()
         if self.settings.crash_drill and self.settings.groups and self.settings.auto_commit and self.consumers:
@@ -493,6 +502,28 @@ class World:
         self._probe([tp])
         self.faults.heal()
         self._await("all replicas are in sync again", self._in_sync)
+
+    def _probe_speed(self, what: str) -> None:
+        for producer in self.producers:
+            producer.unprobed = {self.partitions[0]}
+            producer.inbox.put(partial(producer.probe_speed, self.partitions[0]))
+        self._await(what, lambda: not any(producer.unprobed for producer in self.producers))
+
+    def _dns_drill(self) -> None:
+        """A broker whose name nobody answers for costs nothing where the others are concerned."""
+        leader = self.cluster.leader(self.partitions[0])
+        others = [id for id in self.cluster.nodes if id != leader]
+        if leader is None or not others:
+            return
+        self.note("dns drill", others[0])
+        self.faults.lose_name(others[0], hang=True)
+        for producer in self.producers:  # which then try to connect
+            for tp in self.partitions:
+                producer.inbox.put(partial(producer.send_one, tp.partition, 8))
+            producer.inbox.put(partial(self.clock.sleep_ms, _LOOK_MS))
+        self._probe_speed("a record takes no time while a name is not answered")
+        self.faults.heal()
+        self._probe(self.partitions)
 
     def _settle_extra(self) -> None:
         """The second topic is there in the end, and can be written to."""
