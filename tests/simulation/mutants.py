@@ -342,7 +342,28 @@ _PROGRESS = (
     ),
 )
 
-MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_PROGRESS, *_BROKERS)
+_NAMES = (
+    Mutant(
+        "an offset outlives its topic",
+        "consumer/fetch_state",
+        "        return self.topic_id is not None and topic_id is not None and self.topic_id != topic_id\n",
+        "        return False\n",
+    ),
+    Mutant(
+        "what the DNS answers late is not noticed",
+        "network/cluster_connection_states",
+        "(lookup := self._nodes[id].lookup) is not None and lookup.done]",
+        "False]",
+    ),
+    Mutant(
+        "a name that is not answered holds up the metadata",
+        "network/cluster_connection_states",
+        "        return id in self._resolving and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS\n",
+        "        return False\n",
+    ),
+)
+
+MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_PROGRESS, *_NAMES, *_BROKERS)
 
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:
