@@ -58,7 +58,7 @@ class ConsumerComponents:
     ) -> None:
         self.config = config
         self.environment = environment
-        self.clock = clock = environment.clock
+        self.clock = environment.clock
         self.group_id = config["group.id"]
         if self.group_id is not None and not self.group_id.strip():
             raise ConfigError("group.id is empty; leave it out for a consumer without a group")
@@ -68,12 +68,28 @@ class ConsumerComponents:
         self.key_deserializer = deserializer_for(config["key.deserializer"])
         self.value_deserializer = deserializer_for(config["value.deserializer"])
         self.assignors = assignor_instances(config["partition.assignment.strategy"])
-        fetch_config = FetchConfig.from_config(config)
         rng = environment.new_rng()
         self.interceptors = ConsumerInterceptors(config.configured_instances("interceptor.classes"), self.log_context)
         self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), clock
+            MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), self.clock
         )
+        try:
+            self._put_together(rng, kafka_client, metadata, subscriptions)
+        except BaseException:
+            # Nobody gets this object, so nobody else could close them.
+            self.metrics.close()
+            self.interceptors.close()
+            raise
+
+    def _put_together(
+        self,
+        rng: random.Random,
+        kafka_client: KafkaClient | None,
+        metadata: ConsumerMetadata | None,
+        subscriptions: SubscriptionState | None,
+    ) -> None:
+        config, environment, clock = self.config, self.environment, self.clock
+        fetch_config = FetchConfig.from_config(config)
         self.subscriptions = subscriptions or SubscriptionState(
             self.log_context, AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
         )

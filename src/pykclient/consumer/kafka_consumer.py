@@ -108,7 +108,11 @@ class KafkaConsumer(Generic[K, V]):
         self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
         self._start(ConsumerComponents(self.config))
         if names:
-            self.subscribe(names)
+            try:
+                self.subscribe(names)
+            except BaseException:  # nobody gets this object, so nobody else could close it
+                self.close(autocommit=False, timeout_ms=0)
+                raise
 
     @classmethod
     def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaConsumer[Any, Any]:

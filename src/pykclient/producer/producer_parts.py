@@ -111,6 +111,24 @@ class ProducerParts:
             config.configured_instances("metric.reporters", MetricsReporter),
             clock,
         )
+        try:
+            self._put_together(config, addresses, rng, client, metadata)
+        except BaseException:
+            # Nobody gets this object, so nobody else could close them.
+            self.metrics.close()
+            if self.interceptors is not None:
+                self.interceptors.close()
+            raise
+
+    def _put_together(
+        self,
+        config: ProducerConfig,
+        addresses: list[tuple[str, int]],
+        rng: Random,
+        client: KafkaClient | None,
+        metadata: ProducerMetadata | None,
+    ) -> None:
+        environment, clock = self.environment, self.clock
         self.producer_metrics = KafkaProducerMetrics(self.metrics, clock)
         self.transaction_manager: TransactionManager | None = None
         if config["enable.idempotence"]:
