@@ -1,1 +1,1 @@
-"""How the leader of a group divides the partitions among its members."""
+"""Assignors, with which a group's leader distributes partitions among the members."""

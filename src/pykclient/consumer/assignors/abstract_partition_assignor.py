@@ -1,4 +1,4 @@
-"""What assignors without user data have in common (Java: AbstractPartitionAssignor)."""
+"""The base class of assignors without user data (Java: AbstractPartitionAssignor)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _log = logging.getLogger(__name__)
 
 
 def member_order(member_id: str, subscription: Subscription) -> tuple[bool, str]:
-    """Sort key: static members by instance id, which stays over a restart, then the others by member id."""
+    """Return a sort key: static members by instance id, which survives restarts, then the others by member id."""
     if subscription.group_instance_id is not None:
         return False, subscription.group_instance_id
     return True, member_id
 
 
 def sorted_members(subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """The member ids, those first that are static."""
+    """Return the member ids, static members first."""
     return sorted(subscriptions, key=lambda member_id: member_order(member_id, subscriptions[member_id]))
 
 
 class AbstractPartitionAssignor(ConsumerPartitionAssignor):
-    """Looks the topics up; ``assign_partitions`` decides. Thread: application."""
+    """Collects the topics' partitions; ``assign_partitions`` distributes them. Thread: application."""
 
     @abstractmethod
     def assign_partitions(

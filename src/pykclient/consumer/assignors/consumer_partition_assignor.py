@@ -1,4 +1,4 @@
-"""The seam between a group's leader and what divides the partitions (Java: ConsumerPartitionAssignor)."""
+"""The interface of assignors (Java: ConsumerPartitionAssignor)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Set as AbstractSet
 from pykclient.network.cluster import Cluster
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
-#: Members give everything back before they join again.
+#: Members revoke all partitions before they rejoin.
 EAGER = 0
-#: Members keep what they own while they join; what has to move is revoked in a round of its own (KIP-429).
+#: Members keep their partitions while they rejoin; those that move are revoked in a round of their own (KIP-429).
 COOPERATIVE = 1
 
 
 class Subscription:
-    """What one member asks for.
+    """A member's subscription.
 
-    ``owned_partitions`` is what it holds since ``generation_id`` (-1: unknown); ``group_instance_id`` is not part of
-    what the member sends, the leader learns it from the coordinator. Thread: any.
+    ``owned_partitions`` are the partitions it owns since ``generation_id`` (-1: unknown). Members do not send
+    ``group_instance_id``; the leader gets it from the coordinator. Thread: any.
     """
 
     __slots__ = ("generation_id", "group_instance_id", "owned_partitions", "rack_id", "topics", "user_data")
@@ -48,7 +48,7 @@ class Subscription:
 
 
 class Assignment:
-    """What one member gets. Thread: any."""
+    """A member's assignment. Thread: any."""
 
     __slots__ = ("partitions", "user_data")
 
@@ -61,34 +61,37 @@ class Assignment:
 
 
 class ConsumerPartitionAssignor(ABC):
-    """Divides the partitions of the subscribed topics among the members of a group.
+    """Distributes the partitions of the subscribed topics among the members of a group.
 
-    Every member offers its assignors by name, the coordinator chooses one that all have, the leader runs it.
+    Every member offers its assignors by name, the coordinator chooses one that all have, and the leader runs it.
     Thread: application.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name that goes over the wire, the same for all members."""
+        """The name in the group protocol, equal for all members."""
 
     @abstractmethod
     def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
         """Return the assignment of each member id. A member that is left out gets an empty one."""
 
     def subscription_user_data(self, topics: AbstractSet[str]) -> bytes | None:  # noqa: ARG002 - for subclasses
-        """What this member wants to tell the leader's assignor besides its topics."""
+        """Return data for the leader's assignor, besides this member's topics."""
         return None
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: B027 - a hook
-        """This member got ``assignment``."""
+        """Handle this member's new assignment."""
 
     @property
     def supported_protocols(self) -> tuple[int, ...]:
-        """EAGER, COOPERATIVE or both; the group uses the highest one that all assignors of a member have."""
+        """Return EAGER, COOPERATIVE or both.
+
+        The group uses the highest one that all of a member's assignors support.
+        """
         return (EAGER,)
 
     @property
     def version(self) -> int:
-        """Of the user data."""
+        """The version of the user data."""
         return 0

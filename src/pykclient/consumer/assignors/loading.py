@@ -1,4 +1,6 @@
-"""From ``partition.assignment.strategy`` to assignors (Java: ConsumerPartitionAssignor.getAssignorInstances)."""
+"""Loading of the assignors in ``partition.assignment.strategy`` (Java:
+ConsumerPartitionAssignor.getAssignorInstances).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ _BY_NAME: dict[str, type[ConsumerPartitionAssignor]] = {"range": RangeAssignor, 
 
 
 def assignor_instances(values: Sequence[Any]) -> list[ConsumerPartitionAssignor]:
-    """Names, dotted names of classes, classes and instances to instances. Raises ConfigError."""
+    """Return instances for names, dotted names of classes, classes and instances.
+
+    Raises:
+        ConfigError: a value is not an assignor.
+    """
     assignors: list[ConsumerPartitionAssignor] = []
     for value in values:
         assignor = _instance(value)

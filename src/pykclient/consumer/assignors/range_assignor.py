@@ -1,4 +1,4 @@
-"""A range of each topic's partitions to each member (Java: RangeAssignor, with KIP-881)."""
+"""The range assignor (Java: RangeAssignor, with KIP-881)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NO_RACKS: frozenset[str] = frozenset()
 
 
 class RangeAssignor(AbstractPartitionAssignor):
-    """Divides each topic by itself into ranges as equal as possible, so that topics with equal subscribers and equal
-    partition counts are divided alike (co-partitioned).
+    """Divides each topic on its own into ranges that are as equal as possible.
 
-    Where members and replicas have racks, and racks differ between partitions, members first get partitions with a
-    replica in their rack, as long as balance and co-partitioning allow. Thread: application.
+    Topics with equal subscribers and equal partition counts are divided alike (co-partitioned). If members and replicas
+    have racks, and racks differ between partitions, members first get partitions with a replica in their rack, as far
+    as balance and co-partitioning allow. Thread: application.
     """
 
     name = "range"
@@ -48,7 +48,7 @@ class RangeAssignor(AbstractPartitionAssignor):
 
 
 class _Topic:
-    """What is still to be given away of one topic. ``members`` maps the subscribers, in order, to their racks."""
+    """The unassigned partitions of a topic. ``members`` maps the subscribers, in order, to their racks."""
 
     __slots__ = ("_extra", "_given", "_quota", "_racks", "members", "name", "needs_rack_awareness", "unassigned")
 
@@ -57,7 +57,7 @@ class _Topic:
         self.members = members
         self.unassigned: dict[TopicPartition, None] = {TopicPartition(name, info.partition): None for info in infos}
         self._given = dict.fromkeys(members, 0)
-        # Everyone gets the quota, and as many members as there is a rest get one more.
+        # Each member gets the quota, and the first ones get one more if there is a remainder.
         self._quota, self._extra = divmod(len(infos), len(members)) if members else (0, 0)
         member_racks = {rack for rack in members.values() if rack is not None}
         self._racks: dict[TopicPartition, frozenset[str]] = {}
@@ -67,7 +67,7 @@ class _Topic:
                 for info in infos
             }
         all_racks = _NO_RACKS.union(*self._racks.values())
-        # Racks tell members apart only if not every partition is in every rack.
+        # Racks matter only if not every partition is in every rack.
         self.needs_rack_awareness = not member_racks.isdisjoint(all_racks) and any(
             racks != all_racks for racks in self._racks.values()
         )
@@ -81,7 +81,7 @@ class _Topic:
         return rack is None or rack in self._racks.get(tp, _NO_RACKS)
 
     def max_assignable(self, member_id: str) -> int:
-        """How many more the member may get."""
+        """Return how many more partitions the member may get."""
         return max(0, self._quota + (self._extra > 0) - self._given[member_id])
 
     def give(
@@ -99,7 +99,7 @@ class _Topic:
         assignment: dict[str, list[TopicPartition]],
         may_assign: Callable[[str, TopicPartition], bool] | None = None,
     ) -> None:
-        """Give each member in turn the first partitions that it may have, up to its share."""
+        """Assign to each member in turn the first partitions that it may have, up to its share."""
         for member_id in self.members:
             if not self.unassigned:
                 return
@@ -124,7 +124,7 @@ def _assign_with_rack_matching(topics: Sequence[_Topic], assignment: dict[str, l
 def _assign_co_partitioned(
     group: Sequence[_Topic], partition_count: int, assignment: dict[str, list[TopicPartition]]
 ) -> None:
-    """Give partition n of all topics to one member whose rack has a replica of each."""
+    """Assign partition n of all topics to one member whose rack has a replica of each."""
     remaining = list(group[0].members)
     for partition in range(partition_count):
         for member_id in remaining:

@@ -12,7 +12,7 @@ from pykclient.types import PartitionInfo, TopicPartition
 class RoundRobinAssignor(AbstractPartitionAssignor):
     """Deals out the partitions of all topics one by one to the members in turn, skipping members without the topic.
 
-    If all members subscribe to the same topics, their numbers of partitions differ by one at most. Thread: application.
+    If all members subscribe to the same topics, their numbers of partitions differ by at most one. Thread: application.
     """
 
     name = "roundrobin"

@@ -1,1 +1,1 @@
-"""Membership of a consumer group: the classic protocol."""
+"""Membership in a consumer group with the classic protocol."""

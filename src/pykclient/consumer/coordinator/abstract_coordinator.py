@@ -1,4 +1,4 @@
-"""A member's side of a group, whatever kind of group it is (Java: AbstractCoordinator)."""
+"""A member's side of a group of any kind (Java: AbstractCoordinator)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pykclient.types import Node
 
 METRIC_PREFIX = "consumer"
 
-#: What closing does about the membership (KIP-1092). By default dynamic members leave and static ones stay.
+#: The effect of closing on the membership (KIP-1092). By default, dynamic members leave and static ones stay.
 DEFAULT = "default"
 LEAVE_GROUP = "leave_group"
 REMAIN_IN_GROUP = "remain_in_group"
@@ -47,10 +47,10 @@ REMAIN_IN_GROUP = "remain_in_group"
 _BACKOFF_EXP_BASE = 2
 _BACKOFF_JITTER = 0.2
 
-#: How long closing waits for the heartbeat thread, which never blocks, to notice.
+#: How long closing waits for the heartbeat thread, which never blocks.
 _THREAD_JOIN_S = 5.0
 
-#: A failed rebalance that these ended is started again at once.
+#: A rebalance that failed with one of these errors is restarted at once.
 _REJOIN_AT_ONCE = (
     errors.UnknownMemberIdError,
     errors.IllegalGenerationError,
@@ -60,13 +60,13 @@ _REJOIN_AT_ONCE = (
 
 
 class AbstractCoordinator(ABC):
-    """Finds the coordinator, joins, stays by heartbeats, leaves.
+    """Finds the coordinator, joins the group, stays a member through heartbeats, and leaves.
 
-    Subclasses bring the protocol: what to offer, how to assign, what to do with an assignment. These hooks run on the
-    application thread, outside of all locks.
+    Subclasses implement the protocol: the metadata to offer, assigning, and handling an assignment. These hooks run on
+    the application thread, outside all locks.
 
-    Thread: application, but for ``handle_poll_timeout_expiry`` and ``send_heartbeat_request``, which belong to the
-    heartbeat thread. What both threads share is in ``membership``, ``finder`` and ``client``.
+    Thread: application, except for ``handle_poll_timeout_expiry`` and ``send_heartbeat_request``, which belong to the
+    heartbeat thread. State shared by both threads is in ``membership``, ``finder`` and ``client``.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class AbstractCoordinator(ABC):
         self._join_failures = 0
         self._join_not_before_ms = clock.now_ms()
         self._heartbeat_thread: HeartbeatThread | None = None
-        #: What makes the heartbeat thread; tests put one here that they step themselves.
+        #: The factory of the heartbeat thread; tests replace it with one that they step themselves.
         self.new_heartbeat_thread: Callable[[AbstractCoordinator], HeartbeatThread] = partial(
             HeartbeatThread, environment=environment
         )
@@ -109,58 +109,61 @@ class AbstractCoordinator(ABC):
 
     @abstractmethod
     def metadata(self) -> Sequence[tuple[str, bytes]]:
-        """The protocols offered and what to say for each, the preferred one first."""
+        """Return the offered protocols with their metadata, the preferred one first."""
 
     @abstractmethod
     def on_join_prepare(self, timer: Timer, generation: Generation) -> bool:
-        """Clean up after ``generation`` before joining again; False when that takes longer than the timer."""
+        """Clean up after ``generation`` before joining again; return False if the timer expires first."""
 
     @abstractmethod
     def on_leader_elected(
         self, protocol_name: str, members: Sequence[JoinGroupResponse.JoinGroupResponseMember], skip_assignment: bool
     ) -> Mapping[str, bytes]:
-        """As leader, decide what each member gets; nothing with ``skip_assignment``."""
+        """Return each member's assignment, as the leader; nothing with ``skip_assignment``."""
 
     @abstractmethod
     def on_join_complete(self, generation: Generation, assignment: bytes) -> None:
-        """Take the assignment. When this raises, it is called again with the same by the next poll."""
+        """Apply the assignment. If this raises, the next poll calls it again with the same arguments."""
 
     @abstractmethod
     def on_leave_prepare(self) -> None:
-        """Clean up before the group is left, by the application's wish."""
+        """Clean up before the application leaves the group."""
 
     # --- the coordinator ---------------------------------------------------------------------------------------------
 
     @property
     def coordinator_unknown(self) -> bool:
-        """Whether there is no coordinator with a connection that works or may come to work."""
+        """True if there is no coordinator with a usable or pending connection."""
         return self.finder.unknown
 
     def check_and_get_coordinator(self) -> Node | None:
-        """The coordinator, if its connection is not lost."""
+        """Return the coordinator, unless its connection is lost."""
         return self.finder.check_and_get()
 
     def ensure_coordinator_ready(self, timer: Timer) -> bool:
-        """Find the coordinator; False when time ran out. Raises what no retry helps against."""
+        """Find the coordinator; return False if the timer expires first. Raises errors that are not retriable."""
         return self.finder.ensure_ready(timer)
 
     def ensure_coordinator_ready_async(self) -> bool:
-        """One try to find the coordinator, without waiting and without WakeupError."""
+        """Try once to find the coordinator, without waiting and without WakeupError."""
         return self.finder.ensure_ready(Timer(self.clock, 0), disable_wakeup=True)
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
     def rejoin_needed_or_pending(self) -> bool:
-        """Whether to join, or to complete a join that is under way."""
+        """Return whether this member must join, or complete a join in progress."""
         return self.membership.rejoin_needed or self._join_future is not None
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Join again with the next poll."""
+        """Join again in the next poll."""
         self.membership.request_rejoin(short_reason, full_reason)
 
     def ensure_active_group(self, timer: Timer) -> bool:
-        """Be a member with an assignment; False when time ran out. Raises what no retry helps against."""
-        # Also without a need to join: the connection may have been lost while heartbeats were sent.
+        """Become a member with an assignment; return False if the timer expires first.
+
+        Raises errors that are not retriable.
+        """
+        # Even without a need to join: the connection may have been lost while heartbeats were sent.
         if not self.ensure_coordinator_ready(timer):
             return False
         if self._heartbeat_thread is None:
@@ -169,13 +172,13 @@ class AbstractCoordinator(ABC):
         return self.join_group_if_needed(timer)
 
     def join_group_if_needed(self, timer: Timer) -> bool:
-        """As ``ensure_active_group``, with coordinator and heartbeat thread there already."""
+        """Do the same as ``ensure_active_group``, with a known coordinator and a running heartbeat thread."""
         while self.rejoin_needed_or_pending():
             if not self.ensure_coordinator_ready(timer):
                 return False
             if not self._await_join_backoff(timer):
                 return False
-            # Taken first: if a callback of the application raises, it is not called again when poll() is.
+            # Taken first, so that an application callback that raises is not called again by the next poll().
             if self.membership.take_join_prepare() and not self.on_join_prepare(timer, self.membership.generation):
                 self.membership.need_join_prepare()
                 return False
@@ -198,23 +201,23 @@ class AbstractCoordinator(ABC):
     def _complete_join(self, assignment: bytes) -> None:
         generation, state = self.membership.snapshot()
         if generation.is_reset or state is not STABLE:
-            # The heartbeat thread learnt that the membership has ended since SyncGroup was answered.
+            # The heartbeat thread has learned that the membership ended after SyncGroup was answered.
             self._join_future = None
             self.membership.reset_and_rejoin(
                 f"{generation} ended in {state} during the rebalance", reset_member_id=True
             )
             return
         self.on_join_complete(generation, assignment)
-        # Only now, so that a callback of the application that is woken up is completed by the next poll.
+        # Only now, so that the next poll completes an application callback that was woken up.
         self._join_future = None
         self._join_failures = 0
         self.membership.need_join_prepare()
 
     def _join_failed(self, error: Exception, timer: Timer) -> bool:
-        """Whether to try again within the timer. Raises what no retry helps against."""
+        """Return whether to try again within the timer. Raises errors that are not retriable."""
         self._join_future = None
         name = type(error).__name__
-        if not isinstance(error, MemberIdRequiredError):  # that has asked for it by itself
+        if not isinstance(error, MemberIdRequiredError):  # which has already requested it
             self.membership.request_rejoin(f"rebalance failed due to {name}", f"the rebalance failed: {name}: {error}")
         if isinstance(error, _REJOIN_AT_ONCE):
             return True
@@ -225,9 +228,10 @@ class AbstractCoordinator(ABC):
         return self._await_join_backoff(timer)
 
     def backoff_ms(self, now_ms: int) -> int:
-        """Return the milliseconds until a backoff ends that keeps this member from joining; FOREVER_MS if none does.
+        """Return the milliseconds until the end of a backoff that keeps this member from joining.
 
-        Nothing that arrives from the network ends such a backoff, so a wait must not last longer.
+        Without such a backoff return FOREVER_MS. Nothing that arrives from the network ends it, so a wait must not last
+        longer.
         """
         if self.coordinator_unknown:
             wait_ms = self.finder.lookup_backoff_ms(now_ms)
@@ -236,7 +240,7 @@ class AbstractCoordinator(ABC):
         return wait_ms if wait_ms > 0 else FOREVER_MS
 
     def _await_join_backoff(self, timer: Timer) -> bool:
-        """Wait until the backoff allows to join (KIP-580); False when the timer ends before."""
+        """Wait until the backoff allows joining (KIP-580); return False if the timer expires first."""
         if self._join_future is not None:
             return True
         timer.update()
@@ -249,7 +253,10 @@ class AbstractCoordinator(ABC):
     # --- staying -----------------------------------------------------------------------------------------------------
 
     def poll_heartbeat(self, now_ms: int) -> None:
-        """The application is alive. Raises what ended the heartbeat thread; another one is started when needed."""
+        """Record that the application is alive.
+
+        Raises the error that ended the heartbeat thread; joining starts another one.
+        """
         self._raise_heartbeat_failure(forget=True)
         if self._heartbeat_thread is not None:
             self.membership.poll_heartbeat(now_ms)
@@ -265,13 +272,13 @@ class AbstractCoordinator(ABC):
         thread = self._heartbeat_thread
         if thread is not None and thread.failure is not None:
             if forget:
-                # Joining is what starts another one.
+                # Joining starts another one.
                 self._heartbeat_thread = None
                 self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {thread.failure}")
             raise thread.failure
 
     def send_heartbeat_request(self) -> RequestFuture[None]:
-        """Thread: heartbeat."""
+        """Send a heartbeat. Thread: heartbeat."""
         node = self.finder.node
         if node is None:
             return RequestFuture.failure(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
@@ -293,12 +300,12 @@ class AbstractCoordinator(ABC):
         elif isinstance(error, errors.RebalanceInProgressError):
             if self.membership.request_rejoin_if_stable("group is already rebalancing"):
                 future.raise_error(error)
-            else:  # sent before this member took part in the rebalance
+            else:  # sent before this member joined the rebalance
                 future.complete(None)
         elif isinstance(
             error, (errors.IllegalGenerationError, errors.UnknownMemberIdError, errors.FencedInstanceIdError)
         ):
-            # After ILLEGAL_GENERATION the member id is still known to the coordinator.
+            # After ILLEGAL_GENERATION the coordinator still knows the member id.
             reset_member_id = not isinstance(error, errors.IllegalGenerationError)
             if isinstance(error, errors.FencedInstanceIdError):
                 error = fenced_error(self.config)
@@ -324,7 +331,7 @@ class AbstractCoordinator(ABC):
         return str(error)
 
     def handle_poll_timeout_expiry(self) -> None:
-        """The application has not polled for too long: leave, so that others get the partitions. Thread: heartbeat."""
+        """Leave the group because the application has not polled for too long. Thread: heartbeat."""
         config = self.config
         idle_s = (self.clock.now_ms() - self.membership.heartbeat.last_poll_ms) / 1000
         cause = (
@@ -342,7 +349,10 @@ class AbstractCoordinator(ABC):
     # --- leaving -----------------------------------------------------------------------------------------------------
 
     def maybe_leave_group(self, operation: str, reason: str) -> RequestFuture[None] | None:
-        """Leave, if there is something to leave and ``operation`` does not say to stay. The membership ends anyway."""
+        """Leave the group, unless there is nothing to leave or ``operation`` says to stay.
+
+        The membership ends in any case.
+        """
         return self._leave(operation, reason, None, background=False)
 
     def _leave(
@@ -356,8 +366,8 @@ class AbstractCoordinator(ABC):
             self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
             builder = group_requests.LeaveGroupBuilder(self.config.group_id, sent.member_id, reason)
             if self._waits_for_others(state):
-                # A broker answers one request of a connection after the other, so on the coordinator's own this one
-                # would wait behind JoinGroup, which waits for the members that have not joined yet.
+                # A broker answers the requests of a connection in order. On the coordinator's own connection this one
+                # would wait behind JoinGroup, which waits for members that have not joined yet.
                 node = self.finder.broker or node
             response = self.client.send(node, builder, background=background)
             future = handled(self.finder, response, self._handle_leave)
@@ -372,7 +382,7 @@ class AbstractCoordinator(ABC):
         return future
 
     def _waits_for_others(self, state: MemberState) -> bool:
-        """Whether JoinGroup or SyncGroup is on its way, which the coordinator may hold back for minutes."""
+        """Return whether JoinGroup or SyncGroup is in flight, which the coordinator may hold for minutes."""
         in_progress = state is PREPARING_REBALANCE or state is COMPLETING_REBALANCE
         return in_progress and self._join_future is not None and not self._join_future.is_done
 
@@ -387,7 +397,7 @@ class AbstractCoordinator(ABC):
             future.raise_error(error)
 
     def close(self, timer: Timer, operation: str = DEFAULT) -> None:
-        """End the heartbeat thread, leave the group and wait for what is under way, within the timer."""
+        """End the heartbeat thread, leave the group and wait for requests in flight, within the timer."""
         self._close_heartbeat_thread()
         try:
             self.on_leave_prepare()
@@ -400,7 +410,7 @@ class AbstractCoordinator(ABC):
         node = self.finder.check_and_get()
         if node is None:
             return
-        if joining:  # nobody needs that answer any more
+        if joining:  # that response is not needed any more
             answered = leaving is None or self.client.poll_future(leaving, timer)
         else:
             answered = self.client.await_pending_requests(node, timer)
@@ -416,7 +426,7 @@ class AbstractCoordinator(ABC):
             thread.join(_THREAD_JOIN_S)
 
     def abandon(self) -> bool:
-        """Nobody will close this: let the heartbeat thread end by itself. Whether there was one."""
+        """Let the heartbeat thread end by itself, as nothing will close this; return whether there was one."""
         thread = self._heartbeat_thread
         if thread is None:
             return False

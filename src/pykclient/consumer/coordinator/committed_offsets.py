@@ -1,4 +1,4 @@
-"""Asking the coordinator where the group has got to (Java: the fetch half of ConsumerCoordinator's offsets)."""
+"""Fetching the group's committed offsets (Java: the fetch half of ConsumerCoordinator's offsets)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pykclient.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
 
-#: None: the group has not committed anything there.
+#: None: the group has not committed an offset for the partition.
 CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 
@@ -41,11 +41,11 @@ class CommittedOffsetsFetcher:
         self._parts = parts
         self._pending_question: tuple[frozenset[TopicPartition], Generation | None] | None = None
         self._pending: RequestFuture[CommittedOffsets] | None = None
-        self._topic_ids: Mapping[str, uuid.UUID] = {}  # as the last request named them
-        self._stable: CommittedOffsets = {}  # of the last request, if others of its offsets were not stable
+        self._topic_ids: Mapping[str, uuid.UUID] = {}  # the ids in the last request
+        self._stable: CommittedOffsets = {}  # of the last request, if some of its offsets were not stable
         self._attempts = 0
         self._not_before_ms = coordinator.clock.now_ms()
-        #: Why the last attempt failed, for the error when time runs out.
+        #: The error of the last attempt, for timeout errors.
         self.last_error: Exception | None = None
 
     def fetch_committed_offsets(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets | None:
@@ -91,7 +91,7 @@ class CommittedOffsetsFetcher:
         return timer.now_ms >= self._not_before_ms
 
     def forget_pending(self) -> None:
-        """Forget the request in flight: it may be answered with offsets from before a commit that follows."""
+        """Forget the request in flight: its response may contain offsets from before a later commit."""
         self._pending = None
 
     def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
@@ -112,7 +112,7 @@ class CommittedOffsetsFetcher:
         return False
 
     def _start_at(self, offsets: CommittedOffsets) -> bool:
-        """Start at these offsets; return False if some must be asked for again, in a topic that was created again."""
+        """Start at these offsets; return False if some must be fetched again, for a topic that was recreated."""
         subscriptions, metadata = self._parts.subscriptions, self._parts.metadata
         present_ids = metadata.topic_ids
         complete = True
@@ -175,7 +175,7 @@ class CommittedOffsetsFetcher:
             elif isinstance(error, errors.UnstableOffsetCommitError):
                 unstable.add(tp)
             elif isinstance(error, errors.UnknownTopicIdError):
-                # Deleted or made anew since the metadata was fetched.
+                # Deleted or recreated since the metadata was fetched.
                 self._parts.metadata.request_update(False)
                 future.raise_error(error)
                 return

@@ -39,14 +39,14 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
-#: Assignors that only ever give out subscribed topics.
+#: Assignors that assign only subscribed topics.
 _ASSIGN_FROM_SUBSCRIBED = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
-#: Has its own way to keep partitions from having two owners.
+#: This assignor itself prevents partitions from having two owners.
 _COOPERATIVE_STICKY = "cooperative-sticky"
 
 
 class ConsumerCoordinator(AbstractCoordinator):
-    """Subscribes to the group's topics, assigns as leader, takes assignments, and commits.
+    """Subscribes to the group's topics, assigns partitions as the leader, applies assignments, and commits.
 
     Thread: application.
     """
@@ -103,8 +103,8 @@ class ConsumerCoordinator(AbstractCoordinator):
             if not self._poll_group(timer, wait_for_join_group):
                 return False
         else:
-            # Assigned by hand: the coordinator is only looked for when it is needed. If no node is ready, a fetch
-            # cannot block either, and the caller would spin.
+            # With manual assignment, the coordinator is only looked up when needed. If no node is ready, a fetch cannot
+            # block either, and the caller would spin.
             if self._metadata.update_requested and not self.client.has_ready_nodes(timer.now_ms):
                 self.client.await_metadata_update(timer)
             self.client.poll_no_wakeup()
@@ -114,15 +114,15 @@ class ConsumerCoordinator(AbstractCoordinator):
     def _poll_group(self, timer: Timer, wait_for_join_group: bool) -> bool:
         if self._protocol is None:
             raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
-        # Whatever becomes of the rest: the application is alive.
+        # Whatever else happens, the application is alive.
         self.poll_heartbeat(timer.now_ms)
         if self.coordinator_unknown and not self.ensure_coordinator_ready(timer):
             return False
         if not self.rejoin_needed_or_pending():
             return True
         if self._subscriptions.has_pattern_subscription():
-            # A new topic is seen by the members at different times, and each would rebalance the group: look at the
-            # metadata first, so that one rebalance is enough. It must have been matched once before joining anyway.
+            # Members see a new topic at different times, and each would rebalance the group. Checking the metadata
+            # first makes one rebalance enough. It must have been matched once before joining anyway.
             if self._metadata.time_to_allow_update(timer.now_ms) == 0:
                 self._metadata.request_update(True)
             if not self.client.ensure_fresh_metadata(timer):
@@ -149,14 +149,15 @@ class ConsumerCoordinator(AbstractCoordinator):
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     def maybe_update_subscription_metadata(self) -> None:
-        """Take in metadata that came since the last look."""
+        """Process metadata that arrived since the last call."""
         version = self._metadata.update_version
         if version <= self._metadata_snapshot.version:
             return
         cluster = self._metadata.fetch()
         if cluster.is_bootstrap_configured:
-            # All nodes were lost, and the client starts again from bootstrap servers (KIP-899). Without this the leader
-            # would take all topics for deleted: it would rebalance the group, and a pattern would match nothing.
+            # All nodes were lost, and the client starts again from the bootstrap servers (KIP-899). Without this check
+            # the leader would consider all topics deleted: it would rebalance the group, and a pattern would match
+            # nothing.
             return
         if self._subscriptions.has_pattern_subscription():
             self.update_pattern_subscription(cluster)
@@ -181,7 +182,7 @@ class ConsumerCoordinator(AbstractCoordinator):
             )
             return True
         if snapshot is not None:
-            # They have the same partitions, and the next look need not go through them.
+            # Both have the same partitions, and the next check can skip comparing them.
             self._assignment_snapshot = self._metadata_snapshot
         joined, subscription = self._joined_subscription, self._subscriptions.subscription()
         if joined is not None and joined != subscription:
@@ -225,7 +226,7 @@ class ConsumerCoordinator(AbstractCoordinator):
             subscription.group_instance_id = member.group_instance_id
             subscriptions[member.member_id] = subscription
             topics.update(subscription.topics)
-        # The leader watches the topics of all: a change in any of them is its cue to rebalance.
+        # The leader watches the topics of all members: any change in them makes it rebalance.
         self._update_group_subscription(topics)
         self.is_leader = True
         if skip_assignment:
@@ -251,7 +252,7 @@ class ConsumerCoordinator(AbstractCoordinator):
             assignor.name,
             "; ".join(f"{member_id}: {names(given.partitions)}" for member_id, given in sorted(assignments.items())),
         )
-        # Members that the assignor left out get an empty assignment: Java members cannot read one without bytes.
+        # Members that the assignor left out get an empty assignment: Java members cannot decode zero bytes.
         return {
             member_id: consumer_protocol.serialize_assignment(assignments.get(member_id) or Assignment(()))
             for member_id in subscriptions
@@ -269,7 +270,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         self.maybe_update_subscription_metadata()
 
     def _take_note_of_other_topics(self, topics: set[str], assignments: Mapping[str, Assignment]) -> None:
-        """An assignor of the application's may give out topics that nobody has subscribed to: watch them as well."""
+        """Watch topics that no member has subscribed to, which an application's assignor may assign."""
         assigned = {tp.topic for assignment in assignments.values() for tp in assignment.partitions}
         if left_out := topics - assigned:
             self._log.warning("Subscribed topics that nobody was given anything of: %s", ", ".join(sorted(left_out)))
@@ -305,7 +306,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         if self._protocol == COOPERATIVE:
             revoked = owned.difference(assignment.partitions)
             if revoked:
-                # The state changes after the application was told.
+                # The state changes after the application was notified.
                 failures.append(self._listeners.invoke_partitions_revoked(revoked))
                 self.request_rejoin("need to revoke partitions and re-join", f"given back: {names(revoked)}")
         self._maybe_update_joined_subscription(assignment.partitions)
@@ -319,7 +320,10 @@ class ConsumerCoordinator(AbstractCoordinator):
         _raise_first(failures)
 
     def _maybe_update_joined_subscription(self, partitions: Collection[TopicPartition]) -> None:
-        """The leader may know more topics that match the pattern than this member did when it joined."""
+        """Extend the joined subscription.
+
+        The leader may know more topics that match the pattern than this member did when it joined.
+        """
         joined = self._joined_subscription
         if joined is None or not self._subscriptions.has_pattern_subscription():
             return
@@ -340,11 +344,11 @@ class ConsumerCoordinator(AbstractCoordinator):
             if not self._commit_before_joining(timer, self._join_prepare_timer):
                 return False
         except BaseException:
-            # Woken up or interrupted, or an error that is not the commit's. The application was not told anything yet,
-            # and the commit, if it was sent, goes on: the next poll comes here again and takes it up.
+            # Woken up or interrupted, or an error other than the commit's. The application was not notified yet, and a
+            # commit that was sent continues: the next poll comes here again and awaits it.
             self.membership.need_join_prepare()
             raise
-        # From here on this is not done again, also when the listener raises: the next rebalance has its own time.
+        # From here on this is not repeated, even if the listener raises: the next rebalance has its own time.
         self._join_prepare_timer = None
         self._auto_commit_future = None
         owned = self._subscriptions.assigned_partitions()
@@ -370,12 +374,12 @@ class ConsumerCoordinator(AbstractCoordinator):
         return True
 
     def _commit_before_joining(self, timer: Timer, limit: Timer) -> bool:
-        """Commit automatically what is about to be given back; False while that is under way or to be repeated."""
+        """Commit the partitions to be revoked; return False while the commit is in flight or must be repeated."""
         if self._auto_commit_future is None:
             if not self._commits.auto_commit_enabled:
                 return True
             if self._protocol == EAGER:
-                # Nothing more is handed out from here on: it would lie behind the committed position.
+                # No more records are returned from here on: they would be after the committed position.
                 self._subscriptions.mark_pending_revocation(self._subscriptions.assigned_partitions())
             self._auto_commit_future = self._commits.auto_commit_offsets_async()
         future = self._auto_commit_future
@@ -397,7 +401,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         return True
 
     def on_leave_prepare(self) -> None:
-        """Give everything back, as this member is about to leave. Raises what the listener raised, as KafkaError."""
+        """Revoke all partitions, as this member is about to leave. Raises the listener's error as KafkaError."""
         generation = self.membership.generation  # the heartbeat thread may change it at any time
         owned = self._subscriptions.assigned_partitions()
         if not owned or not self._subscriptions.has_auto_assigned_partitions():
@@ -417,16 +421,16 @@ class ConsumerCoordinator(AbstractCoordinator):
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's place in the group, as of the last completed join."""
+        """Return this member's place in the group, as of the last completed join."""
         return self._group_metadata
 
     @property
     def last_error(self) -> Exception | None:
-        """Why the last commit, look-up of offsets or search for the coordinator did not succeed."""
+        """The error of the last commit, offset fetch or coordinator lookup."""
         return self._commits.last_error or self._committed.last_error or self.finder.last_error
 
     def commit_offsets_sync(self, offsets: Offsets, timer: Timer) -> bool:
-        """Commit and wait; False when time ran out."""
+        """Commit and wait; return False if the timer expires first."""
         self._committed.forget_pending()
         return self._commits.commit_offsets_sync(offsets, timer)
 
@@ -445,21 +449,22 @@ class ConsumerCoordinator(AbstractCoordinator):
     def run_commit_callbacks(self) -> None:
         """Run the callbacks of asynchronous commits that were answered.
 
-        Buffered records keep ``poll`` from waiting for the network, so this reads the answers itself.
+        While records are buffered, ``poll`` does not wait for the network, so this reads the responses itself.
 
-        Raises: FencedInstanceIdError if a commit was fenced.
+        Raises:
+            FencedInstanceIdError: a commit was fenced.
         """
         if self._commits.awaits_answers:
             self.client.poll_no_wakeup()
         self._commits.invoke_completed_offset_commit_callbacks()
 
     def maybe_auto_commit_offsets_now(self) -> None:
-        """Commit automatically, due or not, as partitions are about to be given up."""
+        """Commit automatically now, as partitions are about to be given up."""
         if self._commits.auto_commit_enabled:
             self._commits.auto_commit_offsets_async()
 
     def fetch_committed_offsets(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets | None:
-        """The group's committed offsets; None when time ran out."""
+        """Return the group's committed offsets, or None if the timer expires first."""
         return self._committed.fetch_committed_offsets(partitions, timer)
 
     def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
@@ -469,14 +474,14 @@ class ConsumerCoordinator(AbstractCoordinator):
     # --- closing -----------------------------------------------------------------------------------------------------
 
     def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> None:
-        """Commit a last time, if that is automatic and ``auto_commit``; then leave."""
+        """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave."""
         self.client.disable_wakeups()
         try:
             if auto_commit:
                 self._commits.maybe_auto_commit_offsets_sync(timer)
             self._commits.await_pending_async_commits(timer)
         except (KeyboardInterrupt, SystemExit):
-            timer.reset(0)  # say goodbye to the group still, but do not wait for its answer
+            timer.reset(0)  # still send LeaveGroup, but do not wait for the response
             raise
         finally:
             super().close(timer, operation)
@@ -484,7 +489,7 @@ class ConsumerCoordinator(AbstractCoordinator):
 
 
 def _common_protocol(assignors: Sequence[ConsumerPartitionAssignor]) -> int | None:
-    """The highest rebalance protocol that all have; None without assignors."""
+    """Return the highest rebalance protocol that all assignors support; None without assignors."""
     if not assignors:
         return None
     common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
@@ -497,7 +502,7 @@ def _common_protocol(assignors: Sequence[ConsumerPartitionAssignor]) -> int | No
 def _validate_cooperative_assignment(
     subscriptions: Mapping[str, Subscription], assignments: Mapping[str, Assignment]
 ) -> None:
-    """Nothing may go from one member to another at once: its owner still reads it (KIP-429)."""
+    """Check that no partition moves directly from one member to another, as its owner still reads it (KIP-429)."""
     added: set[TopicPartition] = set()
     revoked: set[TopicPartition] = set()
     for member_id, assignment in assignments.items():

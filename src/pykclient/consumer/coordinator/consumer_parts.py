@@ -1,4 +1,4 @@
-"""What a consumer's coordinator works on besides the group itself."""
+"""The components of a consumer that its coordinator uses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class ConsumerParts:
-    """The parts of a consumer that its coordinator works with.
+    """The components of a consumer that its coordinator uses.
 
-    ``consumed`` returns the positions that may be committed: past what the application was handed, which can be less
-    than what was taken from the fetcher. ``application_code`` is entered around rebalance listeners and commit
+    ``consumed`` returns the positions that may be committed: those after the records returned to the application, which
+    may be before the fetcher's positions. ``application_code`` is entered around rebalance listeners and commit
     callbacks, which may use the consumer. Thread: application.
     """
 

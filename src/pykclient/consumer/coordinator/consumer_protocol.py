@@ -1,7 +1,7 @@
-"""Subscriptions and assignments as bytes, which the coordinator passes on unread (Java: ConsumerProtocol).
+"""The encoding of subscriptions and assignments, which the coordinator passes on undecoded (Java: ConsumerProtocol).
 
-A version prefix of two bytes, then the fields. Versions only ever add fields at the end, so that an unknown newer
-version is read as the newest known one.
+A version prefix of two bytes, then the fields. Newer versions only add fields at the end, so an unknown version is
+decoded as the newest known one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _partitions(
 
 
 def serialize_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
-    """The bytes of a JoinGroup request's metadata."""
+    """Encode the metadata of a JoinGroup request."""
     owned = _numbers_by_topic(sorted(subscription.owned_partitions))
     message = ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
@@ -62,7 +62,11 @@ def serialize_subscription(subscription: Subscription, version: int = HIGHEST_VE
 
 
 def deserialize_subscription(buffer: BytesLike) -> Subscription:
-    """Read what another member sent; raises RemoteProtocolError where it makes no sense."""
+    """Decode another member's subscription.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a subscription.
+    """
     reader = Reader(buffer)
     message = ConsumerProtocolSubscription.read(reader, _read_version(reader))
     return Subscription(
@@ -75,7 +79,7 @@ def deserialize_subscription(buffer: BytesLike) -> Subscription:
 
 
 def serialize_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
-    """The bytes of a SyncGroup request's assignment."""
+    """Encode the assignment of a SyncGroup request."""
     assigned = _numbers_by_topic(assignment.partitions)
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -88,7 +92,11 @@ def serialize_assignment(assignment: Assignment, version: int = HIGHEST_VERSION)
 
 
 def deserialize_assignment(buffer: BytesLike) -> Assignment:
-    """Read what the leader sent; raises RemoteProtocolError where it makes no sense."""
+    """Decode an assignment from the leader.
+
+    Raises:
+        RemoteProtocolError: the bytes are not an assignment.
+    """
     reader = Reader(buffer)
     message = ConsumerProtocolAssignment.read(reader, _read_version(reader))
     return Assignment(_partitions(message.assigned_partitions), message.user_data)

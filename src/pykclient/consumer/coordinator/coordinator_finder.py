@@ -1,4 +1,4 @@
-"""Finding the broker that coordinates the group, and noticing when it is lost.
+"""Lookup of the group's coordinator, and detection of its loss.
 
 Java: the coordinator, lookup and markCoordinatorUnknown parts of AbstractCoordinator.
 """
@@ -80,7 +80,7 @@ class _OutageLog:
 
 
 class CoordinatorFinder:
-    """Knows the coordinator or finds it. Thread: any; what blocks: application."""
+    """Knows or finds the coordinator. Thread: any; for blocking calls: application."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class CoordinatorFinder:
         self._node: Node | None = None
         self._broker: Node | None = None
         self._lookup: RequestFuture[None] | None = None
-        # Kept from call to call, so that short calls one after the other back off as one long call does.
+        # Kept between calls, so that a sequence of short calls backs off as one long call does.
         self._failed_lookups = 0
         self._lookup_not_before_ms = clock.now_ms()
         self._fatal_error: KafkaError | None = None
@@ -112,7 +112,7 @@ class CoordinatorFinder:
 
     @property
     def node(self) -> Node | None:
-        """The coordinator as last heard."""
+        """The last known coordinator."""
         return self._node
 
     @property
@@ -121,7 +121,7 @@ class CoordinatorFinder:
         return self._broker
 
     def check_and_get(self) -> Node | None:
-        """The coordinator, if its connection is not lost; None counts as not knowing it."""
+        """Return the coordinator, or None if it is unknown or its connection is lost."""
         node = self._node
         if node is not None and self._client.is_unavailable(node):
             self.mark_unknown("the connection is lost", is_disconnected=True)
@@ -138,7 +138,7 @@ class CoordinatorFinder:
         """Forget the coordinator, so that it is looked for. Unless the connection is lost anyway, drop it."""
         now_ms = self._clock.now_ms()
         with self._lock:
-            # First forget, then disconnect: the failures of pending requests lead here again.
+            # Forget before disconnecting: the failures of pending requests call this again.
             node, self._node = self._node, None
             if node is not None:
                 self._failed_lookups = 0
@@ -152,7 +152,7 @@ class CoordinatorFinder:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def lookup(self, *, background: bool = False) -> RequestFuture[None]:
-        """The request for the coordinator that is under way, or a new one to any node."""
+        """Return the lookup request in flight, or send one to any node."""
         with self._lock:
             if self._lookup is not None:
                 return self._lookup
@@ -172,7 +172,7 @@ class CoordinatorFinder:
         return self._lookup is not None
 
     def clear_lookup(self) -> None:
-        """Let the next ``lookup`` send a request of its own."""
+        """Let the next ``lookup`` send a new request."""
         with self._lock:
             self._lookup = None
 
@@ -185,10 +185,10 @@ class CoordinatorFinder:
         self._failed_lookups = failed_lookups + 1
 
     def ensure_ready(self, timer: Timer, disable_wakeup: bool = False) -> bool:
-        """Find the coordinator, if it is unknown; return False if the timer expires first.
+        """Find the coordinator if it is unknown; return False if the timer expires first.
 
-        With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and takes in its answer once it
-        has come. Raises errors that are not retriable.
+        With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and processes the response once
+        it has arrived. Raises errors that are not retriable.
 
         Thread: application.
         """
@@ -256,7 +256,7 @@ class CoordinatorFinder:
     def _fail(self, error: Exception, future: RequestFuture[None]) -> None:
         self.last_error = error
         if isinstance(error, KafkaError) and not isinstance(error, RetriableError):
-            # Whoever asked may not be there any more (the heartbeat thread is not), the application must hear of it.
+            # The caller may be gone (the heartbeat thread is), but the application must learn of the error.
             self._fatal_error = error
         future.raise_error(error)
 

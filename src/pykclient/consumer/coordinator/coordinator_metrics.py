@@ -1,5 +1,6 @@
-"""The metrics of group membership (Java: GroupCoordinatorMetrics, ConsumerCoordinatorMetrics,
-RebalanceCallbackMetricsManager). Names and groups are Java's; times in milliseconds.
+"""The metrics of group membership, with Java's names and groups; times in milliseconds.
+
+Java: GroupCoordinatorMetrics, ConsumerCoordinatorMetrics, RebalanceCallbackMetricsManager.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _HOUR_MS = 3_600_000
 
 
 class GroupCoordinatorMetrics:
-    """What any kind of group member counts. Thread: any."""
+    """The metrics of any kind of group member. Thread: any."""
 
     __slots__ = ("failed_rebalance", "heartbeat", "join", "successful_rebalance", "sync")
 
@@ -66,7 +67,7 @@ class GroupCoordinatorMetrics:
 
 
 class ConsumerCoordinatorMetrics:
-    """What consumers count on top. Thread: any."""
+    """The additional metrics of consumers. Thread: any."""
 
     __slots__ = ("commit",)
 
@@ -81,7 +82,7 @@ class ConsumerCoordinatorMetrics:
 
 
 class RebalanceCallbackMetrics:
-    """How long the application's rebalance listener takes. Thread: application."""
+    """The latencies of the application's rebalance listener. Thread: application."""
 
     __slots__ = ("assigned", "lost", "revoked")
 
@@ -102,7 +103,7 @@ def _seconds_since(then_ms: int | None, now_ms: int) -> int:
 
 
 def _latency(metrics: Metrics, group: str, sensor_name: str, name: str, what: str) -> Sensor:
-    """A sensor with an average and a maximum."""
+    """Return a sensor with an average and a maximum."""
     sensor = metrics.sensor(sensor_name)
     sensor.add(metrics.metric_name(f"{name}-avg", group, f"The average time taken {what}"), Avg())
     sensor.add(metrics.metric_name(f"{name}-max", group, f"The longest time taken {what}"), Max())

@@ -1,7 +1,7 @@
-"""JoinGroup and SyncGroup: from the wish to be a member to the assignment.
+"""JoinGroup and SyncGroup, which lead to an assignment.
 
 Java: the JoinGroup and SyncGroup handlers of AbstractCoordinator. KIP-394 (member ids), KIP-559 (protocol names),
-KIP-800 (reasons), KIP-814 (a static leader that returns does not assign).
+KIP-800 (reasons), KIP-814 (a returning static leader does not assign).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from pykclient.log_context import LogContext
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupResponse
 
-#: The coordinator answers JoinGroup within the rebalance timeout; this much is for the way.
+#: The coordinator answers JoinGroup within the rebalance timeout; this is added for the network.
 JOIN_GROUP_TIMEOUT_LAPSE_MS = 5000
 
 
 class UnjoinedGroupError(RetriableError):
-    """The group was left while the answer to JoinGroup was on its way."""
+    """The member left the group while JoinGroup was in flight."""
 
 
 class GroupProtocol(Protocol):
-    """What a kind of member brings: consumers are one. Thread: application."""
+    """The interface of a kind of group member, such as a consumer. Thread: application."""
 
     @property
     def protocol_type(self) -> str:
-        """The kind, the same for all members of a group."""
+        """The kind, which is equal for all members of a group."""
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
-        """The protocols (assignors) offered and what to say for each, the preferred one first."""
+        """Return the offered protocols (assignors) with their metadata, the preferred one first."""
 
     def on_leader_elected(
         self, protocol_name: str, members: Sequence[JoinGroupResponse.JoinGroupResponseMember], skip_assignment: bool
     ) -> Mapping[str, bytes]:
-        """As leader, decide what each member gets; nothing with ``skip_assignment``."""
+        """Return each member's assignment, as the leader; nothing with ``skip_assignment``."""
 
 
 class GroupJoiner:
-    """Sends the two requests and takes their answers in. Thread: application."""
+    """Sends the two requests and processes their responses. Thread: application."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GroupJoiner:
     # --- JoinGroup ---------------------------------------------------------------------------------------------------
 
     def send_join_group_request(self) -> RequestFuture[bytes]:
-        """Join and sync; the value is this member's assignment."""
+        """Join and sync; the future's value is this member's assignment."""
         node = self._finder.check_and_get()
         if node is None:
             return RequestFuture.failure(CoordinatorNotAvailableError("the group coordinator is not known"))
@@ -83,7 +83,7 @@ class GroupJoiner:
         protocols = self._protocol.metadata()
         self._offered = [name for name, _ in protocols]
         builder = group_requests.join_group(config, sent, self._protocol.protocol_type, protocols, reason)
-        # The coordinator holds the answer back until all have joined, or the rebalance timeout has passed.
+        # The coordinator holds the response until all members have joined, or the rebalance timeout has passed.
         timeout_ms = max(
             self._client.default_request_timeout_ms, config.rebalance_timeout_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
         )
@@ -184,8 +184,8 @@ class GroupJoiner:
             return
         complete, duration_ms = self._membership.synced(sent)
         if not complete:
-            # The heartbeat learnt meanwhile that the membership has ended. ILLEGAL_GENERATION makes the caller start
-            # anew at once.
+            # A heartbeat has meanwhile shown that the membership has ended. ILLEGAL_GENERATION makes the caller start
+            # again at once.
             self._log.info("%s ended before SyncGroup was answered, joining again", sent)
             future.raise_error(errors.IllegalGenerationError("the membership ended during the rebalance"))
             return
@@ -202,7 +202,7 @@ class GroupJoiner:
             error = fenced_error(self._config)
             self._log.error("SyncGroup failed for good: %s", error)
         elif isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
-            # After ILLEGAL_GENERATION the member id may still be known to the coordinator.
+            # After ILLEGAL_GENERATION the coordinator may still know the member id.
             reset_member_id = isinstance(error, errors.UnknownMemberIdError)
             reason = f"SyncGroup: {error}"
             self._membership.reset_if_unchanged(sent, reason, reset_member_id=reset_member_id, lost_because=reason)

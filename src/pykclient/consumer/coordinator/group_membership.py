@@ -1,7 +1,7 @@
-"""What a member knows of its membership, shared by the application and the heartbeat thread.
+"""The state of a membership, shared by the application and the heartbeat thread.
 
-Java: the synchronized fields of AbstractCoordinator. Here they are apart from all input and output: each method is one
-step under the lock, so that no thread ever waits for the network while it holds it.
+Java: the synchronized fields of AbstractCoordinator. Here they are separate from all I/O: each method is one step under
+the lock, so no thread ever waits for the network while holding it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykclient.consumer.coordinator.member_state import (
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 
-#: What ``next_action`` tells the heartbeat thread.
+#: The results of ``next_action`` for the heartbeat thread.
 REST = "rest"
 BEAT = "beat"
 SESSION_EXPIRED = "session expired"
@@ -32,7 +32,7 @@ POLL_EXPIRED = "poll expired"
 
 
 class GroupMembership:
-    """State, generation, the wish to join again, and the heartbeat's timers. Thread: any."""
+    """State, generation, the need to rejoin, and the heartbeat's timers. Thread: any."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class GroupMembership:
 
     @property
     def signals(self) -> int:
-        """Rises with everything that the heartbeat thread has to look at again."""
+        """A counter that rises with every change that the heartbeat thread must see."""
         return self._signals
 
     def signal(self) -> None:
-        """Let the heartbeat thread look again."""
+        """Make the heartbeat thread check again."""
         with self._lock:
             self._signal()
 
@@ -75,7 +75,7 @@ class GroupMembership:
     def wait_for_signal(self, seen: int, timeout_ms: int) -> None:
         """Wait until ``signals`` is not ``seen``, or for ``timeout_ms``.
 
-        ``seen`` was read before the caller decided to wait, so that a signal given since then is not slept through.
+        The caller reads ``seen`` before it decides to wait, so that it cannot miss a signal in between.
         """
         with self._lock:
             if self._signals == seen:
@@ -89,7 +89,7 @@ class GroupMembership:
 
     @property
     def generation(self) -> Generation:
-        """The present generation; it may belong to a rebalance that is not over."""
+        """The current generation, which may belong to an unfinished rebalance."""
         return self._generation
 
     @property
@@ -106,7 +106,7 @@ class GroupMembership:
 
     @property
     def lost_because(self) -> str | None:
-        """Why the last membership ended, if it ended against the application's will."""
+        """The reason why the last membership ended, unless the application ended it."""
         return self._lost_because
 
     @property
@@ -122,14 +122,14 @@ class GroupMembership:
             return self._generation if self._state is STABLE else None
 
     def snapshot(self) -> tuple[Generation, MemberState]:
-        """Generation and state of one moment."""
+        """Return generation and state of the same moment."""
         with self._lock:
             return self._generation, self._state
 
     # --- the rebalance -----------------------------------------------------------------------------------------------
 
     def take_join_prepare(self) -> bool:
-        """Whether the application's part before a join is still to be done; it is taken by asking."""
+        """Return whether the application must prepare for a join. The next call returns False."""
         with self._lock:
             needed = self._needs_join_prepare
             self._needs_join_prepare = False
@@ -140,34 +140,34 @@ class GroupMembership:
             self._needs_join_prepare = True
 
     def begin_rebalance(self) -> tuple[Generation, str]:
-        """JoinGroup is about to be sent, with this generation and reason."""
+        """Start a rebalance; return the generation and reason for JoinGroup."""
         with self._lock:
             self._state = move(self._state, PREPARING_REBALANCE)
-            if self._last_rebalance_start_ms is None:  # attempts that failed belong to the same rebalance
+            if self._last_rebalance_start_ms is None:  # failed attempts belong to the same rebalance
                 self._last_rebalance_start_ms = self._clock.now_ms()
             return self._generation, self._rejoin_reason
 
     def joined(self, generation: Generation) -> bool:
-        """JoinGroup was answered. False when the application has left the group meanwhile."""
+        """Process the JoinGroup response. Return False if the application has left the group meanwhile."""
         with self._lock:
             if self._state is not PREPARING_REBALANCE:
                 return False
             self._state = move(self._state, COMPLETING_REBALANCE)
             self._generation = generation
             self.heartbeat.reset_timeouts()
-            self._signal()  # there is something to beat for
+            self._signal()  # heartbeats are needed now
             return True
 
     def member_id_assigned(self, member_id: str) -> None:
-        """The coordinator wants the next JoinGroup to carry this id (KIP-394)."""
+        """Set the member id that the next JoinGroup must contain (KIP-394)."""
         with self._lock:
             self._generation = Generation(NO_GENERATION.generation_id, member_id, None)
         self.request_rejoin(f"need to re-join with the given member-id: {member_id}")
 
     def synced(self, sent: Generation) -> tuple[bool, int]:
-        """SyncGroup was answered. Whether the rebalance is complete, and how long it took in milliseconds.
+        """Process the SyncGroup response. Return whether the rebalance is complete, and its duration in milliseconds.
 
-        It is not when the heartbeat has ended the membership meanwhile.
+        It is not complete if a heartbeat has ended the membership meanwhile.
         """
         with self._lock:
             if self._generation != sent or self._state is not COMPLETING_REBALANCE:
@@ -182,19 +182,19 @@ class GroupMembership:
             return True, end_ms - start_ms
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Join again with the next poll. The coordinator is told ``short_reason`` (KIP-800), the log the full one."""
+        """Join again in the next poll. The coordinator gets ``short_reason`` (KIP-800), the log the full one."""
         with self._lock:
             self._rejoin_reason = short_reason
             self._rejoin_needed = True
         self._log.info("Going to join the group again: %s", full_reason or short_reason)
 
     def request_rejoin_if_necessary(self, short_reason: str, full_reason: str) -> None:
-        """As ``request_rejoin``, unless that is going to happen anyway."""
+        """Do the same as ``request_rejoin``, unless a rejoin is already needed."""
         if not self._rejoin_needed:
             self.request_rejoin(short_reason, full_reason)
 
     def request_rejoin_if_stable(self, short_reason: str) -> bool:
-        """The coordinator says that others rebalance; False when this member is in the middle of it already."""
+        """Rejoin because the group rebalances; return False if this member is already rebalancing."""
         with self._lock:
             if self._state is not STABLE:
                 return False
@@ -206,13 +206,16 @@ class GroupMembership:
     # --- the end of a membership -------------------------------------------------------------------------------------
 
     def reset_and_rejoin(self, reason: str, *, reset_member_id: bool, lost_because: str | None = None) -> None:
-        """The membership has ended; start anew with the next poll."""
+        """End the membership, and join again in the next poll."""
         with self._lock:
             self._reset(reason, reset_member_id, lost_because)
         self._log.info("Membership reset%s: %s", "" if reset_member_id else ", keeping the member id", reason)
 
     def reset_if_unchanged(self, sent: Generation, reason: str, *, reset_member_id: bool, lost_because: str) -> bool:
-        """As ``reset_and_rejoin``, if ``sent`` is still the generation: an answer to an old one means nothing now."""
+        """Do the same as ``reset_and_rejoin`` if ``sent`` is still the generation.
+
+        A response to a request of an old generation is irrelevant.
+        """
         with self._lock:
             if self._generation != sent:
                 return False
@@ -223,7 +226,7 @@ class GroupMembership:
     def reset_unless_rebalancing_anew(
         self, sent: Generation, reason: str, *, reset_member_id: bool, lost_because: str
     ) -> bool:
-        """As ``reset_and_rejoin``, unless a rebalance has started since ``sent`` was the generation."""
+        """Do the same as ``reset_and_rejoin``, unless a rebalance has started since ``sent`` was the generation."""
         with self._lock:
             if self._generation != sent and self._state is PREPARING_REBALANCE:
                 return False
@@ -233,7 +236,7 @@ class GroupMembership:
 
     def _reset(self, reason: str, reset_member_id: bool, lost_because: str | None) -> None:
         self._state = move(self._state, UNJOINED)
-        # A member id that may be valid is kept: as a new member it would have to wait for its old self to time out.
+        # Keep a member id that may be valid: a new member would have to wait for its old id's session to expire.
         member_id = NO_GENERATION.member_id if reset_member_id else self._generation.member_id
         self._generation = Generation(NO_GENERATION.generation_id, member_id, None)
         self._rejoin_reason = reason
@@ -245,7 +248,7 @@ class GroupMembership:
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 
     def poll_heartbeat(self, now_ms: int) -> None:
-        """The application is alive."""
+        """Record that the application is alive."""
         with self._lock:
             self.heartbeat.poll(now_ms)
 
@@ -259,20 +262,20 @@ class GroupMembership:
             self._signal()
 
     def coordinator_found(self) -> None:
-        """The session's time counts anew, and a heartbeat that is due can be sent: until then no poll would wait."""
+        """Restart the session, and send a heartbeat that is due, because until now no poll would wait for it."""
         with self._lock:
             self.heartbeat.reset_session_timeout()
             self._signal()
 
     def time_to_next_heartbeat(self, now_ms: int) -> int:
-        """Milliseconds, without bound for who is not a member."""
+        """Return the milliseconds until the next heartbeat; FOREVER_MS without a membership."""
         with self._lock:
             return FOREVER_MS if self._state.has_not_joined_group else self.heartbeat.time_to_next_heartbeat(now_ms)
 
     def next_action(self, now_ms: int) -> tuple[str, int]:
-        """What the heartbeat thread has to do now, and how long it may sleep before it asks again.
+        """Return what the heartbeat thread must do now, and how long it may sleep before it asks again.
 
-        Asking for BEAT counts as sending one.
+        A call that returns BEAT counts as sending a heartbeat.
         """
         with self._lock:
             heartbeat = self.heartbeat

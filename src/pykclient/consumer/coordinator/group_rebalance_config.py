@@ -1,4 +1,4 @@
-"""What group membership needs of the configuration (Java: GroupRebalanceConfig)."""
+"""The settings of group membership (Java: GroupRebalanceConfig)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class GroupRebalanceConfig:
-    """Times in milliseconds. ``rebalance_timeout_ms`` is ``max.poll.interval.ms``. Thread: any."""
+    """The settings of a group member. Times are in milliseconds.
+
+    ``rebalance_timeout_ms`` is ``max.poll.interval.ms``. Thread: any.
+    """
 
     __slots__ = (
         "group_id",
@@ -48,7 +51,7 @@ class GroupRebalanceConfig:
 
     @classmethod
     def from_consumer_config(cls, group_id: str, config: ConsumerConfig) -> GroupRebalanceConfig:
-        """The settings of a consumer that has ``group.id``."""
+        """Return the settings of a consumer with a ``group.id``."""
         return cls(
             group_id,
             group_instance_id=config["group.instance.id"],

@@ -1,4 +1,4 @@
-"""The requests of group members, in every version that the coordinator may speak (Java: the Builder classes)."""
+"""The requests of group members, in all versions that coordinators support (Java: the Builder classes)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pykclient.types import OffsetAndMetadata, TopicPartition
 
 GROUP_KEY_TYPE = 0
 
-#: What the coordinator takes as the reason for joining or leaving (KIP-800).
+#: The coordinator's limit for the reason of joining or leaving (KIP-800).
 MAX_REASON_LENGTH = 255
 
 _ZERO_UUID = uuid.UUID(int=0)
 
-#: The versions that brought what the builders must know.
+#: The versions that introduced what the builders must distinguish.
 _BATCHED_FIND_COORDINATOR = 4
 _BATCHED_LEAVE_GROUP = 3
 _REQUIRE_STABLE = 7
@@ -35,7 +35,7 @@ _TOPIC_IDS = 10
 
 
 class FindCoordinatorBuilder(RequestBuilder):
-    """One group's coordinator; from v4 on several could be asked for at once (KIP-699). Thread: owner."""
+    """A lookup of one group's coordinator. From v4 on, requests can have several groups (KIP-699). Thread: owner."""
 
     __slots__ = ("_group_id",)
 
@@ -50,7 +50,7 @@ class FindCoordinatorBuilder(RequestBuilder):
 
 
 def coordinators_of(response: FindCoordinatorResponse) -> Sequence[FindCoordinatorResponse.Coordinator]:
-    """What the response says, in the shape of v4 and later."""
+    """Return the response's coordinators in the form of v4 and later."""
     if response.coordinators:
         return response.coordinators
     return (
@@ -65,7 +65,10 @@ def coordinators_of(response: FindCoordinatorResponse) -> Sequence[FindCoordinat
 
 
 class StaticMemberBuilder(RequestBuilder):
-    """A request that may carry ``group.instance.id``, which older coordinators do not know (KIP-345). Thread: owner."""
+    """A request that may contain ``group.instance.id``, which older coordinators do not know (KIP-345).
+
+    Thread: owner.
+    """
 
     __slots__ = ("_instance_id", "_since_version")
 
@@ -132,7 +135,7 @@ def heartbeat(config: GroupRebalanceConfig, generation: Generation) -> RequestBu
 
 
 class LeaveGroupBuilder(RequestBuilder):
-    """One member leaves; from v3 on several could at once. Thread: owner."""
+    """A request of one member to leave. From v3 on, requests can have several members. Thread: owner."""
 
     __slots__ = ("_group_id", "_member_id", "_reason")
 
@@ -158,7 +161,7 @@ def offset_commit(
 ) -> RequestBuilder:
     """Return a commit of ``offsets``, each in the topic with the id in ``topic_ids``.
 
-    Topics go by id from v10 on (KIP-848), but only if all ids are known.
+    From v10 on, requests identify topics by id (KIP-848), but only if all ids are known.
     """
     topics: dict[tuple[str, uuid.UUID], OffsetCommitRequest.OffsetCommitRequestTopic] = {}
     for tp, offset in offsets.items():
@@ -189,10 +192,10 @@ def offset_commit(
 
 
 class OffsetFetchBuilder(RequestBuilder):
-    """One group's committed offsets of some partitions. Thread: owner.
+    """A request for one group's committed offsets of some partitions. Thread: owner.
 
-    From v7 on the coordinator is asked to wait for transactions (KIP-447), from v8 on groups come in batches, from v10
-    on topics go by id, if all ids are known.
+    From v7 on, it asks the coordinator to wait for transactions (KIP-447); from v8 on, requests can have several
+    groups; from v10 on, they identify topics by id, if all ids are known.
     """
 
     __slots__ = ("_group_id", "_partitions", "_topic_ids")
@@ -228,7 +231,7 @@ class OffsetFetchBuilder(RequestBuilder):
 
 
 class FetchedOffset:
-    """What a coordinator said of one partition; ``topic`` is None where the topic's id is not known. Thread: owner."""
+    """A partition of an OffsetFetch response. ``topic`` is None if the topic's id is unknown. Thread: owner."""
 
     __slots__ = ("error_code", "leader_epoch", "metadata", "offset", "partition", "topic")
 
@@ -246,7 +249,7 @@ class FetchedOffset:
 def offsets_of(
     response: OffsetFetchResponse, group_id: str, topic_names: Mapping[uuid.UUID, str]
 ) -> tuple[int, list[FetchedOffset]]:
-    """The error code of the group, and what is said of its partitions, whichever version brought it."""
+    """Return the error code of the group, and its partitions, for any version."""
     if response.groups:
         group = next((group for group in response.groups if group.group_id == group_id), response.groups[0])
         return group.error_code, [
@@ -277,8 +280,12 @@ def offsets_of(
 
 
 def _group_error_of_v1(offsets: Iterable[FetchedOffset]) -> int:
-    """Before v2 an error of the group stood with each partition."""
+    """Return the error of the group, which before v2 is in each partition."""
     for offset in offsets:
-        if offset.error_code not in (0, 3, 29):  # UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED are theirs
+        if offset.error_code not in (
+            0,
+            3,
+            29,
+        ):  # UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED
             return offset.error_code
     return 0

@@ -1,4 +1,4 @@
-"""When the next heartbeat is due, and what has been silent for too long (Java: Heartbeat)."""
+"""The timers of a membership: the next heartbeat, the session, and the poll interval (Java: Heartbeat)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Heartbeat:
         self.last_poll_ms = clock.now_ms()
 
     def poll(self, now_ms: int) -> None:
-        """The application has called ``poll``."""
+        """Record that the application has called ``poll``."""
         self._poll_timer.update(now_ms)
         self.last_poll_ms = now_ms
         self._poll_timer.reset(self._config.rebalance_timeout_ms)
@@ -55,28 +55,28 @@ class Heartbeat:
         self._heartbeat_timer.reset(self._config.heartbeat_interval_ms)
 
     def fail_heartbeat(self) -> None:
-        """The last one got no useful answer: the next comes after a backoff, not after the interval."""
+        """Record that the last heartbeat failed: the next one comes after a backoff instead of the interval."""
         self._heartbeat_timer.update()
         self.in_flight = False
         self._heartbeat_timer.reset(self._retry_backoff.backoff(self._attempts))
         self._attempts += 1
 
     def receive_heartbeat(self) -> None:
-        """The coordinator has answered, so the session lives."""
+        """Record a response from the coordinator, which keeps the session alive."""
         self._session_timer.update()
         self.in_flight = False
         self._attempts = 0
         self._session_timer.reset(self._config.session_timeout_ms)
 
     def reset_timeouts(self) -> None:
-        """The group was joined: everything starts again."""
+        """Restart all timers, because the group was joined."""
         self.in_flight = False
         self._session_timer.update_and_reset(self._config.session_timeout_ms)
         self._poll_timer.update_and_reset(self._config.rebalance_timeout_ms)
         self._heartbeat_timer.update_and_reset(self._config.heartbeat_interval_ms)
 
     def reset_session_timeout(self) -> None:
-        """A coordinator was found: it gets a full session to answer in."""
+        """Restart the session, because a coordinator was found."""
         self._session_timer.update_and_reset(self._config.session_timeout_ms)
 
     def should_heartbeat(self, now_ms: int) -> bool:
@@ -96,7 +96,7 @@ class Heartbeat:
         return self._poll_timer.expired
 
     def time_to_next_event(self, now_ms: int) -> int:
-        """Milliseconds until there is something to do, if no answer comes first."""
+        """Return the milliseconds until something is due, if no response comes first."""
         timers = (self._heartbeat_timer, self._session_timer, self._poll_timer)
         for timer in timers:
             timer.update(now_ms)

@@ -1,4 +1,6 @@
-"""What keeps a member in its group while the application is busy (Java: AbstractCoordinator.HeartbeatThread)."""
+"""The thread that keeps a member in its group while the application is busy (Java:
+AbstractCoordinator.HeartbeatThread).
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ if TYPE_CHECKING:
 
 HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
 
-#: Signals end a rest; this is for a thread whose consumer was forgotten without being closed.
+#: Signals end a wait; this bound is for the thread of a consumer that was garbage-collected without being closed.
 _MAX_REST_MS = 5000
 
 
 class HeartbeatThread:
     """Sleeps until a heartbeat, the end of the session or the end of max.poll.interval.ms is due.
 
-    It never waits for the network: what it queues goes out at once, or with the poll that the application is in. It
-    runs no code of the application. A daemon: it does not hold up the end of the interpreter.
+    It never waits for the network: its requests are sent at once, or by the poll that the application is in. It runs no
+    application code. It is a daemon, so it does not delay the exit of the interpreter.
     """
 
     def __init__(self, coordinator: AbstractCoordinator, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
@@ -41,18 +43,18 @@ class HeartbeatThread:
         return self._thread.is_alive()
 
     def join(self, timeout: float) -> None:
-        """Wait until it has ended, at most ``timeout`` seconds."""
+        """Wait until the thread has ended, at most ``timeout`` seconds."""
         self._thread.join(timeout)
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Make the thread end."""
         self._closed = True
         self._membership.signal()
 
     def abandon(self) -> None:
-        """As ``close``, without a lock, for the garbage collector: the thread ends when it wakes up next.
+        """Make the thread end when it wakes up next, without a lock, for the garbage collector.
 
-        It closes the connections then, as nobody else will.
+        The thread then closes the connections, as nothing else will.
         """
         self._abandoned = self._closed = True
 
@@ -72,7 +74,7 @@ class HeartbeatThread:
         self._log.debug("Heartbeat thread has ended")
 
     def run_once(self) -> int:
-        """Do what is due; how many milliseconds may pass until there is more."""
+        """Do what is due; return the milliseconds until the next call."""
         coordinator, membership = self._coordinator, self._membership
         if membership.state.has_not_joined_group:
             return _MAX_REST_MS
@@ -81,7 +83,8 @@ class HeartbeatThread:
         client.poll_background()
         if finder.unknown:
             if finder.lookup_pending:
-                # Perhaps the application's, which only its own poll completes. The next round asks anew.
+                # The lookup may be the application's, which only its own poll completes. The next round sends a new
+                # one.
                 finder.clear_lookup()
             else:
                 finder.lookup(background=True)
@@ -89,7 +92,8 @@ class HeartbeatThread:
             return retry_ms
         action, rest_ms = membership.next_action(coordinator.clock.now_ms())
         if action is REST:
-            # While an answer is due somebody has to receive it, and the application may not poll.
+            # While a heartbeat is in flight, this thread must receive the response, because the application may not
+            # poll.
             return min(rest_ms, retry_ms) if membership.heartbeat.in_flight else min(rest_ms, _MAX_REST_MS)
         if action is SESSION_EXPIRED:
             finder.mark_unknown("no answer to heartbeats within session.timeout.ms")
@@ -107,8 +111,8 @@ class HeartbeatThread:
 
     def _beat_failed(self, error: Exception) -> None:
         if isinstance(error, RebalanceInProgressError):
-            # The member goes on beating while the group rebalances: it has the rebalance timeout to join again, and
-            # would be out by the session timeout if it fell silent.
+            # The member keeps sending heartbeats while the group rebalances: it has the rebalance timeout to rejoin,
+            # but without heartbeats the session would expire.
             self._membership.receive_heartbeat()
         elif isinstance(error, FencedInstanceIdError):
             self._log.error("Fenced: %s", error)

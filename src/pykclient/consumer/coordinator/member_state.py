@@ -1,6 +1,6 @@
 """The states of a group member, as a table.
 
-Java: AbstractCoordinator.MemberState, with the moves that are spread over its handlers there.
+Java: AbstractCoordinator.MemberState; there, the transitions are spread over its handlers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pykclient.errors import IllegalStateError
 
 
 class MemberState:
-    """One state; ``reported`` is its name in ``ConsumerGroupMetadata.state``. Compare by identity. Thread: any."""
+    """A state. ``reported`` is its name in ``ConsumerGroupMetadata.state``. Compare by identity. Thread: any."""
 
     __slots__ = ("has_not_joined_group", "name", "reported")
 
@@ -27,15 +27,15 @@ class MemberState:
 
 #: Not part of the group.
 UNJOINED = MemberState("UNJOINED", types.MemberState.UNJOINED, has_not_joined_group=True)
-#: JoinGroup was sent; the others have their turn to join.
+#: JoinGroup is in flight, while the other members join.
 PREPARING_REBALANCE = MemberState("PREPARING_REBALANCE", types.MemberState.REBALANCING, has_not_joined_group=True)
-#: JoinGroup was answered, SyncGroup was sent; the coordinator expects heartbeats.
+#: JoinGroup was answered and SyncGroup is in flight; the coordinator expects heartbeats.
 COMPLETING_REBALANCE = MemberState("COMPLETING_REBALANCE", types.MemberState.REBALANCING, has_not_joined_group=False)
-#: The assignment is here.
+#: The member has its assignment.
 STABLE = MemberState("STABLE", types.MemberState.STABLE, has_not_joined_group=False)
 
-#: A failed attempt leaves its state as it is until the next JoinGroup, which starts from any state. Whatever tells that
-#: the membership has ended leads to UNJOINED, also when that is known already.
+#: A failed attempt keeps the state until the next JoinGroup, which can start from any state. An error that ends the
+#: membership leads to UNJOINED, even if it has ended already.
 TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
     UNJOINED: frozenset((UNJOINED, PREPARING_REBALANCE)),
     PREPARING_REBALANCE: frozenset((UNJOINED, PREPARING_REBALANCE, COMPLETING_REBALANCE)),
@@ -45,14 +45,18 @@ TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
 
 
 def move(state: MemberState, to: MemberState) -> MemberState:
-    """``to``, if the table allows to go there; raises IllegalStateError otherwise."""
+    """Return ``to``.
+
+    Raises:
+        IllegalStateError: the table does not have this transition.
+    """
     if to not in TRANSITIONS[state]:
         raise IllegalStateError(f"a group member cannot go from {state} to {to}")
     return to
 
 
 class Generation(NamedTuple):
-    """Which round of the group a member belongs to, and as whom."""
+    """A generation of the group, and the member's id in it."""
 
     generation_id: int
     member_id: str
@@ -60,12 +64,12 @@ class Generation(NamedTuple):
 
     @property
     def has_member_id(self) -> bool:
-        """A member may have an id before it is part of a generation (KIP-394)."""
+        """True if the member has an id, possibly before it is part of a generation (KIP-394)."""
         return bool(self.member_id)
 
     @property
     def is_reset(self) -> bool:
-        """Whether the membership has ended. The member id may outlive it, after ILLEGAL_GENERATION."""
+        """True if the membership has ended. The member id may outlive it, after ILLEGAL_GENERATION."""
         return self.generation_id == NO_GENERATION.generation_id and self.protocol_name is None
 
     def __str__(self) -> str:

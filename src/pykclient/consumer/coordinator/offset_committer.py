@@ -1,4 +1,4 @@
-"""Commits: synchronous, asynchronous and automatic (Java: the commit half of ConsumerCoordinator)."""
+"""Synchronous, asynchronous and automatic commits (Java: the commit half of ConsumerCoordinator)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
 
-#: What the coordinator answers for partitions that it does not know, by name or by topic id.
+#: The coordinator's errors for partitions that it does not know, by name or by topic id.
 _UNKNOWN_TOPIC = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
 
 TopicIds = Mapping[TopicPartition, uuid.UUID]
@@ -43,10 +43,10 @@ OffsetCommitCallback = Callable[[Offsets, Exception | None], object]
 
 
 class OffsetCommitter:
-    """Sends commits in the order they were asked for, and calls back in the order they were answered.
+    """Sends commits in the order of the calls, and runs callbacks in the order of the responses.
 
-    Callbacks run on the application thread, in the next call of ``poll``, of a commit or of ``close``.
-    Thread: application.
+    Callbacks run on the application thread, in the next call of ``poll``, of a commit or of ``close``. Thread:
+    application.
     """
 
     def __init__(self, coordinator: AbstractCoordinator, parts: ConsumerParts, commit_sensor: Sensor) -> None:
@@ -61,19 +61,23 @@ class OffsetCommitter:
         self._completed: deque[tuple[OffsetCommitCallback, Offsets, Exception | None]] = deque()
         self._fenced = False
         self.in_flight_async_commits = 0
-        # Asynchronous commits that wait for the coordinator to be found, each with the look-up it waits for.
+        # Asynchronous commits that wait for the coordinator, each with the lookup it waits for.
         self._waiting: deque[_WaitingCommit] = deque()
-        # Partitions that the coordinator did not know, and the metadata's version then: only newer metadata can tell
-        # whether they were deleted, or whether the coordinator has yet to hear of them.
+        # Partitions that the coordinator did not know, and the metadata's version at that time. Only newer metadata can
+        # show whether they were deleted, or the coordinator does not know them yet.
         self._refused: dict[TopicPartition, int] = {}
-        self._deleted: set[TopicPartition] = set()  # what the last automatic commit left out
-        #: Why the last attempt of a synchronous commit failed, for the error when time runs out.
+        self._deleted: set[TopicPartition] = set()  # partitions that the last automatic commit omitted
+        #: The error of the last attempt of a synchronous commit, for timeout errors.
         self.last_error: Exception | None = None
 
     # --- callbacks -------------------------------------------------------------------------------------------------
 
     def invoke_completed_offset_commit_callbacks(self) -> None:
-        """Call back for what is done. Raises FencedInstanceIdError if an asynchronous commit was fenced."""
+        """Run the callbacks of completed commits.
+
+        Raises:
+            FencedInstanceIdError: an asynchronous commit was fenced.
+        """
         if self._fenced:
             raise fenced_error(self._config)
         while self._completed:
@@ -93,7 +97,7 @@ class OffsetCommitter:
 
     @property
     def has_pending_async_commits(self) -> bool:
-        """True while an asynchronous commit has no answer, or its callback has not run."""
+        """True while an asynchronous commit is in flight, or its callback has not run."""
         return self.awaits_answers or bool(self._completed)
 
     def _default_callback(self, offsets: Offsets, error: Exception | None) -> None:
@@ -115,7 +119,7 @@ class OffsetCommitter:
             future = self._do_commit_offsets_async(offsets, topic_ids, chosen)
         else:
             future = self._commit_when_coordinator_is_found(offsets, topic_ids, chosen)
-        # Give it a chance to go out: the application may not poll for a while.
+        # Give it a chance to be sent: the application may not poll for a while.
         self._client.poll_no_wakeup()
         return future
 
@@ -126,7 +130,7 @@ class OffsetCommitter:
         lookup = self._coordinator.finder.lookup()
         self._waiting.append(_WaitingCommit(lookup, offsets, topic_ids, callback, future))
 
-        # The look-up may be the heartbeat thread's, which then is the one to learn of its end.
+        # The lookup may be the heartbeat thread's, which then is the thread that learns of its end.
         def on_done(_: object) -> None:
             self._client.run_in_application(self._commit_waiting)
 
@@ -134,9 +138,9 @@ class OffsetCommitter:
         return future
 
     def _commit_waiting(self) -> None:
-        """Send the commits that wait for the coordinator, if it is found; they fail if it was not.
+        """Send the commits that wait for the coordinator if it is found; otherwise fail them.
 
-        In their order, and before any later commit: each must not undo what one asked for after it has committed.
+        They are sent in order and before any later commit, because an older commit must not overwrite a later one.
         """
         sent = False
         while self._waiting:
@@ -201,7 +205,7 @@ class OffsetCommitter:
             self._commit_waiting()
             future = self.send_offset_commit_request(offsets, topic_ids)
             self._client.poll_future(future, timer)
-            # What was committed before is told before.
+            # Earlier commits are reported first.
             self.invoke_completed_offset_commit_callbacks()
             if future.succeeded:
                 self._intercept(offsets)
@@ -220,10 +224,10 @@ class OffsetCommitter:
     # --- partitions that do not exist ------------------------------------------------------------------------------
 
     def _topic_ids(self, offsets: Iterable[TopicPartition]) -> dict[TopicPartition, uuid.UUID]:
-        """Return the id of the topic that each offset is of, where that is known.
+        """Return the topic id of each offset, if it is known.
 
-        It is the id that came with the position. The one in the metadata may be of a topic that was created since, and
-        the offset must not be committed there.
+        It is the id that came with the position. The id in the metadata may belong to a newer topic of the same name,
+        in which the offset must not be committed.
         """
         known = self._parts.metadata.topic_ids
         topic_ids = {}
@@ -245,7 +249,7 @@ class OffsetCommitter:
             return False
         if metadata.fetch_metadata_snapshot().partition_metadata(tp) is None:
             return True
-        del self._refused[tp]  # the coordinator has not heard of it yet
+        del self._refused[tp]  # the coordinator does not know the partition yet
         return False
 
     def _is_recreated(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
@@ -255,7 +259,7 @@ class OffsetCommitter:
     def _raise_if_deleted(
         self, partitions: Iterable[TopicPartition], topic_ids: TopicIds, refused: Exception, timer: Timer
     ) -> None:
-        """Wait for metadata that is newer than the coordinator's answer; raise if it lacks partitions as well."""
+        """Wait for metadata that is newer than the coordinator's response; raise if it also lacks the partitions."""
         refused_at = max(self._refused.values(), default=-1)
         if self._parts.metadata.update_version <= refused_at and not self._client.await_metadata_update(timer):
             return
@@ -279,7 +283,7 @@ class OffsetCommitter:
         return True
 
     def await_pending_async_commits(self, timer: Timer) -> None:
-        """Before closing: let the commits that wait for the coordinator go out."""
+        """Let the commits that wait for the coordinator be sent, before closing."""
         self._commit_waiting()
         while self._waiting and timer.not_expired:
             self._coordinator.ensure_coordinator_ready(timer)
@@ -293,15 +297,18 @@ class OffsetCommitter:
         return self._parts.auto_commit_enabled
 
     def time_to_next_auto_commit(self) -> int:
-        """How long a wait for records may be. An interval of 0 means with every poll, but not to poll for it."""
+        """Return how long a wait for records may take.
+
+        An interval of 0 means a commit with every poll, but no additional polls.
+        """
         return self._next_auto_commit.remaining_ms if self._parts.auto_commit_interval_ms else FOREVER_MS
 
     def reschedule_auto_commit(self) -> None:
-        """Count the interval from now."""
+        """Restart the interval."""
         self._next_auto_commit.update_and_reset(self._parts.auto_commit_interval_ms)
 
     def maybe_auto_commit_offsets_async(self, now_ms: int) -> None:
-        """Commit what was consumed, if the interval has passed."""
+        """Commit the consumed offsets if the interval has passed."""
         if self.auto_commit_enabled:
             self._next_auto_commit.update(now_ms)
             if self._next_auto_commit.expired:
@@ -353,14 +360,14 @@ class OffsetCommitter:
     # --- the request -----------------------------------------------------------------------------------------------
 
     def send_offset_commit_request(self, offsets: Offsets, topic_ids: TopicIds) -> RequestFuture[None]:
-        """Send one request, with the topic ids that the offsets are of.
+        """Send one request, with the topic ids of the offsets.
 
-        The future fails with CommitFailedError if the group has gone on without this member. It fails with an error of
-        _UNKNOWN_TOPIC if partitions do not exist; the others are committed then.
+        The future fails with CommitFailedError if the group has rebalanced without this member. It fails with an error
+        of _UNKNOWN_TOPIC if partitions do not exist; the others are committed then.
         """
         recreated = [tp for tp in offsets if self._is_recreated(tp, topic_ids.get(tp))]
         if recreated:
-            # Coordinators that know no topic ids would commit these in the new topic.
+            # Coordinators without topic ids would commit these in the new topic.
             offsets = {tp: offset for tp, offset in offsets.items() if tp not in recreated}
             if not offsets:
                 return RequestFuture.failure(self._refuse(recreated))
@@ -400,7 +407,7 @@ class OffsetCommitter:
         return self.commit_failed_error()
 
     def commit_failed_error(self, cause: str | None = None) -> CommitFailedError:
-        """Says why the membership ended and which settings have to do with it."""
+        """Return an error that says why the membership ended, and which settings are involved."""
         config = self._config
         idle_s = (self._coordinator.clock.now_ms() - self._membership.heartbeat.last_poll_ms) / 1000
         why = self._membership.lost_because or cause or "it has not joined yet, or the application has left the group"
@@ -449,7 +456,10 @@ class OffsetCommitter:
             future.complete(None)
 
     def _refuse(self, partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
-        """Note that the coordinator does not know these, and ask for metadata; return the error to raise."""
+        """Record that the coordinator does not know these partitions; return the error to raise.
+
+        This also requests metadata.
+        """
         version = self._parts.metadata.request_update(False)
         is_assigned = self._parts.subscriptions.is_assigned
         self._refused = {tp: at for tp, at in self._refused.items() if is_assigned(tp)}
@@ -459,7 +469,7 @@ class OffsetCommitter:
         return error
 
     def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> KafkaError:
-        """The error for the application, after what the broker's means for the membership was done."""
+        """Return the error for the application, after applying the broker's error to the membership."""
         membership = self._membership
         if isinstance(error, errors.GroupAuthorizationError):
             return group_authorization_error(self._config.group_id)
@@ -485,14 +495,15 @@ class OffsetCommitter:
                 return self._stale(sent)
             return self.commit_failed_error(f"{error}")
         if isinstance(error, RebalanceInProgressError):
-            # Between JoinGroup and SyncGroup nobody commits; the generation stands, poll() completes the rebalance.
+            # No member can commit between JoinGroup and SyncGroup. The generation is valid, and poll() completes the
+            # rebalance.
             membership.request_rejoin("offset commit failed since group is already rebalancing")
             return RebalanceInProgressError(
                 f"group {self._config.group_id!r} is rebalancing; call poll() to complete the rebalance, then commit "
                 f"again what is still assigned"
             )
         if isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
-            # After ILLEGAL_GENERATION the member id may still be known to the coordinator.
+            # After ILLEGAL_GENERATION the coordinator may still know the member id.
             reset_member_id = isinstance(error, errors.UnknownMemberIdError)
             cause = f"the coordinator answered a commit of {sent} with {error}"
             if not membership.reset_unless_rebalancing_anew(
@@ -512,7 +523,7 @@ class OffsetCommitter:
 
 
 class _WaitingCommit(NamedTuple):
-    """An asynchronous commit that is sent once ``lookup`` has found the coordinator."""
+    """An asynchronous commit to send once ``lookup`` has found the coordinator."""
 
     lookup: RequestFuture[None]
     offsets: Offsets
@@ -535,5 +546,5 @@ def _retriable(error: Exception) -> RetriableCommitFailedError:
 
 
 def shown(offsets: Offsets) -> str:
-    """For the log."""
+    """Format offsets for the log."""
     return ", ".join(f"{tp}: {offset.offset}" for tp, offset in sorted(offsets.items())) or "nothing"

@@ -1,4 +1,4 @@
-"""What an assignment was made from, to notice when it changes (Java: ConsumerCoordinator.MetadataSnapshot)."""
+"""The metadata behind an assignment, to detect changes (Java: ConsumerCoordinator.MetadataSnapshot)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PartitionSnapshot:
                 )
 
     def matches(self, other: PartitionSnapshot) -> bool:
-        """Whether nothing that matters to an assignment has changed."""
+        """Return whether nothing that matters for an assignment has changed."""
         return self.version == other.version or self._partitions == other._partitions
 
     def __str__(self) -> str:

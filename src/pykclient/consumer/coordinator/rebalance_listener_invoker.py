@@ -1,4 +1,4 @@
-"""Calls the application's rebalance listener (Java: ConsumerRebalanceListenerInvoker)."""
+"""Calls of the application's rebalance listener (Java: ConsumerRebalanceListenerInvoker)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pykclient.types import TopicPartition
 
 
 class RebalanceListenerInvoker:
-    """Each method returns what the listener raised, so that the rebalance can go its way first. WakeupError passes.
+    """Calls the listener. Each method returns the listener's exception, so that the rebalance can continue first.
 
-    Thread: application.
+    WakeupError is raised. Thread: application.
     """
 
     def __init__(
@@ -77,5 +77,5 @@ class RebalanceListenerInvoker:
 
 
 def names(partitions: Collection[TopicPartition]) -> str:
-    """For the log."""
+    """Format partitions for the log."""
     return ", ".join(map(str, sorted(partitions))) or "none"

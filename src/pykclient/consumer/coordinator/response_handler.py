@@ -1,4 +1,4 @@
-"""What the handlers of all answers of the coordinator have in common (Java: CoordinatorResponseHandler)."""
+"""The common part of handling the coordinator's responses (Java: CoordinatorResponseHandler)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def handled(
     handle: Callable[[Any, RequestFuture[T]], None],
     record_latency: Callable[[float], object] | None = None,
 ) -> RequestFuture[T]:
-    """The future that ``handle(response body, future)`` completes.
+    """Return a future that ``handle(response body, future)`` completes.
 
     A lost connection means a lost coordinator; an error that ``handle`` raises fails the future.
     """
@@ -34,7 +34,7 @@ def handled(
                 raise
             future.raise_error(error)
         except BaseException:
-            # Ctrl-C in the middle: this answer is spent, so whoever waits for the future would wait for ever.
+            # An exception of a signal handler: the response is lost, so a waiter of the future would wait for ever.
             if not future.is_done:
                 future.raise_error(DisconnectError("the handling of an answer was interrupted"))
             raise
