@@ -1,4 +1,4 @@
-"""One broker, which coordinates a group of one, behind the seam of KafkaClient: for tests of the whole consumer."""
+"""A single broker that coordinates a group of one, in place of KafkaClient: for tests of the whole consumer."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ MEMBER = "the-member"
 
 
 class FakeBroker(MockClient):
-    """Answers at once. ``logs`` are the values of each partition, ``committed_offsets`` the group's.
+    """A broker that responds at once.
 
-    A handler in ``overrides``, by the name of the request's class, goes first; what it returns is the answer, None
-    keeps the request waiting. ``received`` are the requests' names in order.
+    ``logs`` holds the values of each partition, ``committed_offsets`` those of the group. A handler in ``overrides``,
+    keyed by the name of the request's class, takes precedence: its return value is the response, and None leaves the
+    request pending. ``received`` lists the names of the requests in order.
     """
 
     def __init__(self, clock: MockClock, metadata: Metadata, logs: Mapping[TopicPartition, list[bytes]]) -> None:
@@ -182,7 +183,7 @@ class FakeBroker(MockClient):
 
 
 class FakeCluster:
-    """A clock, a broker and consumers of it."""
+    """A clock, a broker and the consumers connected to it."""
 
     def __init__(self, logs: Mapping[TopicPartition, list[bytes]]) -> None:
         self.clock = MockClock(auto_tick_ms=1)
@@ -195,7 +196,7 @@ class FakeCluster:
                 "bootstrap.servers": "localhost:9092",
                 "auto.offset.reset": "earliest",
                 "metadata.max.age.ms": 10**9,
-                # Nobody beats here.
+                # No heartbeats in these tests.
                 "heartbeat.interval.ms": 10**8,
                 "session.timeout.ms": 10**9,
             },

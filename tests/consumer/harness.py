@@ -1,4 +1,4 @@
-"""Everything of a consumer but its face and its group, over a MockClient."""
+"""A consumer without its public class and its group, over a MockClient."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ TP1 = TopicPartition(TOPIC, 1)
 
 
 class Harness:
-    """``config`` is a consumer's; the metadata knows topic ``test`` with two partitions."""
+    """The parts of a consumer, whose metadata has topic ``test`` with two partitions.
+
+    ``config`` is the consumer's configuration.
+    """
 
     def __init__(
         self,
@@ -74,12 +77,12 @@ class Harness:
         return node
 
     def update_metadata(self, **kwargs: Any) -> None:
-        """Take in metadata of the topics; ``kwargs`` are those of ``metadata_response``."""
+        """Apply a metadata response; ``kwargs`` are those of ``metadata_response``."""
         partitions = kwargs.pop("partitions", self.partitions)
         self.client.update_metadata(metadata_response(partitions, brokers=self.brokers, **kwargs))
 
     def assign(self, *partitions: TopicPartition, offset: int | None = 0) -> None:
-        """Assign by hand, load metadata, and seek all to ``offset`` unless that is None."""
+        """Assign manually, load metadata, and seek all partitions to ``offset`` unless it is None."""
         self.subscriptions.assign_from_user(partitions)
         self.update_metadata()
         if offset is not None:
@@ -99,14 +102,14 @@ class Harness:
         self.network.poll(Timer(self.clock, duration_ms))
 
     def fetch(self, partitions: Mapping[TopicPartition, FetchResponse.PartitionData], **kwargs: Any) -> Fetch:
-        """Send what is to be sent, answer it, and collect."""
+        """Send the pending fetches, respond to them, and collect the records."""
         assert self.fetcher.send_fetches() == 1
         self.client.prepare_response(fetch_response(partitions, **kwargs))
         self.poll()
         return self.fetcher.collect_fetch()
 
     def sent(self, node: Node | None = None) -> Any:
-        """The request that waits for an answer, as it was written."""
+        """Return the request in flight, as it was serialized."""
         for request in self.client.requests:
             if node is None or request.destination == node.id_string:
                 builder = request.request_builder

@@ -1,4 +1,4 @@
-"""Responses of brokers as tests need them."""
+"""Broker responses for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykclient.types import TopicPartition
 
 
 def topic_id(topic: str) -> uuid.UUID:
-    """The id that these responses give to ``topic``."""
+    """Return the id that these responses give to ``topic``."""
     return uuid.uuid5(uuid.NAMESPACE_URL, topic)
 
 
@@ -29,7 +29,10 @@ def metadata_response(
     ids: Mapping[str, uuid.UUID] | None = None,
     errors: Mapping[str, int] | None = None,
 ) -> MetadataResponse:
-    """``partitions`` of each topic, led by broker ``partition % brokers`` unless ``leaders`` says otherwise."""
+    """Return metadata with the given number of partitions per topic.
+
+    Broker ``partition % brokers`` leads a partition unless ``leaders`` names another.
+    """
     nodes = list(range(brokers))
     ids = ids if ids is not None else {topic: topic_id(topic) for topic in partitions}
     topics = [
@@ -72,7 +75,7 @@ def batch(
     transactional: bool = False,
     epoch: int = 1,
 ) -> bytes:
-    """A batch of ``values`` with keys ``k0``, ``k1``, ... and timestamps 1000, 1001, ..."""
+    """Return a batch of ``values`` with keys ``k0``, ``k1``, ... and timestamps 1000, 1001, ..."""
     builder = MemoryRecordsBuilder(
         base_offset=base_offset,
         producer_id=producer_id,
@@ -88,7 +91,7 @@ def batch(
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
-    """The control batch that ends a transaction."""
+    """Return the control batch that ends a transaction."""
     kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
     builder = MemoryRecordsBuilder(
         base_offset=offset,
@@ -115,7 +118,9 @@ def partition_data(
     preferred_read_replica: int = -1,
     leader: tuple[int, int] | None = None,
 ) -> FetchResponse.PartitionData:
-    """``aborted``: producer id and first offset of each aborted transaction."""
+    """Return a partition's fetch response; ``aborted`` holds producer id and first offset of each aborted
+    transaction.
+    """
     return FetchResponse.PartitionData(
         partition_index=tp.partition,
         error_code=error_code,
@@ -160,7 +165,7 @@ def fetch_response(
 def list_offsets_response(
     found: Mapping[TopicPartition, tuple[int, int]], *, errors: Mapping[TopicPartition, int] | None = None
 ) -> ListOffsetsResponse:
-    """``found``: timestamp and offset."""
+    """Return a ListOffsets response; ``found`` holds timestamp and offset."""
     topics = [
         ListOffsetsResponse.ListOffsetsTopicResponse(
             name=tp.topic,
@@ -187,7 +192,7 @@ def list_offsets_response(
 def epoch_response(
     ends: Mapping[TopicPartition, tuple[int, int]], *, errors: Mapping[TopicPartition, int] | None = None
 ) -> OffsetForLeaderEpochResponse:
-    """``ends``: leader epoch and end offset."""
+    """Return an OffsetForLeaderEpoch response; ``ends`` holds leader epoch and end offset."""
     answers = {tp: (0, *end) for tp, end in ends.items()}
     answers.update({tp: (code, -1, -1) for tp, code in (errors or {}).items()})
     return OffsetForLeaderEpochResponse(

@@ -1,4 +1,4 @@
-"""Transactions, gaps and old formats within one partition's answer (Java: CompletedFetchTest, FetcherTest)."""
+"""Transactions, gaps and old formats within one partition's response (Java: CompletedFetchTest, FetcherTest)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def completed(records: bytes, *, aborted: list[tuple[int, int]] | None = None, o
 def read_all(
     fetch: CompletedFetch, isolation_level: int = READ_COMMITTED, step: int = 500, rng: random.Random | None = None
 ) -> list[Any]:
-    """All values; with ``rng`` now one by one, now in columns."""
+    """Return all values; ``rng`` chooses at random between records and columns."""
     config = FetchConfig(isolation_level=isolation_level)
     result: list[Any] = []
     while not fetch.is_consumed:
@@ -110,7 +110,7 @@ def test_records_outside_of_transactions_of_a_producer_that_aborts() -> None:
 
 
 def test_abort_marker_without_records_to_abort() -> None:
-    # All of them were compacted away.
+    # Compaction removed all records of the transaction.
     fetch = completed(marker(3, 1, commit=False) + txn(4, [b"good"], 1) + marker(5, 1, commit=True))
     assert read_all(fetch) == [b"good"]
     assert fetch.next_fetch_offset == 6
@@ -204,7 +204,7 @@ def test_drained_fetch_lets_the_response_go() -> None:
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 1 << 32), step=st.integers(1, 7), start=st.integers(0, 30))
 def test_any_interleaving_of_transactions(seed: int, step: int, start: int) -> None:
-    """What was committed, and only that, comes out in order, whatever the step and wherever reading starts."""
+    """Exactly the committed records are returned, in order, for any step size and start offset."""
     rng = random.Random(seed)
     log: list[bytes] = []
     committed: list[tuple[int, bytes]] = []
@@ -240,9 +240,9 @@ def test_any_interleaving_of_transactions(seed: int, step: int, start: int) -> N
     if not log:
         return
     start = min(start, offset - 1)
-    # A broker sends whole batches, from the one that has the offset.
+    # A broker sends whole batches, starting with the one that contains the offset.
     first = max(index for index, each in enumerate(log) if int.from_bytes(each[:8], "big") <= start)
-    # As brokers do, transactions are listed that reach into what is read.
+    # Like a broker, list the aborted transactions that overlap the returned range.
     still_open = [each for each in aborted if _ends_after(log, first, each)]
     fetch = completed(b"".join(log[first:]), aborted=rng.sample(still_open, len(still_open)), offset=start)
     expected = [value for at, value in sorted(committed) if at >= start]
@@ -251,7 +251,7 @@ def test_any_interleaving_of_transactions(seed: int, step: int, start: int) -> N
 
 
 def _ends_after(log: list[bytes], first: int, aborted: tuple[int, int]) -> bool:
-    """Whether the marker of the transaction is in ``log[first:]``."""
+    """Return whether the marker of the transaction is in ``log[first:]``."""
     producer_id, first_offset = aborted
     for index, each in enumerate(log):
         base_offset = int.from_bytes(each[:8], "big")

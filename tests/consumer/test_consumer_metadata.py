@@ -1,4 +1,4 @@
-"""Which topics a consumer wants to know about (Java: ConsumerMetadataTest)."""
+"""The topics for which a consumer requests metadata (Java: ConsumerMetadataTest)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerNetworkClient: sending, waiting, disconnects, wakeups, and the thread in the background."""
+"""ConsumerNetworkClient: sending, waiting, disconnects, wakeups, and the background thread."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_future_that_is_done_is_not_waited_for(net: Network) -> None:
     net.network.send(net.node, heartbeat())
     net.network.poll(net.timer(700))
     assert timeouts[0] == 0
-    # Nothing in flight: only the retry backoff. With a request in flight: what the timer has.
+    # With nothing in flight, the timeout is the retry backoff; with a request in flight, the timer's remaining time.
     assert timeouts[1] == 100
     assert 690 <= timeouts[2] <= 700
 
@@ -196,7 +196,7 @@ def test_metadata_can_be_awaited(net: Network) -> None:
     assert net.network.ensure_fresh_metadata(net.timer())
     net.client.prepare_metadata_update(metadata_response({"test": 2}))
     assert net.network.await_metadata_update(net.timer())
-    assert net.metadata.fetch().partition_count_for_topic("test") is None  # not subscribed to, so not kept
+    assert net.metadata.fetch().partition_count_for_topic("test") is None  # not retained: not subscribed to
     net.client.set_unreachable(net.node, 10_000)
     assert not net.network.await_metadata_update(net.timer(50))
 
@@ -236,7 +236,7 @@ class TestBackground:
             net.network.poll(net.timer(0))
 
     def test_it_does_not_wait_for_a_poll_and_ends_its_wait(self, net: Network) -> None:
-        """The application sits in a poll: the background thread's request goes out with that very poll."""
+        """A request of the background thread wakes the application's poll, which then sends it."""
         in_poll, woken = threading.Event(), threading.Event()
         poll = net.client.poll
 
@@ -262,7 +262,7 @@ class TestBackground:
         assert not future.is_done
 
     def test_what_comes_after_the_last_look_is_sent_before_poll_returns(self, net: Network) -> None:
-        """Queued while the application still holds the lock but has looked at the queue for the last time."""
+        """A request queued after poll's last check of the queue, while poll still holds the lock, is sent."""
         fail_expired = net.network._fail_expired_requests
 
         def late(now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Fetches that wait to be handed out."""
+"""The buffer of completed fetches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 class CountingFetch:
-    """A fetch that counts how often it was let go. Compared by identity, as a CompletedFetch is."""
+    """A fetch that counts how often it was drained; compared by identity, like a CompletedFetch."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition

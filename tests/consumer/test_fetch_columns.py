@@ -1,4 +1,4 @@
-"""A whole answer into columns: in one go, or batch by batch, it is the same, be it hostile."""
+"""Decoding a response into columns at once or batch by batch gives the same result, even for corrupt input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.record.strategies import legacy_batches, v2_batches
 
 compiled: Any = pytest.importorskip("pykclient._speedups.columns")
 
-#: Nothing compiled, batch by batch, as far as possible in one go.
+#: The ways to decode: pure Python, compiled batch by batch, and compiled for as many batches at once as possible.
 WAYS = ((None, None), (compiled.decode, None), (compiled.decode, compiled.decode_batches))
 
 
@@ -43,7 +43,7 @@ def completed(records: bytes, aborted: list[tuple[int, int]], offset: int) -> Co
 
 
 def shown(target: Columns) -> Any:
-    """What can be seen of views: some know a batch, others all of the answer."""
+    """Return the visible content of views, because one view covers a batch and another the whole response."""
     result = record_batch(target)
     return [
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
@@ -61,9 +61,9 @@ def read(
     views: bool,
     ends: list[int],
 ) -> Any:
-    """All that can be seen of an answer that is read step by step, until it has failed twice.
+    """Read a response step by step until it has failed twice, and return everything observable.
 
-    First up to each of ``ends``, then all that is left.
+    Reads first up to each of ``ends``, then the rest.
     """
     seen: list[Any] = []
     left = [*ends, MAX_INT64]
@@ -91,7 +91,7 @@ def read(
 
 @st.composite
 def answers(draw: st.DrawFn) -> bytes:
-    """Batches of all kinds, in the order of their offsets or not."""
+    """Draw batches of all kinds, with offsets in or out of order."""
     parts = []
     offset = 0
     for kind in draw(st.lists(st.sampled_from("pptmlv"), min_size=1, max_size=7)):
@@ -179,7 +179,7 @@ def test_many_batches(seed: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_up_to_an_offset(way: Any) -> None:
-    # As compaction leaves them: with holes between and behind records.
+    # Compacted batches have gaps between and after their records.
     sparse = b"".join(batch(start, [b"v"] * 2) for start in (0, 4, 8, 12, 20))
     config = FetchConfig()
     before = columns.decode, columns.decode_batches
@@ -267,5 +267,5 @@ def test_a_corrupt_batch_is_told_until_it_is_passed() -> None:
             collect()
         assert harness.position(TP0) == 3
     harness.seek(TP0, 6)
-    assert collect().num_records == 0  # what is behind it was not found; it is fetched again
+    assert collect().num_records == 0  # the rest was not found and is fetched again
     assert harness.fetcher.send_fetches() == 1

@@ -1,4 +1,4 @@
-"""Fetching from real Kafka: what confluent-kafka wrote, read by ours."""
+"""Records written by confluent-kafka and read by pykclient, on real Kafka."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Consume = Callable[..., KafkaConsumer[Any, Any]]
 
 @pytest.fixture
 def consume(request: pytest.FixtureRequest) -> Consume:
-    """Makes consumers without a group, assigned by hand, that are closed after the test."""
+    """A factory of manually assigned consumers without a group, closed after the test."""
 
     def make(
         *partitions: TopicPartition, bootstrap_servers: str | None = None, **config: Any
     ) -> KafkaConsumer[Any, Any]:
-        # close() waits for the fetch that is under way, so that is short.
+        # The wait is short because close() waits for the fetch in flight.
         settings = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **config}
         consumer: KafkaConsumer[Any, Any] = KafkaConsumer(
             bootstrap_servers=bootstrap_servers or request.getfixturevalue("any_kafka").bootstrap_servers, **settings
@@ -55,7 +55,7 @@ def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes], partiti
 
 
 def take(consumer: KafkaConsumer[Any, Any], count: int, timeout_s: float = 30.0) -> list[ConsumerRecord[Any, Any]]:
-    """Poll until ``count`` records are there."""
+    """Poll until ``count`` records have been returned."""
     taken: list[ConsumerRecord[Any, Any]] = []
 
     def enough() -> bool:
@@ -154,7 +154,7 @@ def test_metrics(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
 
 
 class Doubles:
-    """An interceptor that lets everything through twice."""
+    """An interceptor that returns every record twice."""
 
     def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
         return {tp: [record for record in list_ for _ in range(2)] for tp, list_ in records.items()}
@@ -209,7 +209,7 @@ def test_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     produce(any_kafka.bootstrap_servers, topic, values[:2], 1, timestamps=[now_ms - age for age in ages[:2]])
     consumer = consume(tp, all_old, auto_offset_reset="by_duration:PT2H")
     assert [record.value for record in take(consumer, 2)] == values[2:]
-    assert consumer.position(all_old) == 2  # nothing is that young, so it is read from its end
+    assert consumer.position(all_old) == 2  # no record is recent enough, so reading starts at the end
     produce(any_kafka.bootstrap_servers, topic, [b"new"], 1)
     assert [record.value for record in take(consumer, 1)] == [b"new"]
 
@@ -263,7 +263,7 @@ def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> No
             value = b"%d/%d" % (number, index)
             producer.produce(topic, value)
             if index == 2:
-                producer.flush(30)  # so that a transaction has several batches
+                producer.flush(30)  # splits the transaction into several batches
             if commit:
                 expected.append(value)
         producer.flush(30)
@@ -276,7 +276,7 @@ def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> No
     committed = consume(tp, bootstrap_servers=servers, isolation_level="read_committed", max_poll_records=7)
     assert [record.value for record in take(committed, len(expected))] == expected
     assert nothing_more(committed)
-    assert committed.position(tp) == 72  # 12 transactions of five records and a marker, aborted ones included
+    assert committed.position(tp) == 72  # 12 transactions, aborted ones included, of five records and a marker each
     assert committed.end_offsets([tp]) == {tp: 72}
     assert committed.current_lag(tp) == 0
 
@@ -306,7 +306,7 @@ def test_connection_cut_at_every_byte_of_an_answer(any_kafka: AnyKafka, topic: s
         )
         producer = Producer({"bootstrap.servers": any_kafka.bootstrap_servers, "linger.ms": 0})
         proxy = proxies[1]
-        for byte in range(140):  # the answer with one record has about 150
+        for byte in range(140):  # a response with one record has about 150 bytes
             consumer.poll(0)
             proxy.cut_after(byte, reset=bool(byte % 2))
             producer.produce(topic, b"%d" % byte)
@@ -327,7 +327,7 @@ def test_broker_that_does_not_answer(any_cluster: AnyKafka, topic: str, consume:
     assert len(take(consumer, 10)) == 10
     any_cluster.brokers[1].pause()
     try:
-        produce(any_cluster.bootstrap_servers, topic, [b"b"] * 10, acks="all")  # once there is another leader
+        produce(any_cluster.bootstrap_servers, topic, [b"b"] * 10, acks="all")  # succeeds once a new leader is elected
         assert [record.offset for record in take(consumer, 10, 60)] == list(range(10, 20))
     finally:
         any_cluster.brokers[1].resume()
@@ -335,7 +335,7 @@ def test_broker_that_does_not_answer(any_cluster: AnyKafka, topic: str, consume:
 
 @pytest.mark.slow
 def test_compacted_topic(start_kafka: StartKafka, topic: str, consume: Consume) -> None:
-    """Gaps within batches, batches that are empty, and an end that was compacted away."""
+    """A compacted topic with gaps, empty batches and a compacted end is read correctly."""
     with start_kafka({"log.cleaner.backoff.ms": 100}) as cluster:
         servers = cluster.bootstrap_servers
         cluster.create_topic(
@@ -351,14 +351,14 @@ def test_compacted_topic(start_kafka: StartKafka, topic: str, consume: Consume) 
         producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
         for number in range(20):
             for key in range(number % 3, 50, 2):
-                # Every third round deletes, in the end all keys above 40.
+                # Every third round writes tombstones; the last rounds, for all keys above 40.
                 value = None if number % 3 == 2 or (number > 15 and key > 40) else b"%d" % number
                 producer.produce(topic, value, key=b"%d" % key)
             producer.flush(10)
         end = consume(tp, bootstrap_servers=servers).end_offsets([tp])[tp]
 
         def compacted() -> bool:
-            producer.produce(topic, b"x", key=b"roll")  # a new segment begins with a record that finds the old one old
+            producer.produce(topic, b"x", key=b"roll")  # an append to a segment that is old enough rolls it
             producer.flush(10)
             consumer = consume(tp, bootstrap_servers=servers)
             offsets = [record.offset for record in take(consumer, 1)]
@@ -386,7 +386,7 @@ def test_compacted_topic(start_kafka: StartKafka, topic: str, consume: Consume) 
             consumer.close()
             return read
 
-        def same() -> bool:  # once the cleaner has come to rest
+        def same() -> bool:  # becomes true once the log cleaner is idle
             read = theirs()
             return len(read) < end and read == ours(1) == ours(500)
 
@@ -403,7 +403,7 @@ def test_closest_replica(any_cluster: AnyKafka, topic: str, consume: Consume) ->
     consumer = consume(tp, bootstrap_servers=any_cluster.bootstrap_servers, client_rack="rack-3")
     assert [record.value for record in take(consumer, 1)] == [b"a"]
     assert consumer.metrics()[f"consumer-fetch-manager-metrics.{topic}.0"]["preferred-read-replica"] == 3
-    # The replica goes away: the leader takes over, and nothing is lost or repeated.
+    # After the replica fails, the consumer reads from the leader without loss or repetition.
     any_cluster.brokers[3].kill()
     values = [b"%d" % index for index in range(20)]
     produce(any_cluster.bootstrap_servers, topic, values)
@@ -437,7 +437,7 @@ def test_leader_dies(any_cluster: AnyKafka, topic: str, consume: Consume) -> Non
 
 @pytest.mark.slow
 def test_log_truncation(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
-    """A replica that had missed records becomes leader: those that were read are no more (KIP-320)."""
+    """A replica that missed records becomes leader, which truncates records already read (KIP-320)."""
     any_cluster.create_topic(
         topic,
         assignment=[[1, 2]],

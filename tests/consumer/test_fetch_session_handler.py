@@ -1,4 +1,4 @@
-"""The client's half of fetch sessions, against a model of the broker's half (Java: FetchSessionHandlerTest)."""
+"""The client side of fetch sessions, against a model of the broker side (Java: FetchSessionHandlerTest)."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def test_incremental_requests_name_differences() -> None:
 def test_partitions_that_do_not_fit(version: int) -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     build(handler, {A0: wanted(A0), A1: wanted(A1)})
-    assert answer(handler, A0, version=version) is None  # full, and one left out
+    assert answer(handler, A0, version=version) is None  # a full response that omits a partition
     assert build(handler, {A0: wanted(A0)}).metadata == INITIAL
-    assert answer(handler, A0, B0, version=version) is None  # one that nobody asked for
+    assert answer(handler, A0, B0, version=version) is None  # a response with a partition that was not requested
     build(handler, {A0: wanted(A0)})
     assert answer(handler, A0, version=version) == {A0}
     build(handler, {A0: wanted(A0)})
@@ -139,11 +139,11 @@ def test_topic_ids_come_and_go() -> None:
     data = build(handler, {A0: wanted(A0), B0: wanted(B0)})
     assert data.can_use_topic_ids
     assert set(data.to_send) == {A0, B0}
-    assert data.to_replace == []  # the same topic, as far as anyone knows
+    assert data.to_replace == []  # may be the same topic: its id was unknown before
     assert answer(handler, A0, B0, version=LATEST) == {A0, B0}
     assert not build(handler, {A0: wanted(A0), B0: wanted(B0, id=ZERO_UUID)}).can_use_topic_ids
     assert answer(handler, A0, version=12) == {A0}
-    # What has no id must be forgotten by name, so no version with ids will do.
+    # A partition without a topic id must be forgotten by name, which versions with ids cannot do.
     assert not build(handler, {A0: wanted(A0)}).can_use_topic_ids
 
 
@@ -171,7 +171,7 @@ def test_close() -> None:
 
 
 class Broker:
-    """A broker's session cache of one slot, which knows partitions by id and index from v13 on and by name before."""
+    """A broker's session cache with one slot; it knows partitions by id and index from v13 on, and by name before."""
 
     def __init__(self) -> None:
         self.session_id = 0
@@ -225,7 +225,7 @@ class Broker:
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """After each exchange that both sides call good, both know the same partitions at the same offsets."""
+    """After each exchange that both sides accept, both have the same partitions at the same offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class SessionMachine(RuleBasedStateMachine):
             if fate != "lost response":
                 result = self.handler.handle_response(response, version)
                 self.agreed = result is not None and bool(self.handler.session_id)
-                # One refusal may come of what was lost before; a fresh session must work.
+                # An earlier loss may cause one refusal; after that, a new session must work.
                 self.in_a_row = 0 if result is not None else self.in_a_row + 1
                 assert self.in_a_row < 2
                 self.last = data
@@ -303,7 +303,7 @@ TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadl
 
 @pytest.mark.parametrize("version", range(FetchRequest.VERSIONS[0], LATEST + 1))
 def test_requests_can_be_written_in_every_version(version: int) -> None:
-    """Brokers before 1.1 have no sessions, those before 2.3 no epochs, before 2.4 no racks: all this is left out."""
+    """Sessions are omitted for brokers before 1.1, epochs before 2.3 and racks before 2.4."""
     handler = FetchSessionHandler(LogContext(), 1)
     config = FetchConfig(client_rack_id="r1", isolation_level=1)
     partitions = {A0: wanted(A0, 5)._replace(current_leader_epoch=3), B0: wanted(B0)}

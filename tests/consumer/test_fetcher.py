@@ -1,4 +1,4 @@
-"""Requests, answers and what of them is handed out (Java: FetcherTest)."""
+"""Fetch requests, their responses, and the records returned (Java: FetcherTest)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_request_per_node_at_a_time() -> None:
     of_node_1[partitions[3]].partition_index = 3
     harness.client.respond_from(fetch_response(of_node_1), harness.node(1))
     harness.poll()
-    # What is buffered keeps its node free of requests until it is handed out.
+    # A node with buffered records gets no request until they are returned.
     assert harness.fetcher.send_fetches() == 0
     assert values(harness.fetcher.collect_fetch(), partitions[1]) == [b"a"]
     assert harness.fetcher.send_fetches() == 1
@@ -182,7 +182,7 @@ def test_a_compacted_end_moves_the_position_past_the_batch() -> None:
     harness = Harness()
     harness.assign(TP0)
     records = bytearray(batch(0, [b"a", b"b"]))
-    records[23:27] = (9).to_bytes(4, "big")  # the last offset delta: offsets 2 to 9 were compacted away
+    records[23:27] = (9).to_bytes(4, "big")  # last offset delta: compaction removed offsets 2 to 9
     harness = Harness({"check.crcs": False})
     harness.assign(TP0)
     assert offsets(harness.fetch({TP0: partition_data(TP0, bytes(records))}), TP0) == [0, 1]
@@ -227,7 +227,7 @@ def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
         harness.clock.advance(69)
         assert harness.fetcher.send_fetches() == 0
         harness.clock.advance(1)
-    # Partitions that have something do not wait for those that have errors.
+    # Partitions with records do not wait for those with errors.
     harness.fetch(
         {TP0: partition_data(TP0, error_code=code), TP1: partition_data(TP1, batch(0, [b"a"]))}, session_id=123
     )
@@ -417,12 +417,12 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     request: FetchRequest = harness.sent()
     assert [topic.topic_id for topic in request.topics] == [other]
     assert [topic.topic_id for topic in request.forgotten_topics_data] == [topic_id(TOPIC)]
-    # Under names alone the two cannot be told apart, so the old one must not be forgotten.
+    # Names alone cannot tell the two topics apart, so the request must not forget the old one.
     assert not harness.client.requests[0].request_builder.build(12).forgotten_topics_data  # type: ignore[attr-defined]
 
 
 def test_an_unknown_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """And again when it was back meanwhile."""
+    """An unknown partition is logged once, and once more if it was available in between."""
     harness = Harness({"retry.backoff.ms": 0})
     harness.assign(TP0)
     unknown = {TP0: partition_data(TP0, error_code=errors.UnknownTopicOrPartitionError.code)}
@@ -436,7 +436,7 @@ def test_an_unknown_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture
 
 
 def test_a_position_keeps_its_topic_id() -> None:
-    """Until the position is reset, fetches name the topic that the offset is of, whatever the metadata has by then."""
+    """Until the position is reset, fetches use the topic id of its offset, whatever id the metadata has by then."""
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=9)
@@ -452,7 +452,7 @@ def test_a_position_keeps_its_topic_id() -> None:
 
 @pytest.mark.parametrize("position", ["reset", "at the same offset"])
 def test_records_of_a_deleted_topic_are_not_returned(position: str) -> None:
-    """They were in flight, or buffered, when the topic was created again."""
+    """Records that were in flight or buffered when the topic was recreated are not returned."""
     harness = Harness({"auto.offset.reset": "earliest"})
     harness.assign(TP0)
     assert harness.fetcher.send_fetches() == 1
@@ -469,7 +469,7 @@ def test_records_of_a_deleted_topic_are_not_returned(position: str) -> None:
 
 
 def test_buffered_records_of_a_deleted_topic_are_not_returned() -> None:
-    """Some were returned before it was created again, and the new position is where the others begin."""
+    """The rest of a partly returned buffer is dropped after the topic is recreated, even at a matching new position."""
     harness = Harness({"max.poll.records": 1})
     harness.assign(TP0)
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
@@ -759,7 +759,7 @@ def test_metrics() -> None:
     assert metrics[f"{group}.{TOPIC}.0"]["records-lag"] == 8
     assert metrics[f"{group}.{TOPIC}.0"]["records-lead"] == 2
     assert metrics[f"{group}.{TOPIC}.0"]["preferred-read-replica"] == -1
-    assert metrics[group]["records-consumed-total"] == 0  # told when the response is read to its end
+    assert metrics[group]["records-consumed-total"] == 0  # recorded once the whole response is read
     harness.fetcher.collect_fetch()
     metrics = harness.metrics.by_group()
     assert metrics[group]["records-consumed-total"] == 3
@@ -810,11 +810,11 @@ def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
         harness.client.prepare_unsupported_version_response()
         assert harness.fetcher.send_fetches() == 1
         harness.poll()
-        assert harness.fetcher.has_available_fetches()  # so that nobody waits for more
+        assert harness.fetcher.has_available_fetches()  # so a caller does not wait for more
         with pytest.raises(UnsupportedVersionError, match=r"cannot read from \S+:\d+: "):
             harness.fetcher.collect_fetch()
         assert harness.fetcher.collect_fetch().is_empty
-    # It is updated, and all goes on.
+    # The position is updated, and fetching continues.
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]
 
 
@@ -875,7 +875,7 @@ def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: 
         fetch = harness.fetcher.collect_fetch()
         assert fetch.num_records == 1
         sent.append(harness.fetcher.send_fetches())
-    # A node is asked again once all of its own is handed out, whatever is there of the other.
+    # A node gets a new request once its own records are all returned, regardless of the other node's.
     assert sorted(sent)[-2:] == [1, 1]
     assert sum(sent) == 2
     assert sent[-1] == 1

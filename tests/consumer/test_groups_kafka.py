@@ -40,7 +40,7 @@ Join = Callable[..., Consumer]
 
 
 class Events(ConsumerRebalanceListener):
-    """What a listener was told, in order."""
+    """The calls of a rebalance listener, in order."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[TopicPartition]]] = []
@@ -57,7 +57,7 @@ class Events(ConsumerRebalanceListener):
 
 @pytest.fixture
 def join(any_kafka: AnyKafka, topic: str, group_id: str) -> Iterator[Join]:
-    """Makes members of the test's group, which are closed after the test."""
+    """A factory of members of the test's group, closed after the test."""
     made: list[Consumer] = []
 
     def make(*, listener: Any = None, bootstrap_servers: str | None = None, **settings: Any) -> Consumer:
@@ -82,7 +82,7 @@ def produce(cluster: AnyKafka, topic: str, count: int, partitions: int = 1) -> N
 
 
 def poll_until(condition: Callable[[], object], *consumers: Consumer, timeout_s: float = 30.0) -> list[Any]:
-    """Poll all in turn until the condition holds; what came meanwhile."""
+    """Poll all consumers in turn until the condition holds, and return the records read."""
     records: list[ConsumerRecord[bytes, bytes]] = []
 
     def once() -> bool:
@@ -123,7 +123,7 @@ def test_two_members_share_and_the_one_that_stays_gets_all(any_kafka: AnyKafka, 
     start = time.monotonic()
     two.close()
     poll_until(lambda: len(one.assignment()) == 4, one)
-    # It has left, so nobody had to wait for the end of its session, which is 45 s.
+    # The first member left, so the second did not wait for the session timeout of 45 s.
     assert time.monotonic() - start < 30
     assert [what for what, _ in events.told] == ["assigned", "revoked", "assigned", "revoked", "assigned"]
 
@@ -242,7 +242,7 @@ def test_a_loop_commits_what_it_has_seen(any_kafka: AnyKafka, topic: str, join: 
             break
     assert consumer.committed(tp) == 42
     assert next(consumer).offset == 42
-    # A poll in between gets the rest, and nothing is lost or doubled.
+    # A poll in between returns the rest; no record is lost or repeated.
     rest = consumer.poll(5_000)[tp]
     assert [record.offset for record in rest] == list(range(43, 100))
     assert consumer.position(tp) == 100
@@ -335,12 +335,12 @@ def test_max_poll_interval_exceeded(
     events = Events()
     consumer = join(listener=events, max_poll_interval_ms=1_000, enable_auto_commit=False)
     tp = TopicPartition(topic, 0)
-    poll_until(lambda: consumer.assignment() and consumer.position(tp) == 5, consumer)  # so there is what to commit
+    poll_until(lambda: consumer.assignment() and consumer.position(tp) == 5, consumer)  # an offset to commit
     events.told.clear()
     with caplog.at_level(logging.WARNING):
         eventually(lambda: "max.poll.interval.ms=1000" in caplog.text)
     with pytest.raises(CommitFailedError, match=r"poll\(\) was not called for \d+\.\d s.*max\.poll\.records"):
-        eventually(consumer.commit)  # it leaves when it has said so
+        eventually(consumer.commit)  # the member leaves after it has logged this
     poll_until(lambda: [what for what, _ in events.told][:2] == ["lost", "assigned"] and _commits(consumer), consumer)
 
 
@@ -389,7 +389,7 @@ def _reached(things: Sized, count: int) -> bool:
 
 @pytest.mark.slow
 def test_members_come_and_go_and_nothing_is_lost(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
-    """Four threads with a member each, which join, read in a loop, close and start again, while records are written."""
+    """No record is lost while four members join, read in a loop, close and start again."""
     any_kafka.create_topic(topic, partitions=4)
     seen: set[tuple[int, int]] = set()
     failures: list[BaseException] = []
@@ -430,7 +430,7 @@ def test_members_come_and_go_and_nothing_is_lost(any_kafka: AnyKafka, topic: str
     try:
         for wave in range(1, 9):
             produce(any_kafka, topic, count // 8, partitions=4)
-            # Between two waves at least two members start anew.
+            # At least two members restart between two waves.
             eventually(partial(_reached, lives, 4 + 2 * wave), 40)
         eventually(lambda: len(seen) == count or failures, 40, "every record seen")
     finally:
@@ -447,7 +447,7 @@ def test_a_member_that_dies_is_replaced_after_its_session(any_kafka: AnyKafka, t
     one = join(session_timeout_ms=6_000)
     two = join(session_timeout_ms=6_000)
     poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 1, one, two)
-    # No more heartbeats, no goodbye.
+    # No more heartbeats and no LeaveGroup.
     assert two._components.coordinator is not None
     two._components.coordinator._close_heartbeat_thread()
     poll_until(lambda: len(one.assignment()) == 2, one, timeout_s=30)
@@ -519,7 +519,7 @@ def test_closing_while_the_broker_is_paused(start_kafka: StartKafka, topic: str,
         with pytest.raises(KafkaTimeoutError, match="within 500 ms"):
             consumer.commit({TopicPartition(topic, 0): 1}, timeout_ms=500)
         consumer.close(timeout_ms=1_000)
-        assert time.monotonic() - start < 20  # by default it would be half a minute for each
+        assert time.monotonic() - start < 20  # by default each call would take half a minute
         cluster.brokers[1].resume()
 
 
@@ -575,7 +575,7 @@ def test_another_broker_takes_over_as_coordinator(
 
 
 def seen_offsets(consumer: Consumer) -> list[int]:
-    """The positions that are past the first five records."""
+    """Return the positions that are past the first five records."""
     return [1 for tp in consumer.assignment() if consumer.position(tp) == 5]
 
 
@@ -596,7 +596,7 @@ def test_an_idle_member_costs_next_to_nothing(any_kafka: AnyKafka, topic: str, j
         (heartbeats,) = [thread for thread in threading.enumerate() if "coordinator-heartbeat" in thread.name]
         consumer.poll(500)
         made = calls.per_s(lambda: consumer.poll(3_000), threading.current_thread(), heartbeats)
-    # Two fetches a second, now and then a heartbeat and a commit, with the metrics of each; 1% of a core is 15,000.
+    # Two fetches per second and an occasional heartbeat and commit, with their metrics; 1 % of a core is 15,000 calls.
     busiest = max(made.values())
     assert busiest < 10_000, made
 

@@ -1,4 +1,4 @@
-"""What a loop has seen and what it has not."""
+"""Tracking of the records that a loop has seen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def next_offsets(handout: Handout) -> dict[TopicPartition, int]:
 
 
 def drain(handout: Handout, count: int) -> list[int]:
-    """Loop over ``count`` records, as a generator does that delegates to the iterators."""
+    """Loop over ``count`` records, like a generator that delegates to the iterators."""
 
     def iterate() -> Any:
         while (iterator := handout.next_iterator()) is not None:

@@ -1,6 +1,7 @@
-"""Exceptions of signal handlers at every place of a call: no record is lost, and the consumer can be used and closed.
+"""Signal handlers that raise at every point of a call: no record is lost, and the consumer stays usable and closable.
 
-What is committed must have been returned by an earlier call, and whoever reads on gets each record once and in order.
+A committed record must have been returned by an earlier call, and an application that continues to read gets each
+record once and in order.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from tests.support.interrupts import SOURCE, Interrupted, Place, places
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SIZES = {T0: 25, T1: 7}
 
-Seen = dict[TopicPartition, int]  # the next offset that the application has not got
+Seen = dict[TopicPartition, int]  # the next offset that the application expects
 
 
 class Application:
-    """A consumer, and what the application got of each partition. It has polled once unless ``is_fresh``."""
+    """A consumer, and the records that the application got from each partition.
+
+    It has polled once unless ``is_fresh``.
+    """
 
     def __init__(self, *, subscribes: bool, is_fresh: bool = False, **settings: Any) -> None:
         self.cluster = FakeCluster({tp: [b"%d" % number for number in range(size)] for tp, size in SIZES.items()})
@@ -141,7 +145,7 @@ class Application:
             assert offset <= self.next[tp], f"{tp} is committed up to {offset}, but was seen up to {self.next[tp]}"
 
     def check_locks(self) -> None:
-        """No lock is held when nobody is inside."""
+        """Check that no lock is held while no call is in progress."""
         components = self.consumer._components
         locks = {
             "client": components.client._lock,
@@ -162,7 +166,7 @@ class Application:
                 else:
                     held.append(name)
 
-        other = threading.Thread(target=look)  # elsewhere, as some may be taken twice by one thread
+        other = threading.Thread(target=look)  # on another thread, because some locks are reentrant
         other.start()
         other.join()
         assert not held, f"locks are held: {held}"
@@ -187,9 +191,9 @@ CALLS: dict[str, Callable[[Application], None]] = {
 
 
 def every(step: int, run: Callable[[], object]) -> Iterator[Place]:
-    """Each ``step``-th place of a call, until it has no more. ``run`` is called at the place."""
+    """Yield each ``step``-th place of a call until the call has no more; ``run`` is called at the place."""
     number = 1
-    gc.disable()  # consumers of earlier rounds would be interrupted in their destructors instead
+    gc.disable()  # otherwise destructors of consumers from earlier rounds would be interrupted instead
     try:
         while True:
             place = Place(number, run, SOURCE)
@@ -303,7 +307,7 @@ def test_every_commit_calls_back_once() -> None:
             assert application.called_back == 1 or (error is not None and application.called_back == 0)
 
 
-#: What a signal handler or a destructor may call while the same thread is inside.
+#: Methods that a signal handler or destructor may call while the same thread is inside a call.
 INTRUDERS: dict[str, Callable[[Application], object]] = {
     "close": Application.close,
     "poll": Application.poll_without_waiting,
@@ -316,7 +320,9 @@ INTRUDERS: dict[str, Callable[[Application], object]] = {
 @pytest.mark.parametrize("call", ["poll", "loop", "commit"])
 @pytest.mark.parametrize("name", INTRUDERS)
 def test_a_signal_handler_that_calls_the_consumer(name: str, call: str) -> None:
-    """It does what it says, or raises IllegalStateError at once; the interrupted call goes on, or ends with that."""
+    """The handler's call works or raises IllegalStateError at once; the interrupted call continues or ends with that
+    error.
+    """
     application: Application
     refused: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The consumer's face, over a broker in memory (after Java's KafkaConsumerTest)."""
+"""KafkaConsumer over an in-memory broker (after Java's KafkaConsumerTest)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def offsets(records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, li
 
 
 def poll_all(consumer: KafkaConsumer[Any, Any]) -> dict[TopicPartition, list[int]]:
-    """Poll until nothing comes any more."""
+    """Poll until a poll returns nothing."""
     seen: dict[TopicPartition, list[int]] = {}
     while records := consumer.poll(2_000):
         for tp, found in offsets(records).items():
@@ -154,7 +154,7 @@ class TestPoll:
             consumer.assign([T0, T1])
             consumer.seek(T1, 0)
             cluster.broker.authentication_failed(Node(1, "localhost", 9093), 10_000)
-            # The positions move before the next fetches are sent, which fails: what was taken is returned all the same.
+            # Positions advance before the next fetches are sent; if sending fails, the records are still returned.
             assert offsets(consumer.poll(1_000)) == {T0: [5, 6, 7, 8, 9]}
             with pytest.raises(AuthenticationError):
                 consumer.poll(1_000)
@@ -265,7 +265,7 @@ class TestIteration:
             assert next(consumer).offset == 0
 
     def test_it_costs_little(self, cluster: FakeCluster) -> None:
-        """To step from record to record is no call of Python code, which is 0.3 µs, and would be several times that."""
+        """Advancing from record to record takes 0.3 µs, because it calls no Python function."""
         handout_size = 20_000
         with cluster.consumer() as consumer:
             consumer.assign([T0])
@@ -570,7 +570,7 @@ class TestConstruction:
             consumer.close()
 
     def test_it_cannot_be_pickled(self) -> None:
-        """A function for another process that closes over it says so, and what to do."""
+        """Pickling a consumer, as for a function in another process, fails with an error that says what to do."""
         with KafkaConsumer(bootstrap_servers="localhost:1") as consumer:
             for what in (consumer, consumer.poll):
                 with pytest.raises(TypeError, match=r"<KafkaConsumer .*> cannot be pickled.* make it in the function"):

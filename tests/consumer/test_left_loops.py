@@ -1,4 +1,4 @@
-"""A loop that is left in the middle, and what may happen before somebody reads on: nothing is lost or skipped."""
+"""Loops abandoned in the middle, and what may happen before reading continues: no record is lost or skipped."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_rebalance_that_waits_for_its_commit(cluster: FakeCluster) -> None:
         leave_after(consumer, 2)
         listener.on_revoked = consumer.commit
         consumer.enforce_rebalance()
-        cluster.broker.overrides["OffsetCommitRequest"] = lambda _: None  # no answer yet
+        cluster.broker.overrides["OffsetCommitRequest"] = lambda _: None  # no response yet
         assert consumer.poll(0) == {}
         cluster.broker.overrides.clear()
         for request in list(cluster.broker.requests):

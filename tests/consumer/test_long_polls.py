@@ -47,7 +47,7 @@ def cluster() -> FakeCluster:
 
 
 def joined(cluster: FakeCluster, **settings: Any) -> Consumer:
-    """A member that has read everything."""
+    """Return a member that has read everything."""
     consumer = cluster.consumer("t", group_id="g", enable_auto_commit=False, **settings)
     read: list[Any] = []
     while len(read) < 3:
@@ -76,7 +76,7 @@ def test_records_come_while_the_coordinator_is_away(cluster: FakeCluster, read: 
 
 @READS
 def test_a_reset_needs_no_coordinator(cluster: FakeCluster, read: Read) -> None:
-    """Positions that seek_to_beginning asks for are looked up while the committed one of another cannot be."""
+    """seek_to_beginning takes effect while another partition's committed offset is unavailable."""
     with joined(cluster) as consumer:
         lose_coordinator(cluster, consumer)
         subscriptions = consumer._subscriptions
@@ -92,7 +92,7 @@ def test_looking_for_the_coordinator_backs_off(cluster: FakeCluster, read: Read)
     with joined(cluster) as consumer:
         lose_coordinator(cluster, consumer)
         assert read(consumer, 20_000) == []
-        # retry.backoff.ms=100 doubles to retry.backoff.max.ms=1000, both with 20 % of jitter.
+        # retry.backoff.ms=100 doubles up to retry.backoff.max.ms=1000, both with 20 % jitter.
         assert 15 <= cluster.broker.received.count("FindCoordinatorRequest") <= 30
         assert cluster.broker.received.count("MetadataRequest") == 0  # FakeBroker pushes metadata
 
@@ -141,7 +141,7 @@ def test_waiting_for_the_coordinator_is_polling(cluster: FakeCluster, read: Read
 def test_an_unstable_offset_does_not_keep_other_partitions_from_being_read(
     cluster: FakeCluster, read: Read, offset: int
 ) -> None:
-    """Whether these have a committed offset or are reset."""
+    """The other partitions are read whether they have a committed offset or are reset."""
     with cluster.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
         cluster.broker.overrides["OffsetFetchRequest"] = lambda request: committed(
             {T1: OffsetAndMetadata(offset)} if 1 in request.groups[0].topics[0].partition_indexes else {},
@@ -157,7 +157,7 @@ def test_an_unstable_offset_does_not_keep_other_partitions_from_being_read(
 
 @READS
 def test_an_unstable_offset_does_not_keep_the_group_from_rebalancing(cluster: FakeCluster, read: Read) -> None:
-    """A pending transactional offset is asked for with a backoff, and a rebalance meanwhile is taken part in."""
+    """The consumer retries an unstable offset with a backoff, and joins a rebalance meanwhile."""
     with cluster.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
         coordinator = consumer._components.coordinator
         assert coordinator is not None

@@ -1,4 +1,4 @@
-"""Resets, validation and questions about offsets (Java: OffsetFetcherTest)."""
+"""Offset resets, validation and lookups (Java: OffsetFetcherTest)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_reset_by_duration() -> None:
 
 @pytest.mark.parametrize(("second_answer", "position"), [((-1, -1), 30), ((9_999, 29), 29)])
 def test_reset_by_duration_without_a_record_that_late(second_answer: tuple[int, int], position: int) -> None:
-    """It goes to the end, but not past a record that was written while the end was looked up."""
+    """The position moves to the end, but not past a record that was written during the lookup of the end."""
     harness = Harness({"auto.offset.reset": "by_duration:PT1H"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()

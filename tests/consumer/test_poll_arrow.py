@@ -1,4 +1,6 @@
-"""Records in columns: what ``poll_arrow`` gives, and that positions, commits and groups do not know the difference."""
+"""Records in columns: the result of ``poll_arrow``, and its positions, commits and groups, which equal those of
+``poll``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ Make = Callable[..., KafkaConsumer[Any, Any]]
 
 @pytest.fixture
 def make(any_kafka: AnyKafka) -> Iterator[Make]:
-    """Makes consumers that are closed after the test."""
+    """A factory of consumers that are closed after the test."""
     made: list[KafkaConsumer[Any, Any]] = []
 
     def make_one(*topics: str, **settings: Any) -> KafkaConsumer[Any, Any]:
@@ -46,7 +48,7 @@ def make(any_kafka: AnyKafka) -> Iterator[Make]:
 def produce(
     cluster: AnyKafka, topic: str, count: int, partitions: int = 1, value: bytes = b"value %d", **settings: Any
 ) -> None:
-    """Record ``i`` has the value ``value i``, a key in every second, two headers in every third."""
+    """Produce records: number ``i`` has value ``value i``, every second has a key, every third two headers."""
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 20, **settings})
     for number in range(count):
         producer.produce(
@@ -61,7 +63,7 @@ def produce(
 
 
 def take(consumer: KafkaConsumer[Any, Any], count: int, **arguments: Any) -> pa.Table:
-    """Poll until ``count`` records are there."""
+    """Poll until ``count`` records have been returned."""
     batches: list[pa.RecordBatch] = []
 
     def enough() -> bool:
@@ -119,7 +121,7 @@ def test_chosen_columns_and_bounds(any_kafka: AnyKafka, topic: str, make: Make) 
 
 def test_poll_and_poll_arrow_take_turns(any_kafka: AnyKafka, topic: str, make: Make) -> None:
     any_kafka.create_topic(topic)
-    produce(any_kafka, topic, 200)  # a few batches, so that both end inside of one
+    produce(any_kafka, topic, 200)  # only a few batches, so both methods stop in the middle of one
     consumer = make(consumer_timeout_ms=1000)
     consumer.assign([TopicPartition(topic, 0)])
     values: list[bytes | None] = []
@@ -129,7 +131,7 @@ def test_poll_and_poll_arrow_take_turns(any_kafka: AnyKafka, topic: str, make: M
     for record in consumer:
         values.append(record.value)
         if len(values) % 10 == 0:
-            break  # what waits behind it comes again
+            break  # records fetched but not returned are read again
     while len(values) < 200:
         values += consumer.poll_arrow(200)["value"].to_pylist()
     assert values == [b"value %d" % number for number in range(200)]
@@ -142,7 +144,7 @@ def test_the_iterator(any_kafka: AnyKafka, topic: str, make: Make) -> None:
     consumer.assign([TopicPartition(topic, 0)])
     sizes: list[int] = []
 
-    def all_came() -> bool:  # on a busy machine nothing may come in half a second, which ends the loop
+    def all_came() -> bool:  # the loop ends if no record arrives in half a second, as may happen under load
         sizes.extend(batch.num_rows for batch in consumer.iter_arrow(max_records=30))
         return sum(sizes) == 100
 
@@ -183,7 +185,7 @@ def test_commits_and_a_rebalance(any_kafka: AnyKafka, topic: str, group_id: str,
         return len(first.assignment()) == len(second.assignment()) == 1
 
     eventually(shared, 30, "a share for both", every_s=0)
-    # The second began where the first had committed: what came since then comes to both.
+    # The second member started at the first one's committed offset, so both read the records after that.
     committed = {tp.partition: first.committed(tp) or 0 for tp in first.assignment() | second.assignment()}
     assert all(row["offset"] >= committed[row["partition"]] for row in own)
     both = {(row["partition"], row["offset"]) for row in [*seen, *own]}
@@ -268,7 +270,7 @@ def test_views_are_of_what_was_received_and_outlive_the_consumer(
             assert buffers
             for buffer in buffers:
                 end = buffer.address + buffer.size
-                # The answer after it may be here already.
+                # The next response may already have arrived.
                 assert any(first <= buffer.address and end <= last for first, last in frames[-2:])
     consumer.close()
     values = pa.chunked_array([batch["value"] for batch in batches])
@@ -283,7 +285,7 @@ def test_batches_that_are_kept_do_not_change(any_kafka: AnyKafka, topic: str, ma
     consumer = make(max_partition_fetch_bytes=70_000)
     consumer.assign([TopicPartition(topic, 0)])
     every: list[pa.RecordBatch] = []
-    for _ in range(3):  # some are kept, the memory of the others is used again
+    for _ in range(3):  # some results are kept, the memory of the others is reused
         consumer.seek_to_beginning()
         kept: list[pa.RecordBatch] = []
         while sum(batch.num_rows for batch in kept) < 6_000:
@@ -333,7 +335,7 @@ def test_an_end_that_no_record_is_before(kafka: KafkaCluster, topic: str) -> Non
         producer.begin_transaction()
         for _ in range(10):
             producer.produce(topic, b"%d" % number)
-        producer.flush(30)  # an abort drops what was not sent
+        producer.flush(30)  # an abort drops unsent records
         (producer.abort_transaction if number == 1 else producer.commit_transaction)(30)
     tp = TopicPartition(topic, 0)
     with KafkaConsumer(
@@ -363,14 +365,15 @@ def test_prefetch_does_not_wait(any_kafka: AnyKafka, topic: str, make: Make) -> 
     consumer.resume(tp)
     assert not consumer._components.client.has_pending_requests()
     consumer.prefetch()
-    assert consumer._components.client.has_pending_requests()  # which the broker keeps for longer than this test takes
+    # The broker holds this fetch for longer than the test runs.
+    assert consumer._components.client.has_pending_requests()
     consumer.prefetch()
     produce(any_kafka, topic, 5)
     assert take(consumer, 5)["offset"].to_pylist() == [10, 11, 12, 13, 14]
 
 
 class Listening(ConsumerInterceptor):
-    """One that would not be called."""
+    """An interceptor that would not be called."""
 
 
 def test_what_is_refused(any_kafka: AnyKafka, topic: str, make: Make) -> None:

@@ -1,4 +1,4 @@
-"""Topics that are deleted, and created again under their name, while they are read: embedded, and on real Kafka."""
+"""Topics that are deleted and recreated under the same name while being read: embedded, and on real Kafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METHODS = pytest.mark.parametrize("method", ["subscribe", "assign"])
 
 @pytest.fixture
 def consume(any_kafka: AnyKafka, topic: str, group_id: str) -> Iterator[NewConsumer]:
-    """Makes consumers of the test's topics, which are closed after the test."""
+    """A factory of consumers of the test's topics, closed after the test."""
     made: list[Consumer] = []
 
     def make(method: str = "subscribe", *topics: str, **settings: Any) -> Consumer:
@@ -62,7 +62,7 @@ def numbered(prefix: str, count: int) -> list[bytes]:
 
 
 def read(consumer: Consumer, count: int, topic: str | None = None) -> list[bytes]:
-    """Values until there are ``count`` of ``topic``, at most for 30 s."""
+    """Return values until ``count`` of them are from ``topic``, for at most 30 s."""
     values: list[bytes] = []
     end = time.monotonic() + 30
     while len(values) < count and time.monotonic() < end:
@@ -82,7 +82,7 @@ def create_again(kafka: AnyKafka, topic: str, partitions: int = 1) -> None:
 def test_reading_goes_on_in_the_new_topic(
     any_kafka: AnyKafka, topic: str, consume: NewConsumer, method: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From its beginning, whether or not it has a record at the old position, and with commits."""
+    """The new topic is read and committed from its beginning, even if it has a record at the old position."""
     servers, tp = any_kafka.bootstrap_servers, TopicPartition(topic, 0)
     any_kafka.create_topic(topic)
     produce(servers, topic, *numbered("old", 60))
@@ -104,7 +104,7 @@ def test_reading_goes_on_in_the_new_topic(
 
 
 def test_a_subscription_without_a_group(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
-    """Partitions that the new topic does not have are given up."""
+    """Partitions that the new topic does not have are no longer assigned."""
     servers = any_kafka.bootstrap_servers
     any_kafka.create_topic(topic, 2)
     for partition in range(2):
@@ -140,7 +140,7 @@ def test_without_a_reset_policy_poll_raises(any_kafka: AnyKafka, topic: str, con
 def test_an_offset_of_the_deleted_topic_is_not_committed_in_the_new_one(
     any_kafka: AnyKafka, topic: str, consume: NewConsumer
 ) -> None:
-    """The consumer has not noticed that the topic is another one."""
+    """The commit is refused although the consumer has not noticed that the topic was recreated."""
     servers, tp = any_kafka.bootstrap_servers, TopicPartition(topic, 0)
     any_kafka.create_topic(topic)
     produce(servers, topic, *numbered("old", 5))
@@ -173,7 +173,7 @@ def test_close_does_not_wait_for_a_deleted_topic(
 
 
 def test_a_deleted_topic_does_not_stop_the_group(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
-    """The partitions of other topics are read on; it does not take max.poll.interval.ms, which is five minutes."""
+    """Other topics' partitions are still read, without waiting for max.poll.interval.ms, which is five minutes."""
     servers, kept = any_kafka.bootstrap_servers, f"{topic}-kept"
     for name in (topic, kept):
         any_kafka.create_topic(name)
@@ -208,7 +208,7 @@ def test_a_topic_with_fewer_partitions_does_not_stop_the_group(
 
 
 def test_a_commit_to_a_topic_that_does_not_exist(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
-    """It is refused at once, by name, and committing does not create the topic."""
+    """The commit fails at once, the error names the topic, and the topic is not created."""
     any_kafka.create_topic(topic)
     consumer = consume("assign", allow_auto_create_topics=True)
     missing = TopicPartition(f"{topic}-missing", 0)
@@ -219,7 +219,7 @@ def test_a_commit_to_a_topic_that_does_not_exist(any_kafka: AnyKafka, topic: str
 
 
 def test_a_commit_with_the_epoch_of_the_deleted_topic() -> None:
-    """As clients leave behind that commit by name. A group that is started with it is not stuck."""
+    """A group starts with an offset and epoch of the deleted topic, as committed by clients that commit by name."""
     with EmbeddedCluster() as cluster:
         servers, tp = cluster.bootstrap_servers, TopicPartition("t", 0)
         cluster.create_topic("t", partitions=1)
@@ -240,7 +240,7 @@ def test_a_commit_with_the_epoch_of_the_deleted_topic() -> None:
 @METHODS
 @pytest.mark.parametrize("release", [None, "2.7"])
 def test_a_higher_leader_epoch_in_the_deleted_topic(method: str, release: str | None) -> None:
-    """Epochs begin anew with a topic: metadata of the new one is not stale. Kafka 2.7 has no topic ids."""
+    """Leader epochs restart with a recreated topic, so its metadata is not stale; Kafka 2.7 has no topic ids."""
     settings: dict[str, Any] = {} if release is None else {"release": release}
     with EmbeddedCluster(brokers=3, **settings) as cluster:
         servers, tp = cluster.bootstrap_servers, TopicPartition("t", 0)

@@ -87,7 +87,7 @@ def test_a_pattern_takes_topics_as_they_come() -> None:
 
 
 def test_another_pattern_gives_up_what_it_does_not_match() -> None:
-    """Also before metadata for the new pattern has come."""
+    """Partitions that the new pattern does not match are dropped even before metadata for it arrives."""
     harness = Harness(partitions={"a1": 1, "ab": 1})
     sole = reader(harness)
     harness.subscriptions.subscribe_pattern(re.compile("a.*"))

@@ -1,4 +1,4 @@
-"""Subscriptions, assignments, positions and the table of states (Java: SubscriptionStateTest)."""
+"""Subscriptions, assignments, positions and the state table (Java: SubscriptionStateTest)."""
 
 from __future__ import annotations
 
@@ -372,7 +372,7 @@ leaders = st.sampled_from([NO_LEADER_OR_EPOCH, LEADER, LeaderAndEpoch(Node(2, "h
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Whatever is done, the indexes say what walking all partitions would say."""
+    """After any sequence of operations, the indexes equal a scan of all partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -432,7 +432,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(node_id=st.sampled_from([1, 2, 9]), everything=st.booleans())
     def tell(self, node_id: int, everything: bool) -> None:
-        """A node that is told everything once and then what has changed knows what it is to be asked for."""
+        """A full listing followed by the changes gives the partitions to fetch from a node."""
         if everything or node_id not in self.told:
             self.told[node_id] = self.state.fetchable_partitions_of(node_id)
             return
@@ -488,5 +488,5 @@ def test_the_same_leader_again_is_nothing_to_tell_it() -> None:
     assert state.take_changes_of(1) == {}
     later = LeaderAndEpoch(Node(1, "h", 9092), 6)
     assert state.maybe_validate_position_for_current_leader(TP0, later)
-    assert state.maybe_validate_position_for_current_leader(TP0, later)  # still to be asked
+    assert state.maybe_validate_position_for_current_leader(TP0, later)  # its validation request is still to be sent
     assert state.take_changes_of(1) == {TP0: None}

@@ -1,4 +1,4 @@
-"""Positions that belong to one topic, and not to an earlier or later one with its name."""
+"""Positions that belong to one topic, not to an earlier or later topic of the same name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def create_again(kafka: AnyKafka, topic: str) -> None:
 
 
 def values(consumer: KafkaConsumer, count: int) -> list[str]:
-    """The next records."""
+    """Return the values of the next records."""
     found: list[str] = []
 
     def is_enough() -> bool:
@@ -72,7 +72,7 @@ def test_topics_are_described(any_kafka: AnyKafka, topic: str, consumer: KafkaCo
 
 @pytest.mark.parametrize("offset", [5, 0, 15, 20, 30])
 def test_a_topic_that_was_created_again(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer, offset: int) -> None:
-    """Whatever its offsets are, it has no record for the position."""
+    """A recreated topic has no record for a position in the old one, whatever its offsets are."""
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, ["old"] * 40)
     tp = TopicPartition(topic, 0)
@@ -83,7 +83,7 @@ def test_a_topic_that_was_created_again(any_kafka: AnyKafka, topic: str, consume
     create_again(any_kafka, topic)
 
     def is_new() -> bool:
-        # Records that were fetched before the topic was deleted may be returned.
+        # Records fetched before the topic was deleted may be returned.
         return bool(set(_poll(consumer)) - {"old"})
 
     for _ in range(2):  # until the application seeks
@@ -97,7 +97,7 @@ def test_a_topic_that_was_created_again(any_kafka: AnyKafka, topic: str, consume
 
 
 def test_a_fetch_that_is_in_flight_before_the_seek(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer) -> None:
-    """Its records have the right offsets, and are of the deleted topic."""
+    """Records of the deleted topic are not returned, even if their offsets match."""
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, ["old"] * 10)
     tp = TopicPartition(topic, 0)

@@ -1,4 +1,4 @@
-"""One-time questions about topics (Java: TopicMetadataFetcherTest)."""
+"""One-time lookups of topic metadata (Java: TopicMetadataFetcherTest)."""
 
 from __future__ import annotations
 

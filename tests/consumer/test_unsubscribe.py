@@ -1,4 +1,4 @@
-"""Unsubscribing leaves the group, whatever fails on the way."""
+"""Unsubscribing leaves the group even if one of its steps fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random groups to assign to."""
+"""Random consumer groups as input for assignors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykclient.types import Node, PartitionInfo, TopicPartition
 
 
 class Group(NamedTuple):
-    """Topics as the racks of each partition's replicas, and what the members ask for."""
+    """The racks of each partition's replicas by topic, and the members' subscriptions."""
 
     topics: dict[str, list[list[str]]]
     members: dict[str, Subscription]
@@ -53,7 +53,7 @@ def random_group(rng: random.Random) -> Group:
 
 
 def encode(assignor: str, group: Group) -> bytes:
-    """As AssignorOracle.java reads it."""
+    """Return the group in the format that AssignorOracle.java reads."""
     parts = [_utf(assignor), _int(len(group.topics))]
     for topic, partitions in group.topics.items():
         parts += [_utf(topic), _int(len(partitions))]

@@ -1,4 +1,4 @@
-"""Range and round-robin: by hand, by property, and against Java's classes."""
+"""The range and round-robin assignors: examples, properties, and a comparison with Java's classes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,11 @@ def test_assign_partitions_ends_on_any_input(
     wanted: dict[str, tuple[list[str], str | None, str | None]],
     racks: int,
 ) -> None:
-    """No members, members without topics, topics nobody subscribed to, a topic subscribed to twice, empty topics."""
+    """The assignor terminates on any input.
+
+    Inputs include no members, members without topics, topics without subscribers, duplicate subscriptions and empty
+    topics.
+    """
     nodes = tuple(Node(index, "host", 9092, f"r{index}") for index in range(racks))
     partitions = {
         topic: [PartitionInfo(topic, number, None, nodes[number % 2 :], ()) for number in range(count)]

@@ -1,4 +1,4 @@
-"""A consumer's coordinator over a MockClient, and the answers of a group coordinator."""
+"""A consumer's coordinator over a MockClient, and the responses of a group coordinator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID = 79, 81, 82
 
 
 class Listener(ConsumerRebalanceListener):
-    """Notes what it is told, and may do more."""
+    """A listener that records its calls; subclasses may do more."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[TopicPartition]]] = []
@@ -79,7 +79,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class SteppedThread(HeartbeatThread):
-    """Runs only when a test calls ``run_once``."""
+    """A heartbeat thread that runs only when a test calls ``run_once``."""
 
     def start(self) -> None:
         pass
@@ -89,7 +89,7 @@ class SteppedThread(HeartbeatThread):
 
 
 class GroupHarness:
-    """One member; the metadata knows topic ``test`` with two partitions."""
+    """One group member, whose metadata has topic ``test`` with two partitions."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class GroupHarness:
         self.subscriptions.subscribe(set(topics or (TOPIC,)), self.listener)
 
     def join(self, *partitions: TopicPartition, generation: int = 1, leader: bool = False) -> None:
-        """Join the group from nothing, and get ``partitions``."""
+        """Find the coordinator, join the group and be assigned ``partitions``."""
         if self.coordinator.finder.node is None:
             self.prepare(find_coordinator(self.node))
         subscriptions = {MEMBER: [TOPIC]} if leader else {}
@@ -187,7 +187,7 @@ class GroupHarness:
         self.subscriptions.seek_validated(tp, position)
 
     def beat(self, error: int = NONE) -> int:
-        """Let the heartbeat thread send a heartbeat and take the answer."""
+        """Let the heartbeat thread send a heartbeat and receive the response."""
         self.clock.advance(3_001)
         self.prepare(HeartbeatResponse(error_code=error))
         self.thread.run_once()
@@ -199,7 +199,7 @@ class GroupHarness:
 
 
 def noting(sent: list[Any]) -> Callable[[Any], bool]:
-    """A matcher that takes any request and keeps it."""
+    """Return a matcher that accepts any request and appends it to ``sent``."""
 
     def note(request: Any) -> bool:
         sent.append(request)
@@ -227,7 +227,7 @@ def join(
     error: int = NONE,
     skip_assignment: bool = False,
 ) -> JoinGroupResponse:
-    """As leader if there are ``subscriptions`` of members."""
+    """Return a JoinGroup response; with ``subscriptions`` of members, that of the leader."""
     members = [
         JoinGroupResponse.JoinGroupResponseMember(
             member_id=name, metadata=consumer_protocol.serialize_subscription(Subscription(topics))

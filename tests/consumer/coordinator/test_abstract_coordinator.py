@@ -1,4 +1,4 @@
-"""Finding the coordinator, joining, syncing, beating, leaving (after Java's AbstractCoordinatorTest)."""
+"""Coordinator lookup, join, sync, heartbeat and leave (after Java's AbstractCoordinatorTest)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TestFinding:
         assert group.coordinator.coordinator_unknown
         group.find_coordinator()
         assert not group.coordinator.coordinator_unknown
-        # A connection of its own, so that fetches that wait at the broker do not hold up heartbeats.
+        # The coordinator has its own connection, so fetches that wait at the broker do not delay heartbeats.
         assert group.coordinator_node.id == 2**31 - 1 - group.node.id
         assert group.coordinator_node.port == group.node.port
 
@@ -222,7 +222,7 @@ class TestJoining:
         group.prepare(join(1), sync(TP0))
         start = group.clock.now_ms()
         assert group.coordinator.poll(group.timer())
-        assert 500 < group.clock.now_ms() - start < 1200  # 100 + 200 + 400, +-20 %
+        assert 500 < group.clock.now_ms() - start < 1200  # 100 + 200 + 400, each ±20 %
 
     def test_the_backoff_holds_for_polls_without_time(self, group: GroupHarness) -> None:
         group.find_coordinator()
@@ -304,7 +304,7 @@ class TestSyncing:
         group.client.prepare_response(join(2), noting(seen))
         group.prepare(sync(TP0))
         assert group.coordinator.poll(group.timer())
-        # An unknown member starts from nothing, the others keep their id.
+        # An unknown member drops its id; the other errors keep it.
         assert seen[0].member_id == ("" if error == UNKNOWN_MEMBER_ID else MEMBER)
 
     @pytest.mark.parametrize("error", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE])
@@ -340,7 +340,7 @@ class TestSyncing:
         group.client.respond_to_request(group.client.requests[1], heartbeat(UNKNOWN_MEMBER_ID))
         group.thread.run_once()
         assert group.coordinator.membership.state is UNJOINED
-        # The answer to SyncGroup is from the past now.
+        # The SyncGroup response is now outdated.
         group.client.respond(sync(TP0))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
@@ -368,7 +368,7 @@ class TestHeartbeats:
         group.beat(REBALANCE_IN_PROGRESS)
         assert group.coordinator.rejoin_needed_or_pending()
         assert group.coordinator.membership.rejoin_reason == "group is already rebalancing"
-        assert group.coordinator.membership.state is STABLE  # the member beats on until it joins
+        assert group.coordinator.membership.state is STABLE  # the member keeps sending heartbeats until it joins
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
@@ -531,7 +531,7 @@ class TestLeaving:
 
     @pytest.mark.parametrize("static", [True, False])
     def test_closing_does_not_wait_for_the_others_to_join(self, static: bool) -> None:
-        """JoinGroup is held back by the coordinator, and all behind it on that connection."""
+        """Closing succeeds while the coordinator holds back JoinGroup and all later responses on that connection."""
         group = GroupHarness(group={"group_instance_id": "i"} if static else {})
         group.subscribe()
         group.join(TP0)
@@ -549,7 +549,7 @@ class TestLeaving:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         joined = group.client.requests[0]
-        group.coordinator.maybe_leave_group(DEFAULT, "test")  # has no member id yet, so there is nothing to send
+        group.coordinator.maybe_leave_group(DEFAULT, "test")  # without a member id there is no LeaveGroup to send
         group.client.respond_to_request(joined, join(1))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
@@ -567,7 +567,10 @@ def test_static_members_need_newer_brokers() -> None:
 
 
 def test_finding_the_coordinator_again_wakes_the_heartbeat_thread(group: GroupHarness) -> None:
-    """Or a heartbeat that is due waits for its backoff, and polls of the application go round without waiting."""
+    """Finding the coordinator again signals the heartbeat thread.
+
+    Otherwise a heartbeat that is due waits for its backoff, and the application's polls spin meanwhile.
+    """
     group.subscribe()
     group.join()
     group.coordinator.finder.mark_unknown("it has moved")

@@ -140,7 +140,10 @@ def test_but_not_for_another_question(group: GroupHarness) -> None:
 
 
 def test_nor_after_a_commit(group: GroupHarness) -> None:
-    """The question that a poll had asked was answered before the commit; committed() gave that answer after it."""
+    """A response from before a commit is not reused after it.
+
+    committed() once returned the response to a poll's earlier request.
+    """
     assert fetch(group, 0) is None
     group.client.respond(committed({TP0: OffsetAndMetadata(-1)}))
     group.client.prepare_response(commit({TP0: 0}))

@@ -1,4 +1,4 @@
-"""Subscriptions, assignments and rebalances of a consumer (after Java's ConsumerCoordinatorTest)."""
+"""Subscriptions, assignments and rebalances of a group member (after Java's ConsumerCoordinatorTest)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TestAssignments:
         group.client.prepare_response(sync(TP0), noting(sent))
         assert group.coordinator.poll(group.timer())
         assert sent[0].assignments == []
-        # But it watches the metadata as any leader.
+        # It still watches the metadata, as any leader does.
         group.client.update_metadata(metadata_response({TOPIC: 3}))
         group.coordinator.maybe_update_subscription_metadata()
         assert group.coordinator.rejoin_needed_or_pending()
@@ -126,7 +126,7 @@ class TestAssignments:
         assert group.listener.told[-1] == ("assigned", [])
 
     def test_an_assignor_that_leaves_a_member_out(self) -> None:
-        """The leader sends an empty assignment for it, as Java members cannot read one without bytes."""
+        """The leader sends an explicit empty assignment, because Java members cannot parse one without bytes."""
 
         class OnlyTheFirst(RoundRobinAssignor):
             def assign(self, cluster: Cluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
@@ -176,7 +176,7 @@ class TestAssignments:
 
 class TestCustomAssignor:
     class OneForAll(ConsumerPartitionAssignor):
-        """Gives everything, and more, to the first member."""
+        """An assignor that gives one member TP0 and OTHER, to which nobody subscribed."""
 
         name = "one-for-all"
 
@@ -229,7 +229,7 @@ class TestCustomAssignor:
 
 
 class TestCooperative:
-    """The seam for assignors that let members keep what they own (KIP-429)."""
+    """Assignors that let members keep their partitions during a rebalance (KIP-429)."""
 
     class Cooperative(RangeAssignor):
         name = "cooperative"
@@ -287,7 +287,7 @@ class TestRejoining:
         assert not group.coordinator.rejoin_needed_or_pending()
 
     def test_starting_again_from_bootstrap_servers_is_no_reason(self, group: GroupHarness) -> None:
-        """The topics are not gone, nobody was asked yet."""
+        """Rebootstrapping clears the metadata but does not trigger a rebalance."""
         group.join(TP0, TP1, leader=True)
         group.metadata.bootstrap([("localhost", 9092)])
         group.metadata.rebootstrap()
@@ -520,7 +520,7 @@ class TestAutoCommitBeforeRejoining:
         with pytest.raises(WakeupError):
             group.coordinator.poll(group.timer())
         assert group.listener.told == [("assigned", [TP0])]
-        assert len(group.client.requests) == 1  # the commit goes on, and is not sent a second time
+        assert len(group.client.requests) == 1  # the commit stays in flight and is not sent again
         group.client.respond(commit({TP0: 0}))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
@@ -556,7 +556,7 @@ class TestAutoCommitBeforeRejoining:
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert group.subscriptions.is_fetchable(TP0)
-        # The next rebalance has all of its time for the commit.
+        # The commit of the next rebalance has its full timeout again.
         group.clock.advance(group.coordinator.config.rebalance_timeout_ms + 1)
         group.coordinator.request_rejoin("test")
         assert not group.coordinator.poll(group.timer(0))

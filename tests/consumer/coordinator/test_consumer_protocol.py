@@ -1,4 +1,4 @@
-"""Subscriptions and assignments over the wire; Java's bytes are compared in test_assignor_oracle."""
+"""Serialization of subscriptions and assignments; test_assignor_oracle compares the bytes with Java's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two threads share about a membership: each step whole, no signal slept through."""
+"""Membership state that two threads share: steps are atomic, and no signal is missed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_rebalance(membership: GroupMembership, clock: MockClock) -> None:
     assert membership.rebalance_in_progress
     assert membership.generation_if_stable() is None
     clock.advance(70)
-    membership.begin_rebalance()  # the first attempt failed; the time counts from it
+    membership.begin_rebalance()  # retry after a failed attempt; the rebalance time counts from the first
     clock.advance(30)
     assert membership.joined(GENERATION)
     assert membership.synced(GENERATION) == (True, 100)
@@ -112,7 +112,7 @@ def test_what_is_due(membership: GroupMembership, clock: MockClock) -> None:
 def test_no_signal_is_slept_through(membership: GroupMembership) -> None:
     seen = membership.signals
     membership.signal()
-    membership.wait_for_signal(seen, 10**9)  # returns: the signal came before the wait
+    membership.wait_for_signal(seen, 10**9)  # returns at once, because the signal came before the wait
 
 
 def test_a_signal_ends_the_wait() -> None:

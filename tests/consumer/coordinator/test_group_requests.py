@@ -1,4 +1,4 @@
-"""Every group request can be written in every version that a coordinator may speak."""
+"""Every group request can be serialized in every version that a coordinator may support."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def versions(builder: RequestBuilder) -> range:
 
 
 def written(builder: RequestBuilder, version: int) -> Any:
-    """The message after its way over the wire."""
+    """Return the message after serialization and parsing."""
     message = builder.build(version)
     writer = Writer()
     message.write(writer, version)

@@ -1,4 +1,4 @@
-"""Which timer runs out when."""
+"""Expiry of the heartbeat, session and poll timers."""
 
 from __future__ import annotations
 

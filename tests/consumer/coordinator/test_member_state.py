@@ -1,4 +1,4 @@
-"""Every edge of the table of member states."""
+"""Every transition in the table of member states."""
 
 from __future__ import annotations
 

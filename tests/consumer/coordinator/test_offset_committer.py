@@ -1,4 +1,4 @@
-"""Commits, and what each answer means for them (after Java's ConsumerCoordinatorTest)."""
+"""Offset commits and the handling of each response (after Java's ConsumerCoordinatorTest)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def group() -> GroupHarness:
 
 @pytest.fixture
 def alone() -> GroupHarness:
-    """A consumer that commits but assigns by hand."""
+    """Return a consumer that commits offsets but assigns its partitions manually."""
     h = GroupHarness()
     h.subscriptions.assign_from_user([TP0])
     h.find_coordinator()
@@ -107,7 +107,7 @@ class TestSync:
     @pytest.mark.parametrize("error", [LOAD_IN_PROGRESS, 3, 100, 7])
     def test_what_may_pass_is_repeated(self, alone: GroupHarness, error: int) -> None:
         alone.prepare(commit({TP0: error}))
-        if error == 7:  # REQUEST_TIMED_OUT: perhaps another coordinator does better
+        if error == 7:  # REQUEST_TIMED_OUT: another coordinator may do better
             alone.prepare(find_coordinator(alone.node))
         alone.prepare(commit({TP0: 0}))
         assert alone.coordinator.commit_offsets_sync(OFFSETS, alone.timer())
@@ -170,12 +170,12 @@ UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 
 @pytest.mark.parametrize("error", [UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID])
 class TestDeletedTopic:
-    """A partition that the coordinator does not know and that newer metadata does not have is gone for good."""
+    """A partition unknown to the coordinator and absent from newer metadata was deleted."""
 
     OTHER = TopicPartition("other", 0)
 
     def member(self, **settings: Any) -> GroupHarness:
-        """Owns a partition of two topics, with positions."""
+        """Return a member that owns one partition of each of two topics and has positions."""
         group = GroupHarness(partitions={"test": 2, "other": 1}, **settings)
         group.subscribe("test", "other")
         group.join(TP0, self.OTHER)
@@ -185,7 +185,7 @@ class TestDeletedTopic:
 
     @staticmethod
     def delete_topic(group: GroupHarness) -> None:
-        """The next metadata does not have the topic."""
+        """Update the metadata to one without the topic."""
         group.client.prepare_metadata_update(metadata_response({"other": 1}, errors={"test": 3}))
 
     def test_commit_says_so_at_once(self, error: int) -> None:
@@ -254,7 +254,7 @@ class TestDeletedTopic:
         assert auto_commit({TP0: error, self.OTHER: 0}) == {TP0, self.OTHER}
         group.coordinator.membership.take_join_prepare()
         group.client.update_metadata(metadata_response({"other": 1}, errors={"test": 3}))
-        group.coordinator._assignment_snapshot = None  # no rebalance in between
+        group.coordinator._assignment_snapshot = None  # without a rebalance in between
         assert auto_commit({self.OTHER: 0}) == {self.OTHER}
         assert auto_commit({self.OTHER: 0}) == {self.OTHER}
         assert caplog.text.count("No longer committing test-0: 100") == 1
@@ -263,7 +263,7 @@ class TestDeletedTopic:
 
 
 class TestTopicCreatedAgain:
-    """Offsets are committed in the topic that they are of, or not at all."""
+    """An offset is committed only to the topic that it belongs to, never to a later one of the same name."""
 
     def committed_ids(self, group: GroupHarness) -> list[Any]:
         sent: list[Any] = []
@@ -287,7 +287,9 @@ class TestTopicCreatedAgain:
         assert sent[0].topics[0].topic_id == new_id
 
     def test_a_commit_that_waits_for_the_coordinator(self, group: GroupHarness) -> None:
-        """What it waits with stays of the deleted topic, although the position is of the new one by then."""
+        """A commit that waits for the coordinator keeps the old topic's id, even if the position moves to the new
+        topic.
+        """
         called = Called()
         group.seek(TP0, 5)
         start_background_lookup(group)
@@ -357,7 +359,10 @@ class TestMembershipEnded:
             group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
 
     def test_after_the_poll_interval(self, group: GroupHarness) -> None:
-        """Users' first complaint: what was exceeded, by how much, and which settings have to do with it."""
+        """The error says which limit was exceeded, by how much, and which settings matter.
+
+        This is the most common complaint of users.
+        """
         for _ in range(19):
             group.beat()
         group.clock.advance(3_001)
@@ -379,7 +384,7 @@ class TestMembershipEnded:
 
 
 def start_background_lookup(group: GroupHarness) -> RequestFuture[None]:
-    """As the heartbeat thread does when the coordinator is lost."""
+    """Start a coordinator lookup as the heartbeat thread does when the coordinator is lost."""
     group.coordinator.finder.mark_unknown("test")
     group.coordinator.finder.clear_lookup()
     group.network.poll_no_wakeup()
@@ -484,7 +489,7 @@ class TestAsync:
         assert group.coordinator.finder.lookup() is lookup
         group.client.respond(find_coordinator(group.node, NONE if found else LOAD_IN_PROGRESS))
         in_another_thread(group.network.poll_background)
-        # What only the application's thread may touch is as it was.
+        # State that only the application's thread may touch is unchanged.
         assert lookup.is_done
         assert not future.is_done
         assert not group.network.has_pending_requests()
@@ -592,7 +597,7 @@ class TestAuto:
         group = self.member()
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
-        with pytest.raises(AttributeError):  # the prepared answer meets LeaveGroup
+        with pytest.raises(AttributeError):  # the prepared response meets a LeaveGroup request
             group.coordinator.close(group.timer(200), auto_commit=False)
         assert type(sent[0]).__name__ == "LeaveGroupRequest"
 
