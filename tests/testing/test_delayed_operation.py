@@ -1,4 +1,4 @@
-"""Operations that wait for keys and for time."""
+"""Operations that wait for keys and for timeouts."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pykclient.testing.loop_thread import LoopThread
 
 
 class Poller:
-    """Waits for nothing but to be woken."""
+    """A poller that only waits to be woken."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
@@ -25,7 +25,7 @@ class Poller:
         self._woken.set()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What brokers of older releases say that they serve; real ones are asked."""
+"""The API versions of old releases equal those of real brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.old_kafka import OldKafka
 
-#: Served by brokers with a plugin that wants it.
+#: Served only by brokers with a plugin that needs them.
 TELEMETRY = {"GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY"}
 
 
@@ -52,7 +52,7 @@ def test_the_format_of_records() -> None:
 
 
 def versions_of_broker(address: str) -> dict[int, tuple[int, int]]:
-    """What a broker answers to ApiVersions v0."""
+    """Return a broker's response to ApiVersions v0."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 10.0) as connection, connection.makefile("rb") as stream:
         connection.sendall(encode_request(ApiVersionsRequest(), 0, 1, "me").getvalue())
@@ -61,7 +61,10 @@ def versions_of_broker(address: str) -> dict[int, tuple[int, int]]:
 
 
 def expect_profile(release: str, served: dict[int, tuple[int, int]], left_out: set[str]) -> None:
-    """The profile is what a real broker said, but for APIs of the other way to run it (ZooKeeper or KRaft)."""
+    """Check that the profile equals a real broker's versions.
+
+    APIs of the other mode (ZooKeeper or KRaft) do not count.
+    """
     profile = ReleaseProfile.of(release)
     ours = {
         key: (0 if key == ApiKeys.PRODUCE else profile.min_version(key), version)

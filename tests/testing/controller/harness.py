@@ -1,4 +1,4 @@
-"""A whole cluster on a clock that only the test moves, and requests to its brokers in any version."""
+"""A whole cluster on a clock that only the test moves, with requests to its brokers in any version."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.mock_clock import MockClock
 
 R = TypeVar("R", bound=Response)
 
-#: For ``nothing_for``: longer than any session, shorter than what is checked from time to time.
+#: Longer than any session, shorter than the interval of periodic checks.
 A_WHILE_MS = 2_000
 
 
 class Answer:
-    """What a broker answers to one request, once it does."""
+    """A broker's response to one request, once it arrives."""
 
     def __init__(self, api_key: int, version: int) -> None:
         self._api_key = api_key
@@ -51,7 +51,7 @@ class Answer:
 
 
 class ClusterHarness:
-    """Starts the brokers; ``run_until`` lets things happen. Every test ends with ``check``."""
+    """A cluster of brokers. ``run_until`` lets events happen; every test ends with ``check``."""
 
     def __init__(
         self, brokers: int = 3, *, seed: int = 1, racks: dict[int, str] | None = None, **settings: Any
@@ -66,7 +66,7 @@ class ClusterHarness:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def run_until(self, condition: Callable[[], object], what: str, limit_ms: int = 60_000) -> None:
-        """Let events happen until the condition holds; time jumps only when nothing is left to do at once."""
+        """Let events happen until the condition holds; time advances only when no event is due."""
         end_ms = self.clock.now_ms() + limit_ms
         for _ in range(200_000):
             if condition():
@@ -79,7 +79,7 @@ class ClusterHarness:
         raise AssertionError(f"too many events, and not: {what}")
 
     def run_for(self, duration_ms: int = 0) -> None:
-        """Let a time pass; 0: do all that there is to do at once."""
+        """Advance the time by ``duration_ms``; 0 handles all events that are due now."""
         end_ms = self.clock.now_ms() + duration_ms
         for _ in range(200_000):
             wait_ms = self.loop.run_due()
@@ -91,7 +91,7 @@ class ClusterHarness:
         raise AssertionError("too many events")
 
     def check(self) -> None:
-        """No event of the cluster has failed."""
+        """Check that no event of the cluster has failed."""
         if self.loop.failure is not None:
             raise self.loop.failure
 
@@ -126,7 +126,7 @@ class ClusterHarness:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def send(self, message: RequestMessage, broker_id: int, version: int | None = None, party: str = "test") -> Answer:
-        """Hand a request to a broker as if it had come over a connection."""
+        """Hand a request to a broker as if it had arrived over a connection."""
         broker = self.broker(broker_id)
         if version is None:
             version = ApiKeys.latest_version(message.API_KEY)
@@ -149,7 +149,7 @@ class ClusterHarness:
     def ask(
         self, message: RequestMessage, kind: type[R], broker_id: int | None = None, version: int | None = None
     ) -> R:
-        """What the broker, by default the controller, answers."""
+        """Send a request to a broker, by default the controller, and return its response."""
         answer = self.send(message, self.controller_id if broker_id is None else broker_id, version)
         self.run_until(lambda: answer.done, f"an answer to {message!r}")
         assert isinstance(answer.response, kind)
@@ -170,7 +170,7 @@ class ClusterHarness:
         assignment: list[list[int]] | None = None,
         **config: str,
     ) -> None:
-        """Create it, and let all brokers hear of it."""
+        """Create a topic, and wait until all brokers know it."""
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=-1 if assignment else partitions,
@@ -190,18 +190,18 @@ class ClusterHarness:
         self.settle()
 
     def settle(self) -> None:
-        """Let the controller's requests be answered."""
+        """Let the brokers respond to the controller's requests."""
         self.run_until(lambda: self.controller.channel_manager.idle, "all brokers have answered the controller")
         self.run_for()
 
     # --- what is the case --------------------------------------------------------------------------------------------
 
     def state(self, topic: str, partition: int = 0) -> LeaderAndIsr:
-        """A partition as the controller has it."""
+        """Return the controller's state of a partition."""
         return self.controller.context.leadership[TopicPartition(topic, partition)].leader_and_isr
 
     def known_leader(self, broker_id: int, topic: str, partition: int = 0) -> int:
-        """Who leads a partition, as one broker knows it."""
+        """Return the leader of a partition as one broker knows it."""
         state = self.broker(broker_id).metadata_cache.partition_info(TopicPartition(topic, partition))
         assert state is not None, f"broker {broker_id} does not know {topic}-{partition}"
         return state.leader

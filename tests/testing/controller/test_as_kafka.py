@@ -1,4 +1,4 @@
-"""The admin APIs answer as a real Kafka does, code by code and word by word."""
+"""The admin APIs give the same error codes and texts as a real Kafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.testing.controller.harness import ClusterHarness
 from tests.testing.handlers.raw_client import RawClient
 
-#: What differs from cluster to cluster.
+#: Fields that differ between clusters.
 _IGNORED = {
     "throttle_time_ms",
     "topic_id",
@@ -149,7 +149,7 @@ def page(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) 
 
 
 def conversation(prefix: str) -> list[Request]:
-    """Topics whose names begin with ``prefix`` come, change and go, with every mistake that can be made on the way."""
+    """Return requests that create, change and delete topics named ``prefix...``, with every possible mistake."""
     t, c, no = f"{prefix}t", f"{prefix}c", f"{prefix}no"
     return [
         *(create(automatic(name)) for name in ("", ".", "..", "x" * 250, "a b", f"{prefix}old_name")),
@@ -219,11 +219,11 @@ def conversation(prefix: str) -> list[Request]:
 
 
 def plain(value: Any) -> Any:
-    """A message without what differs from cluster to cluster; the order of what is in lists does not count."""
+    """Return a message without the fields that differ between clusters, and with sorted lists."""
     if isinstance(value, Message):
         fields = {name: plain(getattr(value, name)) for name in value.__slots__ if name not in _IGNORED}
         if type(value).__qualname__ == "CreateTopicsResponse.CreatableTopicResult" and fields["configs"]:
-            # Which settings there are; those of a real broker for tests are not the defaults.
+            # Compare only the names: the real test broker's settings are not the defaults.
             fields["configs"] = sorted(config["name"] for config in fields["configs"])
         return fields
     if isinstance(value, list):

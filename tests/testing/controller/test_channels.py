@@ -1,4 +1,4 @@
-"""Requests between brokers: sent in order, given up in time, and to the controller, whoever that is."""
+"""Requests between brokers are sent in order, time out, and reach the current controller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cluster() -> ClusterHarness:
 
 
 class Sender(InterBrokerSendThread):
-    """Sends what the test queues."""
+    """A thread that sends the requests queued by the test."""
 
     def __init__(self, broker: Broker) -> None:
         self.queue: list[RequestAndCompletionHandler] = []
@@ -107,7 +107,7 @@ class TestInterBrokerSendThread:
 
 class TestNodeToController:
     def ask(self, cluster: ClusterHarness, id: int) -> list[object]:
-        """What came of a request of broker ``id``, once something does."""
+        """Send a request of broker ``id`` to the controller; the returned list gets its outcome."""
         outcomes: list[object] = []
         broker = cluster.broker(id)
         request = AllocateProducerIdsRequest(broker_id=id, broker_epoch=broker.epoch)

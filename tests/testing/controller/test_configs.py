@@ -1,4 +1,4 @@
-"""Settings: described with their sources, altered on the controller, heard of by all brokers."""
+"""Settings are described with their sources, altered on the controller, and applied by all brokers."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_broker_that_was_out_of_contact_hears_of_it_later(cluster: ClusterHarn
     links.heal()
     cluster.run_for()
     assert log.config.max_message_size == 777
-    # Also when a session was lost in between, with its watches.
+    # This also works after the broker lost a session and its watches.
     broker.coordination.expire()
     cluster.run_until(cluster.cluster.is_ready, "it is back")
     incrementally(cluster, ("max.message.bytes", SET, "888"))

@@ -1,4 +1,7 @@
-"""Brokers die, stop, hang and lose contact while topics come, grow, move and go: in the end all is well again."""
+"""Brokers die, stop, hang and lose contact while topics are created, extended, moved and deleted.
+
+All recovers in the end.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ topics = st.sampled_from(TOPICS)
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    """Nothing that the controller does may fail, whenever it happens: an illegal move of a state machine would."""
+    """A random sequence of faults and topic changes in which no event of the controller may fail.
+
+    An illegal transition of a state machine would fail.
+    """
 
     @initialize(seed=st.integers(0, 1000))
     def start(self, seed: int) -> None:
@@ -144,7 +150,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.judge()
 
     def judge(self) -> None:
-        """Everybody agrees with the coordination service, and every partition has a leader."""
+        """Check that all brokers agree with the coordination service, and every partition has a leader."""
         controller = self.harness.controller
         assert controller.channel_manager.idle
         assert not controller.context.topics_to_be_deleted

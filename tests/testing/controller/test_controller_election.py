@@ -1,4 +1,4 @@
-"""One controller at a time, another one when it is gone, and old ones refused (Java: ControllerFailoverTest)."""
+"""One controller at a time: failover to another, and fencing of old ones (Java: ControllerFailoverTest)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_when_the_controller_dies_another_one_takes_over(cluster: ClusterHarness
     for partition in range(3):
         state = cluster.state("t", partition)
         assert state.leader != first
-        assert first not in state.isr  # also where it did not lead: nobody else takes it out
+        assert first not in state.isr  # also in partitions that it did not lead, whose leaders do not remove it
         for id in (broker.id for broker in cluster.cluster.alive_brokers()):
             assert cluster.known_leader(id, "t", partition) == state.leader
     for broker in cluster.cluster.alive_brokers():
@@ -165,7 +165,7 @@ def test_a_deposed_controller_cannot_write(cluster: ClusterHarness) -> None:
     cluster.create_topic("t")
     old = cluster.controller
     service = cluster.cluster.coordination
-    # As if another controller had been elected, and this one had not heard of it.
+    # As if another controller had been elected without this one's knowledge.
     service.set_data(znodes.CONTROLLER_EPOCH, b"9")
     state = cluster.state("t")
     with pytest.raises(ControllerMovedError):
@@ -191,7 +191,7 @@ def test_the_last_broker_leaves_and_everything_is_there_when_it_returns() -> Non
     cluster.cluster.start_broker(1)
     cluster.run_until(cluster.cluster.is_ready, "broker 1 is the controller")
     cluster.settle()
-    # Broker 2 was alone in the end, and only it has everything.
+    # Broker 2 was the last in the ISR, so only it has all records.
     assert cluster.state("t").isr == (2,)
     assert cluster.known_leader(1, "t") == -1 or cluster.known_leader(1, "t") == 2
     cluster.cluster.start_broker(2)

@@ -1,4 +1,4 @@
-"""Who is elected, by the rule for each occasion (Java: PartitionLeaderElectionAlgorithmsTest)."""
+"""The leader election rule for each occasion (Java: PartitionLeaderElectionAlgorithmsTest)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaders and in-sync replicas while brokers come and go (Java: ControllerIntegrationTest)."""
+"""Leaders and in-sync replicas while brokers stop and start (Java: ControllerIntegrationTest)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T0 = TopicPartition("t", 0)
 
 @pytest.fixture
 def cluster() -> ClusterHarness:
-    """Broker 1 is the controller; it is no replica in these tests, so that the others can die."""
+    """A cluster whose controller, broker 1, has no replica in these tests, so that the others can die."""
     cluster = ClusterHarness(4)
     assert cluster.controller_id == 1
     return cluster
@@ -74,7 +74,7 @@ def test_an_unclean_election_is_for_topics_that_allow_it(cluster: ClusterHarness
     assert cluster.state("t").leader == NO_LEADER
     assert (cluster.state("loose").leader, cluster.state("loose").isr) == (3, (3,))
     assert cluster.state("loose").leader_recovery_state == RECOVERING
-    # Allowed later, it happens then.
+    # Enabling the setting later triggers the unclean election.
     request = IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsRequest.AlterConfigsResource(
@@ -142,7 +142,7 @@ def test_a_leader_can_be_moved(cluster: ClusterHarness) -> None:
 
 
 class TestAlterPartition:
-    """A leader's wish is granted if it builds upon what is the case (KIP-497)."""
+    """The controller accepts a leader's AlterPartition if it is based on the current state (KIP-497)."""
 
     @pytest.fixture
     def cluster(self) -> ClusterHarness:

@@ -1,4 +1,4 @@
-"""Topics by the admin APIs: made, extended, moved and deleted, with every way in which that is refused."""
+"""Topics created, extended, moved and deleted by the admin APIs, with every way in which requests are refused."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class TestCreate:
 
     @pytest.mark.parametrize("events", range(0, 40, 4))
     def test_a_controller_that_dies_on_the_way_leaves_no_half_topic(self, events: int) -> None:
-        """Either nothing was written, or the next controller goes on from what was."""
+        """Either nothing was written, or the next controller continues from what was written."""
         cluster = ClusterHarness(4)
         first = cluster.controller_id
         cluster.send(CreateTopicsRequest(topics=[Topic(name="t", num_partitions=3, replication_factor=3)]), first)
@@ -195,7 +195,7 @@ class TestPlacement:
         assert set(Counter(id for replicas in assignment.values() for id in replicas).values()) == {12}
 
     def test_as_java_places_them(self) -> None:
-        """AdminUtils' own example, with the start that it has there."""
+        """Replicas are placed as in AdminUtils' own example, from the same start broker."""
         brokers = [Node(id, "h", 1) for id in range(5)]
         assignment = assign_replicas_to_brokers(brokers, 10, 3, random.Random(0), start_index=0)
         assert assignment == {
@@ -338,7 +338,7 @@ class TestDelete:
 
 
 class TestMoves:
-    """Reassignments and elections that somebody asks for."""
+    """Reassignments and elections requested by an administrator."""
 
     def reassign(self, cluster: ClusterHarness, replicas: list[int] | None, **options: bool) -> tuple[int, str | None]:
         topic = AlterPartitionReassignmentsRequest.ReassignableTopic(
@@ -482,7 +482,7 @@ class TestMoves:
 
 
 def test_updates_speak_of_each_broker_once(cluster: ClusterHarness) -> None:
-    """What the controller tells is small: one request to each broker, whatever has changed."""
+    """The controller sends one request to each broker, no matter how many partitions changed."""
     cluster.settle()
     cluster.cluster.history.clear()
     cluster.create_topic("t", 10)

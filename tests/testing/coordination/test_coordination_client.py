@@ -1,4 +1,4 @@
-"""A broker's session: what it can do with contact, without, and after it has expired."""
+"""A broker's session: its operations while connected, while disconnected, and after it has expired."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Box:
-    """A service, and brokers that are nothing but their sessions."""
+    """A service, and brokers that consist only of their sessions."""
 
     def __init__(self) -> None:
         self.clock = MockClock()
@@ -185,7 +185,7 @@ def test_handlers_hear_of_what_their_reads_watch(box: Box) -> None:
 
 
 class TestKafkaCoordinationClient:
-    """What Kafka keeps in there, under the paths and in the JSON that it has there."""
+    """Kafka's data in the service has Kafka's paths and JSON."""
 
     def test_brokers(self, box: Box) -> None:
         client = KafkaCoordinationClient(box.client())
@@ -243,7 +243,7 @@ class TestKafkaCoordinationClient:
         assert blocks == [(index * PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_BLOCK_SIZE) for index in range(3)]
 
     def test_assignments_on_the_way(self) -> None:
-        """KIP-455's own example."""
+        """A reassignment in progress is encoded as in KIP-455's example."""
         assignment = ReplicaAssignment((1, 2, 3)).reassign_to((4, 5, 6))
         assert assignment == ReplicaAssignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))
         assert (assignment.origin_replicas, assignment.target_replicas) == ((1, 2, 3), (4, 5, 6))

@@ -1,4 +1,4 @@
-"""The coordination service against a model that is too simple to be wrong: dicts, and no watch fires twice."""
+"""The coordination service compared with a trivial model: dicts, and no watch fires twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ModelNode:
 
 
 class Model:
-    """Nodes by path. Every operation works on a copy, so that what fails changes nothing."""
+    """The nodes by path. Each operation works on a copy, so a failed one changes nothing."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ModelNode] = {ROOT: ModelNode(b"", None)}
@@ -101,7 +101,7 @@ operations = st.one_of(
 
 
 class CoordinationMachine(RuleBasedStateMachine):
-    """Two clients do whatever they like, lose contact, expire and come back."""
+    """Two clients perform random operations, disconnect, expire and reconnect."""
 
     @initialize()
     def start(self) -> None:
@@ -110,7 +110,7 @@ class CoordinationMachine(RuleBasedStateMachine):
         self.service = CoordinationService(self.loop, "cluster")
         self.service.create(ROOT)
         self.model = Model()
-        self.watching: dict[tuple[int, str, str], bool] = {}  # who watches what -> whether it should have fired
+        self.watching: dict[tuple[int, str, str], bool] = {}  # (owner, kind, path) -> should have fired
         self.sessions: dict[int, Session] = {}
         for owner in OWNERS:
             self.connect(owner)
@@ -127,7 +127,7 @@ class CoordinationMachine(RuleBasedStateMachine):
         self.sessions[owner] = self.service.create_session(str(owner), TIMEOUT_MS, heard)
 
     def mark(self, before: Model) -> None:
-        """What has changed fires the watches for it."""
+        """Mark the watches that the changes since ``before`` should have fired."""
         after = self.model
         for owner, kind, path in self.watching:
             node, previous = after.nodes.get(path), before.nodes.get(path)
@@ -156,7 +156,7 @@ class CoordinationMachine(RuleBasedStateMachine):
                 self.service.multi(batch, session)
             return
         self.service.multi(batch, session)
-        # One by one, as what one part makes and the next one undoes is heard of too.
+        # One at a time, because watches also fire for a change that a later part of the batch undoes.
         for operation in batch:
             before = self.model.copy()
             self.model.do(operation, owner)
@@ -166,7 +166,7 @@ class CoordinationMachine(RuleBasedStateMachine):
     def watch(self, path: str, owner: int, kind: str) -> None:
         session = self.sessions[owner]
         if not session.alive or self.watching.get((owner, "data" if kind == "exists" else kind, path)):
-            return  # a second watch would be hard to tell from the first, which is still on its way
+            return  # a second watch could not be told from the first, whose event is in flight
         with contextlib.suppress(NoNodeError):
             if kind == "data":
                 assert self.service.get_data(path, session)[0] == self.model.nodes[path].value

@@ -1,4 +1,4 @@
-"""The coordination service, one rule after the other; test_coordination_model judges it as a whole."""
+"""The rules of the coordination service, one by one; test_coordination_model tests the service as a whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMEOUT_MS = 1_000
 
 
 class Service:
-    """A service, and what its watches report."""
+    """A service, and the events that its watches report."""
 
     def __init__(self) -> None:
         self.clock = MockClock()
@@ -51,7 +51,7 @@ class Service:
         )
 
     def run(self, duration_ms: int = 0) -> list[tuple[str, WatchedEvent]]:
-        """What was reported since the last call."""
+        """Advance the time and return the events since the last call."""
         self.loop.run_due()
         self.clock.advance(duration_ms)
         self.loop.run_due()
@@ -138,7 +138,7 @@ def test_multi_does_all_or_nothing(box: Service) -> None:
         service.multi([SetData("/x", b"new"), Create("/y"), Check("/x", 0)])
     assert service.get_data("/x")[0] == b"old"
     assert service.exists("/y") is None
-    # Each part builds upon those before it.
+    # Each part builds upon the ones before it.
     made = service.multi(
         [
             SetData("/x", b"new"),

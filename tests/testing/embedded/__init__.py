@@ -1,1 +1,1 @@
-"""The embedded cluster as users have it: its face, the plugin, the documentation."""
+"""The embedded cluster as users see it: its interface, the plugin, the documentation."""

@@ -1,4 +1,4 @@
-"""What applications do to a cluster beside using it: interrupt it, fork, misuse hooks, listen in strange places."""
+"""Applications that interrupt a cluster, fork, misuse hooks, or listen on unusual addresses."""
 
 from __future__ import annotations
 
@@ -132,19 +132,19 @@ def test_who_was_interrupted_while_waiting_is_not_asked_any_more(cluster: Embedd
     with pytest.raises(KeyboardInterrupt):
         cluster.wait_for(interrupt)
     before = asked[0]
-    send(cluster)  # much happens meanwhile
+    send(cluster)  # causes many events
     assert asked[0] == before
 
 
 def start_interrupted(cluster: EmbeddedCluster, after_s: float) -> None:
-    # Not before somebody expects it: on a busy machine the time may be over before another line is run.
+    # Started inside pytest.raises: on a busy machine the timer may fire before the next line runs.
     threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
     cluster.start()
     threading.Event().wait(20)
 
 
 def test_no_socket_is_opened_where_an_interrupt_could_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C strikes the main thread, also between a socket and the line that remembers it."""
+    """Ctrl-C interrupts the main thread, even between opening a socket and storing it."""
     openers = set()
 
     class Socket(socket.socket):
@@ -165,7 +165,7 @@ def test_interrupted_at_any_moment_of_its_start() -> None:
         with pytest.raises(KeyboardInterrupt):
             start_interrupted(cluster, after_s)
         cluster.close()
-        eventually(lambda: set(threading.enumerate()) <= threads)  # one that had just been begun takes a moment
+        eventually(lambda: set(threading.enumerate()) <= threads)  # a thread may have just started
 
 
 def test_closed_by_another_thread_while_somebody_waits() -> None:
@@ -189,7 +189,7 @@ def test_closed_by_another_thread_while_somebody_waits() -> None:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Start ``work`` in a forked child, which exits with 0 if it returned something true; its process id."""
+    """Run ``work`` in a forked child and return its process id; the child exits with 0 if ``work`` returned true."""
     child = os.fork()
     if child:
         return child
@@ -256,7 +256,7 @@ def test_brokers_end_and_come_back_while_a_forked_child_lives(cluster: EmbeddedC
 
 
 def test_a_hook_that_fails_the_test_does_so(cluster: EmbeddedCluster) -> None:
-    """pytest.fail and the like are no Exceptions."""
+    """A hook can fail the test with pytest.fail, which is not an Exception."""
     cluster.faults.control("Produce", lambda _: pytest.fail("it must not be written"), times=1)
     send(cluster)
     with pytest.raises(pytest.fail.Exception, match="it must not be written"):

@@ -1,4 +1,4 @@
-"""docs/testing.md and README.md tell the truth: their Python is tests, and these are run as a reader would run them."""
+"""The Python in docs/testing.md and README.md consists of tests, which run here as a reader would run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[3]
 PAGES = ("README.md", "docs/testing.md")
 
-#: What the snippets of a page have in common, after the first.
+#: The imports of a page's first snippet, which the others share.
 IMPORTS = """
 import pytest
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
@@ -21,7 +21,7 @@ from pykclient.errors import KafkaError, KafkaTimeoutError, UnsupportedVersionEr
 
 
 def snippets(page: str) -> dict[str, str]:
-    """The page's blocks of Python that hold a test for pytest, by its name."""
+    """Return the page's Python blocks that contain a pytest test, by the test's name."""
     blocks: list[str] = re.findall(r"(?ms)^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"))
     named = [(re.search(r"(?m)^def (test_\w+)", block), block) for block in blocks]
     return {found[1]: block for found, block in named if found is not None}

@@ -1,4 +1,4 @@
-"""``EmbeddedCluster`` as an application has it: its life, its brokers, what it tells, and what it refuses."""
+"""``EmbeddedCluster`` as applications use it: its life, its brokers, its messages, and its refusals."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_it_starts_once_and_can_be_closed_twice() -> None:
     cluster.close()
     with pytest.raises(IllegalStateError, match="does not run"):
         cluster.create_topic("orders")
-    with cluster.start():  # anew: nothing is left of the first
+    with cluster.start():  # a new cluster, without data of the first
         assert cluster.state().partitions == {}
 
 
@@ -292,7 +292,7 @@ def test_memory_has_a_limit() -> None:
                 assert part in str(refused.value)
             assert len(values(cluster)) == 10
             cluster.delete_topic("orders")
-            producer.send("others", bytes(100_000)).get(20)  # there is room again
+            producer.send("others", bytes(100_000)).get(20)  # there is memory again
 
 
 # --- proxies ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The plugin for pytest: fixtures, the marker, what a failure shows. Each test runs pytest on a small project."""
+"""The pytest plugin: fixtures, the marker, and failure reports. Each test runs pytest on a small project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks on requests: what they decide, for how long, about whom; and links between clients and brokers over TCP."""
+"""Hooks on requests (what they decide, for how long, for whom), and links between clients and brokers over TCP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def handler() -> Iterator[HeartbeatHandler]:
 
 
 def errors(setup: Setup, *ids: int) -> list[int]:
-    """The error codes that these requests are answered with."""
+    """Return the error codes of the responses to these requests."""
     setup.send(*ids)
     setup.cluster.run()
     setup.client.poll(0)

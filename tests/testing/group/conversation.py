@@ -1,6 +1,6 @@
-"""What a client could ask a group coordinator, request by request, and what it is answered, as text.
+"""A conversation of a client with a group coordinator: requests and responses as text.
 
-``python -m tests.testing.group.conversation`` writes down the answers of a real broker.
+``python -m tests.testing.group.conversation`` records the responses of a real broker.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ ANSWERS = Path(__file__).with_name("answers_of_kafka.json")
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-#: Fields that depend on the moment, the machine, or the words that a broker chooses.
+#: Fields that depend on the moment, the machine, or the broker's wording.
 _LEFT_OUT = ("throttle_time_ms", "port", "producer_id")
-#: The order of these has no meaning.
+#: Lists whose order has no meaning.
 _SETS = ("groups", "results", "members", "topics")
 
 _LAST_COMMIT, _LAST_FETCH = 10, 10
@@ -53,7 +53,7 @@ Identity = LeaveGroupRequest.MemberIdentity
 
 
 class Conversation:
-    """One round of questions, with a topic of its own that has two partitions, and groups of its own."""
+    """One conversation, with its own groups and its own topic of two partitions."""
 
     def __init__(self, kafka: AnyKafka) -> None:
         self._kafka = kafka
@@ -118,7 +118,7 @@ class Conversation:
         return repr(text) if isinstance(value, (str, bytes)) else text
 
     def ask(self, question: str, request: Request, version: int, client: RawClient | None = None) -> Any:
-        """Ask and note the answer."""
+        """Send a request and record the response."""
         client = client or self.client
         client.send(request, version)
         answer = client.receive(request.API_KEY, version)
@@ -266,9 +266,9 @@ class Conversation:
         self.note(f"list {filters} v{version}", answer)
 
     def await_group(self, group: str) -> None:
-        """Wait until the coordinator's log has the group that a JoinGroup made.
+        """Wait until the coordinator's log has the group that a JoinGroup created.
 
-        A member without an id is answered before that, and what describes a group looks at what has been written.
+        A member without an id gets its response earlier, and requests that describe a group read what has been written.
         """
 
         def is_there() -> bool:
@@ -287,7 +287,7 @@ class Conversation:
         self.ask("find nothing", find(), 6)
 
     def strangers(self) -> None:
-        """Nothing is there yet."""
+        """Ask about groups and members that do not exist yet."""
         ask, ask_all, nowhere = self.ask, self.ask_all, f"{self.group}-nowhere"
         ask_all("join without a group", lambda _: self.join(group=""), (5, 9))
         ask_all("join with an id", lambda _: self.join("nobody"), range(10))
@@ -482,7 +482,7 @@ class Conversation:
         ask("describe", self.describe(group)(6), 6)
 
     def other_kinds(self) -> None:
-        """Members that are no consumers, that die, and ids of producers."""
+        """Ask about members that are not consumers, members that die, and producer ids."""
         ask, group = self.ask, self.group
         worker = self.join(protocol_type="connect", protocols=[("default", b"said")])
         me = ask("join of a worker", worker, 3).member_id
@@ -494,7 +494,7 @@ class Conversation:
         self.await_group(mortal)
 
         def is_gone() -> bool:
-            # Asking does not prolong the session; a heartbeat would.
+            # This request does not extend the session; a heartbeat would.
             answer = self.client.ask(self.describe(mortal)(6), 6, DescribeGroupsResponse)
             return not answer.groups[0].members
 
@@ -526,7 +526,7 @@ ROUNDS = (
 
 
 def converse(kafka: AnyKafka, name: str) -> list[str]:
-    """One round: questions and answers."""
+    """Run one conversation and return its requests and responses."""
     conversation = Conversation(kafka)
     try:
         getattr(conversation, name)()

@@ -1,4 +1,4 @@
-"""Group coordinators on virtual time, over one log of __consumer_offsets that all of them share."""
+"""Group coordinators on virtual time, over one shared log of __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GROUP = "the-group"
 TP = TopicPartition("topic", 0)
 
-#: Groups live in one partition here, so that whoever leads it coordinates all.
+#: All groups are in this partition, so its leader coordinates all of them.
 PARTITION = 0
 
 NOT_LEADER = 6
@@ -43,7 +43,7 @@ AppendCallback = Callable[[dict[TopicPartition, ProduceResponse.PartitionProduce
 
 
 class Reply(Generic[T]):
-    """What a request was answered, once it is."""
+    """The response to a request, once there is one."""
 
     def __init__(self) -> None:
         self._value: T | None = None
@@ -63,7 +63,7 @@ class Reply(Generic[T]):
 
 
 class FakeLog:
-    """The partition of __consumer_offsets, as all its leaders in turn have it."""
+    """The log of the __consumer_offsets partition, shared by its successive leaders."""
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
@@ -94,7 +94,7 @@ class FakeLog:
 
 
 class FakeReplicaManager:
-    """``error_code`` is what appends fail with; while ``holding``, they wait for ``release``."""
+    """A replica manager whose appends fail with ``error_code``, and wait for ``release`` while ``holding``."""
 
     def __init__(self, log: FakeLog) -> None:
         self.log = log
@@ -124,7 +124,7 @@ class FakeReplicaManager:
         return len(self._held)
 
     def release(self, count: int | None = None, error_code: int = 0) -> None:
-        """Let the oldest appends end: those that followers have now, or those that failed."""
+        """Complete the oldest ``count`` appends (None: all), as replicated or as failed with ``error_code``."""
         for _ in range(len(self._held) if count is None else count):
             tp, base_offset, respond = self._held.pop(0)
             self._respond(tp, base_offset, respond, error_code)
@@ -156,7 +156,7 @@ class FakeMetadataCache:
 
 
 class FakeBroker:
-    """As much of a broker as a group coordinator needs."""
+    """The parts of a broker that a group coordinator uses."""
 
     def __init__(self, id: int, loop: EventLoop, log: FakeLog, config: BrokerConfig, rng: random.Random) -> None:
         self.id = id
@@ -182,7 +182,7 @@ class FakeBroker:
 
 
 class Groups:
-    """A coordinator, and what is asked of it. ``fail_over`` makes another broker the coordinator."""
+    """A coordinator and requests to it. ``fail_over`` makes another broker the coordinator."""
 
     def __init__(self, seed: int = 1, **settings: Any) -> None:
         self.clock = MockClock()
@@ -210,7 +210,7 @@ class Groups:
         return self.coordinator.groups[group_id]
 
     def fail_over(self, *, resign: bool = True, settle: bool = True) -> FakeBroker:
-        """The old coordinator resigns, or is killed; the new one loads. Returns the old one."""
+        """Make the old coordinator resign, or kill it; the new one loads. Return the old one."""
         old = self.broker
         self.epoch += 1
         if resign:
@@ -228,14 +228,14 @@ class Groups:
     # --- time
 
     def settle(self) -> None:
-        """Let happen what is due now."""
+        """Run all events that are due now."""
         while self.loop.next_due_ms() == 0:
             self.loop.run_due()
         if self.loop.failure is not None:
             raise self.loop.failure
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass, and all that happens meanwhile."""
+        """Advance the time, and run all events that become due."""
         end_ms = self.clock.now_ms() + duration_ms
         self.settle()
         while self.clock.now_ms() < end_ms:
@@ -275,7 +275,7 @@ class Groups:
         return reply
 
     def join_twice(self, **arguments: Any) -> tuple[str, Reply[JoinGroupResponse]]:
-        """Get an id, then join with it, as new dynamic members do."""
+        """Get a member id, then join with it, as new dynamic members do."""
         first = self.join(**arguments).value
         assert first.error_code == 79
         return first.member_id, self.join(first.member_id, **arguments)
@@ -320,7 +320,7 @@ class Groups:
         return 0
 
     def leave(self, *members: str, instances: Sequence[str] = ()) -> list[int]:
-        """Error codes, of the members and then of those that are named by their instance."""
+        """Remove members, by id and then by instance; return their error codes in this order."""
         identity = LeaveGroupRequest.MemberIdentity
         leaving = [identity(member_id=member) for member in members]
         leaving += [identity(group_instance_id=instance) for instance in instances]
@@ -357,7 +357,7 @@ class Groups:
     def fetch(
         self, *partitions: TopicPartition, group_id: str = GROUP, require_stable: bool = False
     ) -> Reply[tuple[int, dict[TopicPartition, int]]]:
-        """An error code, and the offsets, -1 where there is none; of all partitions if none is given."""
+        """Fetch an error code and the offsets of the partitions, -1 for none; by default of all partitions."""
         reply: Reply[tuple[int, dict[TopicPartition, int]]] = Reply()
 
         def respond(error_code: int, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
@@ -372,7 +372,7 @@ class Groups:
     # --- whole rounds
 
     def stable(self, count: int, **arguments: Any) -> tuple[int, list[str]]:
-        """A group of so many dynamic members that have their assignment, ``part-0`` and so on. Generation and ids."""
+        """Make a group of ``count`` dynamic members assigned ``part-0`` and so on; return generation and member ids."""
         ids, joins = [], []
         for _ in range(count):
             member_id, reply = self.join_twice(**arguments)
@@ -385,7 +385,7 @@ class Groups:
         return self.hand_out(ids, joins), ids
 
     def hand_out(self, ids: Sequence[str], joins: Sequence[Reply[JoinGroupResponse]]) -> int:
-        """Everybody syncs, the leader last. Returns the generation."""
+        """Let all members sync, the leader last, and return the generation."""
         (generation_id,) = {reply.value.generation_id for reply in joins}
         (leader,) = {reply.value.leader for reply in joins}
         assert not any(reply.value.error_code for reply in joins)

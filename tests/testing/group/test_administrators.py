@@ -1,4 +1,4 @@
-"""Groups through the administration clients of others."""
+"""Groups managed by the admin clients of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same questions to the embedded broker and to a real one are answered the same, in every version of the APIs."""
+"""The embedded broker responds like a real one to the same requests, in every version of the group APIs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_answers_are_kafkas(any_kafka: AnyKafka, name: str) -> None:
 
 
 def test_records_are_kafkas(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
-    """What is in __consumer_offsets can be read, and would have been written with the same bytes."""
+    """Each record in __consumer_offsets decodes, and encodes to the same bytes."""
     any_kafka.create_topic(topic, partitions=2)
     with KafkaConsumer(topic, bootstrap_servers=any_kafka.bootstrap_servers, group_id=group_id) as consumer:
         eventually(lambda: consumer.poll(100) or consumer.assignment(), 20)
@@ -36,7 +36,7 @@ def test_records_are_kafkas(any_kafka: AnyKafka, topic: str, group_id: str) -> N
         reader.assign([TopicPartition("__consumer_offsets", number) for number in numbers])
         records = [(group_records.read_key(record.key or b""), record) for record in reader]
     ours = [(key[1], record) for key, record in records if key is not None and key[0] == group_id]
-    # All records of a group are in one partition, which is known from its name.
+    # All records of a group are in one partition, which follows from the group's name.
     assert {record.partition for _, record in ours} == {abs(java_hash(group_id)) % len(numbers)}
     groups = [record for tp, record in ours if tp is None]
     assert {record.key for record in groups} == {group_records.group_metadata_key(group_id)}

@@ -1,4 +1,4 @@
-"""Real consumers whose coordinator is killed, moved or started again, on virtual time."""
+"""Real consumers whose coordinator is killed, moved or restarted, on virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def simulation() -> Iterator[Simulation]:
 
 
 class Reader:
-    """A member that polls and commits all the time, and leaves when it is told to."""
+    """A member that polls and commits continuously, and leaves when told to."""
 
     def __init__(self, simulation: Simulation, name: str, instance_id: str | None = None) -> None:
         self.stopped = False
@@ -78,7 +78,7 @@ def coordinator(simulation: Simulation) -> int:
 
 
 def another_one(simulation: Simulation, former: int) -> None:
-    """Until another broker leads."""
+    """Wait until another broker leads."""
     simulation.wait_for(lambda: simulation.cluster.leader(OFFSETS) not in (None, former))
 
 
@@ -89,7 +89,7 @@ def committed_on(simulation: Simulation, broker: int) -> int:
 
 
 def go_on(simulation: Simulation, *readers: Reader) -> None:
-    """Until everybody has committed some more."""
+    """Wait until every reader has committed five more records."""
     wanted = [reader.committed + 5 for reader in readers]
     simulation.wait_for(lambda: all(r.committed >= n for r, n in zip(readers, wanted, strict=True)))
 
@@ -121,7 +121,7 @@ def test_a_group_goes_on_with_another_coordinator(
     fail(simulation, former)
     another_one(simulation, former)
     go_on(simulation, *readers)
-    # Nobody had to join again, and nothing that was committed is lost.
+    # No member had to rejoin, and no commit is lost.
     assert [reader.generations for reader in readers] == generations
     assert committed_on(simulation, coordinator(simulation)) >= committed
     assert settled(*readers)()
@@ -166,7 +166,7 @@ def test_a_member_that_dies_with_its_coordinator(simulation: Simulation) -> None
     former = coordinator(simulation)
     kill(simulation, former)
     simulation.cluster.faults.partition(["client:two"], ["client:one", 1, 2, 3])
-    # The new coordinator gives it a whole session, then the other one gets everything.
+    # The new coordinator waits for a whole session of the dead member, then the other one gets all partitions.
     simulation.wait_for(lambda: readers[0].owns == 4)
     simulation.cluster.faults.heal()
     simulation.wait_for(settled(*readers))
@@ -181,7 +181,7 @@ def test_a_coordinator_without_followers_takes_no_commits(simulation: Simulation
     before = reader.committed
     simulation.cluster.faults.partition([leader], [id for id in (1, 2, 3) if id != leader])
     simulation.wait_for(lambda: reader.committed > before + 20, limit_ms=120_000)
-    # Whoever leads now has what was acknowledged, before and since.
+    # The current leader has every acknowledged commit, from before the fault and after it.
     assert committed_on(simulation, coordinator(simulation)) >= reader.committed - 1
     simulation.cluster.faults.heal()
     go_on(simulation, reader)

@@ -1,4 +1,4 @@
-"""Clients that come, go, crash and commit in any order, while coordinators fail: what must hold whatever happens."""
+"""Clients join, leave, crash and commit in any order while coordinators fail; the group's invariants always hold."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PARTITIONS = 6
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
 
-#: Errors after which a client joins again as a new member, after which it keeps its id, and after which it looks for
-#: another coordinator.
+#: Errors after which a client rejoins as a new member (LOST), rejoins with its id (OUTDATED), or looks for another
+#: coordinator (ELSEWHERE).
 LOST = {25, 82}
 OUTDATED = {22, 27}
 ELSEWHERE = {14, 15, 16}
 
 
 class Client:
-    """A member that does as clients do: joins, syncs, and beats when it is told to."""
+    """A member that behaves like a client: it joins, syncs, and sends a heartbeat when told to."""
 
     def __init__(self, machine: GroupMachine, instance_id: str | None, version: int) -> None:
         self.machine = machine
@@ -64,7 +64,7 @@ class Client:
         )
 
     def go_on(self) -> bool:
-        """Deal with answers that have come; False if there are none."""
+        """Handle the responses that have arrived; return False if there are none."""
         if self.joining is not None and self.joining.answered:
             answer, self.joining = self.joining.value, None
             self._joined(answer)
@@ -108,7 +108,7 @@ class Client:
         self.owned = self.owned if self.is_member else frozenset()
 
     def beat(self) -> None:
-        """A heartbeat, if it has something to say; else join."""
+        """Send a heartbeat, or join if not a member; do nothing while waiting for a response."""
         if self.waits:
             return
         if not self.is_member:
@@ -125,11 +125,11 @@ class Client:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Each rule is one thing that happens; between them everybody goes on as far as possible."""
+    """Random events, one per rule; between them all clients proceed as far as possible."""
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]), seed=st.integers(0, 1 << 16))
     def start(self, delay_ms: int, seed: int) -> None:
-        # No cleanup: a group that was forgotten begins with generation 1 again.
+        # No cleanup: a deleted group would start with generation 1 again.
         self.groups = Groups(
             seed, **{"group.initial.rebalance.delay.ms": delay_ms, "offsets.retention.check.interval.ms": 10**9}
         )
@@ -145,7 +145,10 @@ class GroupMachine(RuleBasedStateMachine):
         return reply
 
     def saw_assignment(self, client: Client) -> None:
-        """One generation gives a partition to one member, and to whoever takes over from that as its static self."""
+        """Check that a generation gives each partition to one member only.
+
+        A static member and its successor count as one.
+        """
         owners = self.given.setdefault(client.generation, {})
         who = client.instance_id or client.member_id
         for partition in client.owned:
@@ -219,7 +222,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(number=st.integers(0, 5), behind=st.integers(0, 2))
     def a_member_commits(self, number: int, behind: int) -> None:
-        """Of its generation, or of one that is over."""
+        """Commit with the member's generation or an earlier one."""
         client = self.pick(number)
         if not client.member_id:
             return
@@ -245,7 +248,7 @@ class GroupMachine(RuleBasedStateMachine):
         before = list(self.waiting)
         self.groups.fail_over(resign=not kill)
         if kill:
-            # Their connections are gone, and with them the answers.
+            # The connections are closed, so these responses never arrive.
             self.waiting = [reply for reply in self.waiting if reply not in before]
             self.commits.clear()
             for client in self.clients:
@@ -289,7 +292,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert offsets[TP] >= self.acknowledged
 
     def teardown(self) -> None:
-        """At the end everybody is answered, and those who are left share all there is."""
+        """Check that every request gets a response in the end, and the remaining members share all partitions."""
         if not hasattr(self, "groups"):
             return
         self.followers_catch_up(0)

@@ -1,4 +1,4 @@
-"""Commits, fetches, expiry and deletion, and what is left of them after a fail-over."""
+"""Commits, fetches, expiry and deletion of offsets, and their state after a failover."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Codes = Mapping[TopicPartition, int]
 
 
 def code(reply: Reply[Codes]) -> int:
-    """The error code that all partitions have."""
+    """Return the error code, which is the same for all partitions."""
     (value,) = set(reply.value.values())
     return value
 
@@ -72,7 +72,7 @@ def test_who_may_commit() -> None:
     assert code(groups.commit(1, member, -1)) == ILLEGAL_GENERATION
     assert code(groups.commit(1, member, generation, instance_id="a")) == UNKNOWN_MEMBER
     _, reply = groups.join_twice()
-    # A member of the present generation may still commit while others join.
+    # A member of the current generation may still commit while others join.
     assert code(groups.commit(2, member, generation)) == 0
     groups.join(member)
     assert code(groups.commit(3, member, generation)) == ILLEGAL_GENERATION
@@ -145,7 +145,7 @@ def test_members_and_offsets_outlive_their_coordinator() -> None:
     assert groups.heartbeat(second, generation) == 0
     assert groups.sync(second, generation).value.assignment == b"part-1"
     assert code(groups.commit(20, second, generation)) == 0
-    # Sessions have begun anew, and go on.
+    # The sessions restarted at the failover and then expire.
     groups.advance(10_000)
     assert groups.group().state is EMPTY
 
@@ -172,7 +172,7 @@ def test_who_waits_to_sync_when_the_coordinator_resigns_is_told() -> None:
     waiting = groups.sync(second, replies[0].value.generation_id)
     groups.fail_over()
     assert waiting.value.error_code == NOT_COORDINATOR
-    # What was agreed on last before that is what counts.
+    # The last completed generation counts.
     assert groups.group().generation_id == replies[0].value.generation_id - 1
     assert groups.heartbeat(second, replies[0].value.generation_id) == ILLEGAL_GENERATION
 
@@ -213,7 +213,7 @@ def test_a_group_that_is_too_large_for_its_new_coordinator() -> None:
     generation, (first, second, third) = groups.stable(3)
     groups.config = BrokerConfig({"group.max.size": 2})
     groups.fail_over()
-    # All can commit what they have, then two of them have room.
+    # All members can commit; after that, only two can rejoin.
     assert groups.heartbeat(third, generation) == REBALANCING
     assert code(groups.commit(5, third, generation)) == 0
     replies = [groups.join(one) for one in (second, third)]

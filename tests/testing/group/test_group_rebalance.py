@@ -1,4 +1,4 @@
-"""Members that come, go, fail and come back, on virtual time."""
+"""Members that join, leave, fail and return, on virtual time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
     groups.advance(2_900)
     assert not one.answered
     two = groups.join(version=3)
-    # Somebody new has come: the wait is longer by as much again.
+    # A new member extends the wait by the same time again.
     groups.advance(3_000)
     assert not two.answered
     groups.advance(100)
@@ -177,7 +177,7 @@ def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
     generation, (first,) = groups.stable(1)
     pending = groups.join(session_timeout_ms=5_000).value.member_id
     again = groups.join(first)
-    # All members are there, but the one who got an id may be so in a moment.
+    # All members have joined, but the pending one may still do so.
     assert not again.answered
     groups.advance(5_000)
     assert again.value.generation_id == generation + 1
@@ -242,7 +242,7 @@ def test_the_same_join_again_gets_the_same_answer() -> None:
     repeated_leader = groups.join(first)
     assert len(repeated_leader.value.members) == 2
     assert groups.hand_out((first, second), (repeated_leader, repeated)) == generation
-    # Nothing has changed: a follower's join is answered from what is known, a leader's is a wish for a rebalance.
+    # In a stable group, a follower's join gets the current state; only a leader's join starts a rebalance.
     assert groups.join(second).value.generation_id == generation
     assert groups.group().state is STABLE
     groups.join(first)
@@ -380,7 +380,7 @@ def test_somebody_joins_while_the_assignment_is_being_stored() -> None:
 
 
 def static(groups: Groups, *instances: str, session_timeout_ms: int = 10_000) -> dict[str, str]:
-    """A stable group of static members: their ids."""
+    """Make a stable group of static members and return their ids by instance."""
     for instance in instances:
         groups.join(instance_id=instance, session_timeout_ms=session_timeout_ms)
     groups.settle()
@@ -468,7 +468,7 @@ def test_static_members_are_not_left_out_of_a_rebalance() -> None:
     groups.advance(4_000)
     groups.heartbeat(ids["b"], groups.group().generation_id, "b")
     groups.advance(56_000 - 4_000)
-    # Its session is over by now.
+    # The other member's session has expired by now.
     assert [one.group_instance_id for one in again.value.members] == ["a"]
 
 
@@ -477,7 +477,7 @@ def test_a_static_member_that_is_away_during_a_rebalance_keeps_its_place() -> No
     ids = static(groups, "a", "b", session_timeout_ms=300_000)
     again = groups.join(ids["b"], instance_id="b", session_timeout_ms=300_000, protocols={"range": b"changed"})
     groups.advance(60_000)
-    # The leader has to be somebody who is there.
+    # The leader must be a member that has joined.
     assert again.value.leader == ids["b"]
     assert [one.group_instance_id for one in again.value.members] == ["a", "b"]
 

@@ -1,4 +1,4 @@
-"""Keys and values of __consumer_offsets, and where a group belongs."""
+"""Keys and values of __consumer_offsets, and the partition of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The APIs of groups, in every version that is served, through the bytes of both directions."""
+"""The group APIs in every served version, encoded and decoded in both directions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NON_EMPTY_GROUP = 68
 
 
 class FakeRequest:
-    """A request that came in this version, and the answer that went out."""
+    """A request of this version, and the response that was sent."""
 
     def __init__(self, body: Request, version: int) -> None:
         self.body = through_bytes(body, version)
@@ -73,7 +73,7 @@ def through_bytes(message: M, version: int) -> M:
 
 
 class Apis:
-    """A broker with groups, asked through its handlers."""
+    """A broker with groups, called through its handlers."""
 
     def __init__(self) -> None:
         self.groups = Groups()
@@ -224,7 +224,7 @@ def commit_request(generation: int, member: str, version: int) -> OffsetCommitRe
 @pytest.mark.parametrize("version", versions(OffsetCommitRequest))
 def test_offset_commit(version: int) -> None:
     apis = Apis()
-    # Version 0 does not say who commits, and is for groups without members.
+    # Version 0 does not name the member, and is for groups without members.
     generation, member = stable(apis) if version else (-1, "")
     answer: OffsetCommitResponse = apis.ask(commit_request(generation, member, version), version)
     known, unknown = answer.topics
@@ -284,7 +284,7 @@ def offsets_in(answer: OffsetFetchResponse, version: int) -> dict[int, tuple[int
 @pytest.mark.parametrize(
     ("version", "everything"),
     [(version, False) for version in versions(OffsetFetchRequest)]
-    # All offsets can be asked for since version 2.
+    # Since version 2 a request can ask for all offsets.
     + [(version, True) for version in versions(OffsetFetchRequest) if version >= 2],
 )
 def test_offset_fetch(version: int, everything: bool) -> None:

@@ -1,4 +1,4 @@
-"""Ids of producers, in blocks from the controller."""
+"""Producer ids, allocated in blocks by the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_READY = (CoordinatorLoadInProgressError.code, -1)
 
 
 class FakeBroker:
-    """A broker whose controller answers when the test wants it to."""
+    """A broker whose controller responds when the test says so."""
 
     id = 3
     epoch = 17

@@ -1,4 +1,4 @@
-"""A connection to a broker that speaks any version of anything."""
+"""A client connection that sends any version of any request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R", bound=Response)
 
 
 class RawClient:
-    """One request at a time, in the version that the test wants. Thread: owner."""
+    """Sends one request at a time, in the version that the test chooses. Thread: owner."""
 
     def __init__(self, address: str, timeout_s: float = 30.0) -> None:
         host, _, port = address.split(",", maxsplit=1)[0].rpartition(":")
@@ -32,7 +32,7 @@ class RawClient:
         self._socket.sendall(encode_request(request, version, self._correlation_id, "raw").getvalue())
 
     def receive(self, api_key: int, version: int) -> Response:
-        """The next answer. Raises ConnectionError if the broker has closed the connection."""
+        """Return the next response. Raises ConnectionError if the broker has closed the connection."""
         size = self._stream.read(4)
         if len(size) < 4:
             raise ConnectionError("the broker has closed the connection")
@@ -42,6 +42,6 @@ class RawClient:
         return response
 
     def ask(self, request: Request, version: int, _kind: type[R]) -> R:
-        """The answer to a request, which is of this class."""
+        """Send a request and return its response, which is of the given class."""
         self.send(request, version)
         return cast(R, self.receive(request.API_KEY, version))

@@ -1,4 +1,4 @@
-"""What can be asked of logs: old versions, and errors wherever an answer has a place for them."""
+"""Requests about logs: old versions, and an error in each field that can hold one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every version of every API that is served, asked for by hand: the answer is one that the version can say."""
+"""Hand-written requests in every served version of every API get a response that the version can express."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def served(client: RawClient) -> dict[int, range]:
     response = client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
     found = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
     if 3 in found[ApiKeys.PRODUCE]:
-        oldest = max(0, found[ApiKeys.FETCH][0] - 1)  # Kafka 4 says that it has Produce v0, and does not serve it
+        oldest = max(0, found[ApiKeys.FETCH][0] - 1)  # Kafka 4 advertises Produce v0, but does not serve it
         found[ApiKeys.PRODUCE] = range(oldest, found[ApiKeys.PRODUCE][-1] + 1)
     return found
 
@@ -86,7 +86,7 @@ def test_what_is_served_is_what_the_release_had(release: str, served: dict[int, 
 
 
 def empty_request(api_key: int) -> Request:
-    """A request without content, but for what keeps it from waiting."""
+    """Return a request without content, except for fields that keep it from waiting."""
     request = ApiKeys.message_class(api_key)()
     if isinstance(request, ProduceRequest):
         request.acks = 1
@@ -117,7 +117,7 @@ def records_of(magic: int, *values: bytes, codec: str = "none") -> bytes:
 
 @pytest.fixture
 def topic_id(broker: EmbeddedCluster, topic: str) -> UUID:
-    """A topic of one partition has been created; zero where the release gives topics no ids (KIP-516)."""
+    """The id of a new topic with one partition; zero if the release has no topic ids (KIP-516)."""
     broker.create_topic(topic)
     with RawClient(broker.bootstrap_servers) as client:
         version = ReleaseProfile.of(broker.config.release or NEW).max_version(ApiKeys.METADATA) or 0
@@ -129,7 +129,7 @@ def topic_id(broker: EmbeddedCluster, topic: str) -> UUID:
 def test_records_in_every_version(
     client: RawClient, served: dict[int, range], topic: str, topic_id: UUID, codec: str
 ) -> None:
-    """Written by each version of Produce, read by each of Fetch."""
+    """Every version of Fetch reads the records that any version of Produce wrote."""
     values: list[bytes] = []
     for version in served[ApiKeys.PRODUCE]:
         new = [b"%d of v%d" % (i, version) for i in range(3)]
@@ -153,9 +153,9 @@ def test_records_in_every_version(
 
 
 def test_zstd_is_not_for_old_fetches(client: RawClient, served: dict[int, range], topic: str, topic_id: UUID) -> None:
-    """KIP-110: known to Produce v7 and Fetch v10. As in Kafka, batches that need no conversion are not looked at."""
+    """KIP-110: zstd needs Produce v7 and Fetch v10. As in Kafka, batches that need no conversion are not checked."""
     if served[ApiKeys.PRODUCE][-1] < 7:
-        return  # not known yet
+        return  # no zstd yet
     for version, expected in ((6, 76), (7, 0)):
         partition = ProduceRequest.PartitionProduceData(index=0, records=records_of(2, b"v", codec="zstd"))
         named = ProduceRequest.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[partition])
@@ -179,7 +179,7 @@ def test_questions_about_offsets_in_every_version(
     for version in served[ApiKeys.LIST_OFFSETS]:
         for timestamp, offset in ((-2, 0), (-1, 3), (AT + 1, 1)):
             if version == 0 and timestamp > 0:
-                continue  # it answers with the beginnings of segments
+                continue  # version 0 returns the base offsets of segments
             asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
             request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])])
             got = client.ask(request, version, ListOffsetsResponse).topics[0].partitions[0]
@@ -225,7 +225,7 @@ def test_committed_offsets_in_every_version(
 
         eventually(committed, 30.0, "the offset is committed")
         if version == 0:
-            continue  # in Kafka it went to ZooKeeper, where OffsetFetch v0 finds it
+            continue  # Kafka stored it in ZooKeeper, where OffsetFetch v0 reads it
         for fetch_version in served[ApiKeys.OFFSET_FETCH]:
             if fetch_version == 0:
                 continue
@@ -285,10 +285,10 @@ def test_versions_that_are_not_served_cost_the_connection(broker: EmbeddedCluste
 def test_a_version_of_api_versions_that_is_not_served(
     client: RawClient, release: str, served: dict[int, range]
 ) -> None:
-    """KIP-511: answered in version 0, with what would be understood; before 2.4 with the error alone."""
+    """KIP-511: the response has version 0 and lists the supported versions; before 2.4 it has only the error."""
     beyond = served[ApiKeys.API_VERSIONS][-1] + 1
     if beyond > ApiKeys.latest_version(ApiKeys.API_VERSIONS):
-        return  # this side cannot ask for more than the newest
+        return  # our own side cannot encode a newer version
     client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), beyond)
     response = client.receive(ApiKeys.API_VERSIONS, 0)
     assert isinstance(response, ApiVersionsResponse)
@@ -300,7 +300,7 @@ def test_a_version_of_api_versions_that_is_not_served(
 
 def test_the_name_of_a_clients_software(client: RawClient, served: dict[int, range]) -> None:
     if served[ApiKeys.API_VERSIONS][-1] < 3:
-        return  # not asked for yet
+        return  # the name is not sent yet
     for name, error_code in (("pykclient", 0), ("a.b-c", 0), ("", 42), ("-a", 42), ("a b", 42)):
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
         assert client.ask(request, 3, ApiVersionsResponse).error_code == error_code

@@ -19,7 +19,7 @@ from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
 
 TP = TopicPartition("orders", 0)
-#: The wall clock of the tests at their start.
+#: The tests' wall clock time at their start.
 NOW_MS = 1_700_000_000_000
 
 KeyValue = tuple[bytes | None, bytes | None]
@@ -35,7 +35,7 @@ def batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     transactional: bool = False,
 ) -> bytes:
-    """A batch; ``producer`` is id, epoch and base sequence."""
+    """Return a batch; ``producer`` is id, epoch and base sequence."""
     builder = MemoryRecordsBuilder(
         compression=compression,
         base_offset=base_offset,
@@ -57,7 +57,7 @@ def values(count: int, size: int = 1) -> list[KeyValue]:
 def marker(
     producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0, timestamp: int = NOW_MS
 ) -> bytes:
-    """The batch that ends a transaction."""
+    """Return the control batch that ends a transaction."""
     builder = MemoryRecordsBuilder(
         producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control_batch=True
     )
@@ -67,7 +67,7 @@ def marker(
 
 
 class LogBox:
-    """A log, the disk it is on and the clock it goes by."""
+    """A log, its disk and its clock."""
 
     def __init__(self, config: dict[str, Any] | None = None, *, memory_limit_bytes: int = 1 << 30) -> None:
         self.clock = MockClock(wall_ms=NOW_MS)
@@ -77,19 +77,19 @@ class LogBox:
         self.log = self.open()
 
     def open(self, log_start_offset: int = 0) -> UnifiedLog:
-        """The log as a broker that starts finds it."""
+        """Open the log as a starting broker does."""
         directory = self.disk.directory(TP)
         self.log = UnifiedLog(directory, self.config, self.clock, log_start_offset=log_start_offset)
         return self.log
 
     def append(self, data: bytes | None = None, epoch: int = 0, origin: str = AppendOrigin.CLIENT) -> range:
-        """Append as leader of ``epoch``, and let all of it be replicated; the offsets."""
+        """Append as leader of ``epoch``, replicate everything, and return the offsets."""
         info = self.log.append_as_leader(batch() if data is None else data, epoch, origin)
         self.log.update_high_watermark(self.log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
 
     def append_keys(self, *keyed: tuple[str, str | None]) -> range:
-        """Append records with these keys and values, in one batch."""
+        """Append records with these keys and values in one batch, and return the offsets."""
         return self.append(
             batch(
                 [(key.encode(), None if value is None else value.encode()) for key, value in keyed],
@@ -102,7 +102,7 @@ class LogBox:
 
 
 def read_all(log: UnifiedLog, isolation: str = FetchIsolation.LOG_END, max_length: int = 1 << 20) -> list[bytes]:
-    """What all reads from the log's start on bring."""
+    """Return the data of all reads from the log's start to its end."""
     found: list[bytes] = []
     offset = log.log_start_offset
     while True:

@@ -1,4 +1,4 @@
-"""The same requests to the embedded broker and to a real one: what they answer, and the bytes that they keep."""
+"""The embedded broker and a real one give the same responses to the same requests, and store the same bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNKNOWN_EPOCH, _UNSUPPORTED_VERSION, _INVALID_REQUEST, _LOAD_IN_PROGRESS = 75, 
 
 
 class Partition:
-    """Partition 0 of a topic, by requests."""
+    """Partition 0 of a topic, used through requests."""
 
     def __init__(self, client: RawClient, topic: str) -> None:
         self.client = client
@@ -73,7 +73,7 @@ class Partition:
         return topic.partitions[0]
 
     def stored(self) -> list[bytes]:
-        """All batches, as they are fetched."""
+        """Fetch and return all batches."""
         found: list[bytes] = []
         offset = 0
         while True:
@@ -87,7 +87,7 @@ class Partition:
     def list_offset(
         self, timestamp: int, version: int = 11, replica_id: int = -1, **fields: Any
     ) -> tuple[int, int, int, int]:
-        """Error, timestamp, offset and epoch."""
+        """Return error, timestamp, offset and epoch of a ListOffsets response."""
         request = ListOffsetsRequest(
             replica_id=replica_id,
             topics=[
@@ -104,7 +104,7 @@ class Partition:
         return one.error_code, one.timestamp, one.offset, one.leader_epoch
 
     def delete_records(self, offset: int) -> tuple[int, int]:
-        """Error and low watermark."""
+        """Return error and low watermark of a DeleteRecords response."""
         request = DeleteRecordsRequest(
             timeout_ms=10_000,
             topics=[
@@ -118,7 +118,7 @@ class Partition:
         return topic.partitions[0].error_code, topic.partitions[0].low_watermark
 
     def end_of_epoch(self, epoch: int, current_epoch: int = -1) -> tuple[int, int, int]:
-        """Error, epoch and offset."""
+        """Return error, epoch and end offset of an OffsetForLeaderEpoch response."""
         request = OffsetForLeaderEpochRequest(
             topics=[
                 OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
@@ -156,12 +156,12 @@ def client(any_kafka: AnyKafka) -> Iterator[RawClient]:
 
 @pytest.fixture
 def partition(any_kafka: AnyKafka, client: RawClient, topic: str) -> Partition:
-    # Records here are old, and are not to go before they are looked at.
+    # The test records are old; retention must not delete them.
     return Partition(client, any_kafka.create_topic(topic, config={"retention.ms": -1}))
 
 
 def moved(data: bytes, base_offset: int, epoch: int = 0) -> bytes:
-    """A batch with its offsets and its epoch in the log."""
+    """Return a batch with its offsets and its leader epoch as in the log."""
     return base_offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big") + data[16:]
 
 
@@ -190,7 +190,7 @@ def test_log_append_time(any_kafka: AnyKafka, client: RawClient, topic: str) -> 
     (stored,) = MemoryRecords(b"".join(partition.stored())).batches()
     stored.ensure_valid()
     assert stored.max_timestamp == answer.log_append_time_ms
-    # All but offset, epoch, CRC, timestamp type and largest timestamp is as it was sent.
+    # Only offset, epoch, CRC, timestamp type and largest timestamp differ from what was sent.
     kept = bytes(stored.buffer)
     assert (kept[23:35], kept[43:]) == (data[23:35], data[43:])
     assert partition.list_offset(5) == (0, answer.log_append_time_ms, 0, 0)
@@ -334,6 +334,6 @@ def test_what_is_refused(any_kafka: AnyKafka, client: RawClient, topic: str) -> 
 
 
 def partition_time(any_kafka: AnyKafka, client: RawClient, topic: str) -> int:
-    """The broker's time of day."""
+    """Return the broker's time of day."""
     name = any_kafka.create_topic(f"{topic}-time", config={"message.timestamp.type": "LogAppendTime"})
     return Partition(client, name).produce(batch()).log_append_time_ms

@@ -1,4 +1,4 @@
-"""What is left of a compacted topic, by the embedded broker's cleaner and by a real one's."""
+"""The embedded broker's cleaner leaves the same records of a compacted topic as a real one's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _rest(
     compression: Compression = NO_COMPRESSION,
     producer: tuple[int, int, int] = (NO_PRODUCER_ID, -1, NO_SEQUENCE),
 ) -> bytes:
-    """What compaction leaves of a batch."""
+    """Return the batch that compaction leaves."""
     builder = MemoryRecordsBuilder(
         base_offset=base_offset,
         compression=compression,
@@ -61,12 +61,12 @@ def test_compaction(start_kafka: StartKafka, topic: str) -> None:
         partition.append(batch([(b"g", b"6"), (b"e", b"6"), (b"h", b"6")]))  # 12 to 14
         partition.append(batch([(b"c", b"7"), (b"f", b"7"), (b"d", b"7")]))  # 15 to 17
         partition.append(batch([(b"e", b"8"), (b"i", b"8"), (b"a", b"8")]))  # 18 to 20
-        # The record's time begins a new segment, and that one is not compacted.
+        # The record's time rolls a new segment, which is not compacted.
         last = batch([(b"h", b"9")], timestamps=[NOW_MS + _SEGMENT_MS + 1])
         partition.append(last)  # 21
         eventually(lambda: len(_batches(partition)) < 9, 30.0, "a compaction")
         found = _batches(partition)
-        # Nothing is left of what came first; the tombstone got a time to go at; the producer's last batch is empty.
+        # The first batches are removed, the tombstone has a delete horizon, and the producer's last batch is empty.
         assert [one.base_offset for one in found] == [5, 9, 12, 15, 18, 21]
         tombstone, empty, some, *others = found
         assert tombstone.delete_horizon_ms is not None
@@ -78,7 +78,7 @@ def test_compaction(start_kafka: StartKafka, topic: str) -> None:
         assert (empty.producer_id, empty.producer_epoch, empty.max_timestamp) == (id, 0, NOW_MS)
         assert bytes(some.buffer) == _rest(12, 14, [(12, (b"g", b"6")), (14, (b"h", b"6"))])
         assert [record.offset for one in others for record in one] == [15, 16, 17, 18, 19, 20, 21]
-        # The log goes on, and knows the producer.
+        # The log accepts more records, and still knows the producer.
         answer = partition.produce(batch([(b"f", b"5")], producer=(id, 0, 8), timestamps=[NOW_MS + _SEGMENT_MS + 2]))
         assert (answer.error_code, answer.base_offset) == (0, 22)
         assert partition.list_offset(-2) == (0, -1, 0, 0)

@@ -1,4 +1,4 @@
-"""Whatever is asked of a partition, in whatever order: the embedded broker answers as the real one does."""
+"""The embedded broker responds like a real one to any requests for a partition, in any order."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def embedded() -> Iterator[EmbeddedKafka]:
 
 
 def leads(partition: Partition) -> bool:
-    """Whether the broker leads the partition already."""
+    """Return whether the broker already leads the partition."""
     return partition.list_offset(-1)[0] == 0
 
 
 def ask(partition: Partition, step: tuple[Any, ...]) -> object:
-    """What the broker says."""
+    """Send the request of a step and return the broker's response."""
     kind, *arguments = step
     if kind == "produce":
         records, codec, producer = arguments
@@ -89,13 +89,13 @@ def test_any_requests(kafka: KafkaCluster, embedded: EmbeddedKafka) -> None:
         @settings(max_examples=40)
         @given(_STEPS, st.sampled_from(("delete", "delete", "compact", "compact,delete", "")))
         def same(steps: list[tuple[Any, ...]], cleanup_policy: str) -> None:
-            # The real broker's cleaner leaves a log alone for as long as it has one segment.
+            # The real broker's cleaner does not touch a log that has only one segment.
             config = {"retention.ms": -1, "cleanup.policy": cleanup_policy}
             name = f"differential-{next(_number)}"
             real = Partition(real_client, kafka.create_topic(name, config=config))
             ours = Partition(our_client, embedded.create_topic(name, config=config))
             for one in (ours, real):
-                # Metadata can know a leader before it knows itself.
+                # Metadata may name a leader before the broker itself knows that it leads.
                 eventually(partial(leads, one), 30.0, "a leader")
             for step in steps:
                 assert ask(ours, step) == ask(real, step), step

@@ -1,4 +1,4 @@
-"""The leader epochs of a log, against a list that is searched from the front."""
+"""The leader epochs of a log, compared with a list that is searched linearly."""
 
 from __future__ import annotations
 

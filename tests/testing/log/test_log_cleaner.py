@@ -36,7 +36,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
     assert kept(box) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
     assert box.budget.held_bytes == box.log.size
     assert (box.log.log_start_offset, box.log.log_end_offset) == (0, 5)
-    # A read from an offset that is gone goes on with the next one.
+    # A read from an offset that was removed starts at the next one.
     assert MemoryRecords(b"".join(box.log.read(0, 1 << 20).records)).first_batch() is not None
     assert box.append_keys(("d", "1")) == range(5, 6)
 
@@ -97,7 +97,7 @@ def test_the_last_batch_before_the_bound_stays_as_a_header() -> None:
     (left,) = MemoryRecords(b"".join(read_all(box.log))).batches()
     left.ensure_valid()
     assert (left.base_offset, left.count_or_none, left.producer_id) == (1, 0, -1)
-    # Readers get past it.
+    # Readers skip it.
     assert box.log.read(0, 100).next_offset == 2
 
 
@@ -155,7 +155,7 @@ def test_small_segments_become_one() -> None:
     for number in range(20):
         box.append_keys((f"k{number % 3}", str(number)))
     before = len(box.log.segments)
-    # As large as they are the first compaction joins none.
+    # At their original size, the first compaction cannot merge any.
     box.log.clean()
     assert len(box.log.segments) == before
     box.log.clean()
@@ -182,7 +182,7 @@ def test_aborted_transactions_go_and_their_markers_after_a_time() -> None:
     assert [one.base_offset for one in MemoryRecords(data).batches()] == [0, 1, 3, 4, 5, 6, 7, 8]
     info = box.log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED)
     assert info.aborted_transactions == [AbortedTxn(8, 2, 3, 4)]
-    # The next compaction finds a marker of nothing.
+    # The next compaction finds a marker whose transaction has no records left.
     box.log.clean()
     assert box.log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
     data = b"".join(read_all(box.log))
@@ -254,7 +254,7 @@ def test_any_log_keeps_the_latest_value_of_each_key(
         freed = box.log.clean()
         assert freed == before - box.log.size
         box.clock.advance(1)
-    # Tombstones stay until the compaction after the one that saw them first.
+    # Tombstones stay until the compaction after the first one that saw them.
     assert kept(box) == sorted(record for record in latest.values() if record[2] is not None)
     assert (box.log.log_end_offset, box.budget.held_bytes) == (end, box.log.size)
     assert b"".join(read_all(box.open())) == b"".join(read_all(box.log, max_length=1))

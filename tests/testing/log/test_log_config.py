@@ -1,4 +1,4 @@
-"""Settings of topics, which are Kafka's."""
+"""Topic settings equal Kafka's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.java import run_java
 
 
 def _kafka_text(value: object) -> str:
-    """A value as Kafka writes it."""
+    """Return a value as Kafka prints it."""
     if isinstance(value, list):
         return ",".join(value)
     if isinstance(value, bool):

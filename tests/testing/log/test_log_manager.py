@@ -1,4 +1,4 @@
-"""The logs of one broker, from one start to the next."""
+"""The logs of one broker, across restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HOUR_MS = 3_600_000
 
 
 class Coordination:
-    """What has been set for topics; out of reach if ``settings`` is None."""
+    """The coordination service's topic settings; unreachable if ``settings`` is None."""
 
     def __init__(self) -> None:
         self.settings: dict[str, dict[str, str]] | None = {}
@@ -46,7 +46,7 @@ class Coordination:
 
 
 class Owner:
-    """As much of a broker as its logs need."""
+    """The parts of a broker that its logs use."""
 
     def __init__(self, release: str = ReleaseProfile.CURRENT, **config: Any) -> None:
         self.config = BrokerConfig(config)

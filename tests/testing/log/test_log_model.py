@@ -1,4 +1,4 @@
-"""A log against a list of batches: whatever is done to it, it answers as the list would."""
+"""A log behaves like a list of batches under any sequence of operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
 
 
 class LogModel(RuleBasedStateMachine):
-    """What a log should be: batches in a list, searched from the front."""
+    """A model of a log: batches in a list that is searched linearly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class LogModel(RuleBasedStateMachine):
         self.batches.append(Stored(copy.base_offset, copy.last_offset, copy.partition_leader_epoch, data, timestamps))
         self.end = copy.last_offset + 1
         if not self.epochs or self.epochs[-1][0] != copy.partition_leader_epoch:
-            # An epoch of which nothing is left gives way to the one that begins where it did.
+            # An epoch without records is replaced by the next one that starts at the same offset.
             self.epochs = [entry for entry in self.epochs if entry[1] < copy.base_offset]
             self.epochs.append((copy.partition_leader_epoch, copy.base_offset))
 
@@ -101,7 +101,7 @@ class LogModel(RuleBasedStateMachine):
     def delete_old_segments(self) -> None:
         log = self.box.log
         log.delete_old_segments()
-        # What is gone is gone whole, and no more than had to go.
+        # Only whole segments are deleted, and no more than necessary.
         assert self.start <= log.log_start_offset <= self.high_watermark
         self._begin_at(log.log_start_offset)
         ends = [segment.base_offset for segment in log.segments[1:]] + [self.end]
@@ -134,15 +134,15 @@ class LogModel(RuleBasedStateMachine):
     def restart(self) -> None:
         active_base = self.box.log.segments[-1].base_offset
         log = self.box.open(self.start)
-        # What is left of a gap that was truncated is not known any more.
+        # A restart forgets the rest of a gap that was truncated.
         self.end = max(self.batches[-1].last + 1 if self.batches else 0, active_base)
         if self.end < self.start:
-            # All that was not deleted was truncated, and a batch before that is of no use.
+            # All undeleted batches were truncated; the earlier ones are of no use.
             self.batches = []
             self.end = self.start
         self.high_watermark = min(self.high_watermark, self.end)
         log.update_high_watermark(self.high_watermark)
-        # An epoch that has begun without a record is forgotten, as its start is the end.
+        # An epoch without records is forgotten, because it starts at the end.
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
 
     def _begin_at(self, start: int) -> None:
@@ -193,8 +193,8 @@ class LogModel(RuleBasedStateMachine):
                     expected = (timestamp, stored.base + index, stored.epoch)
         segments = self.box.log.segments
         if found is None and expected is not None:
-            # As in Kafka: only the first segment that has such a time at all is searched, and there the records may lie
-            # below the log's start.
+            # As in Kafka, only the first segment with such a timestamp is searched, and its records may be below the
+            # log's start offset.
             first = next(segment for segment in segments if segment.size and segment.largest_timestamp >= time_ms)
             assert first.base_offset < self.start
         else:

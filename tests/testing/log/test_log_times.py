@@ -74,7 +74,7 @@ def test_segments_are_rolled_by_the_records_time() -> None:
     assert len(box.log.segments) == 1
     box.append(batch(timestamps=[NOW_MS - 2 * _HOUR_MS + 1]))
     assert [segment.base_offset for segment in box.log.segments] == [0, 2]
-    # Time alone does nothing.
+    # The passing of time alone rolls no segment.
     box.clock.advance(5 * _HOUR_MS)
     box.append(batch(timestamps=[NOW_MS - 2 * _HOUR_MS]))
     assert len(box.log.segments) == 2
@@ -110,7 +110,7 @@ def test_retention_by_size() -> None:
     box = LogBox({"retention.bytes": str(3 * size), "internal.segment.bytes": str(2 * size)})
     for _ in range(8):
         box.append()
-    # A segment goes if what is left is at least as much as is to be kept.
+    # A segment is deleted if the remaining ones have at least retention.bytes.
     assert box.log.delete_old_segments() == 2
     assert (box.log.log_start_offset, box.log.size, box.budget.held_bytes) == (4, 4 * size, 4 * size)
 
@@ -146,7 +146,7 @@ def test_records_cannot_be_deleted_above_the_high_watermark() -> None:
         box.log.maybe_increment_log_start_offset(3)
     assert box.log.maybe_increment_log_start_offset(1)
     assert not box.log.maybe_increment_log_start_offset(1)
-    # The batch is given whole; readers drop what they did not ask for.
+    # The log returns whole batches; readers drop the records before their offset.
     assert box.log.read(1, 1000).next_offset == 2
 
 

@@ -1,4 +1,4 @@
-"""What a leader takes, refuses and rewrites; Kafka's own LogValidator is asked as well."""
+"""A leader accepts, refuses and rewrites the same batches as Kafka's own LogValidator."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def some_records(
 
 
 def batch_of(records: list[Record], codec: str = "none", magic: int = 2, **config: Any) -> bytes:
-    """One batch; without codec in an old format, a message for each record."""
+    """Return one batch; in an old format without a codec, one message per record."""
     builder = MemoryRecordsBuilder(
         magic=magic, compression=Compression.of(codec), base_offset=records[0].offset, **config
     )
@@ -210,7 +210,7 @@ def test_the_header_tells_the_number_of_records(declared: int) -> None:
 
 
 def test_damaged_records_are_refused_or_have_the_right_shape() -> None:
-    """Whatever is behind a header that was made to fit: what is taken can be read."""
+    """Records behind a header with a matching CRC can be read if they are accepted."""
     rng = random.Random(6)
     taken = 0
     for _ in range(2_000):
@@ -234,7 +234,7 @@ JAVA_NAMES = {
 
 
 def java_cases() -> list[tuple[bytes, dict[str, Any]]]:
-    """Batches, and how they are validated."""
+    """Return batches and the arguments of their validation."""
     rng = random.Random(3)
     cases: list[tuple[bytes, dict[str, Any]]] = []
     for source in CODECS:
@@ -288,6 +288,6 @@ def test_java_validates_alike() -> None:
         ours = validate(data, **given)
         assert content([ours.records]) == content([bytes.fromhex(rest[1])]), task
         assert str(ours.next_offset) == first, task
-        if given["to_magic"]:  # without timestamps Java does not always say the same
+        if given["to_magic"]:  # magic 0 has no timestamps, and Java's results vary there
             assert str(ours.max_timestamp_ms) == rest[0], task
     assert {"InvalidRecordException", "InvalidTimestampException", "501", "504"} <= outcomes

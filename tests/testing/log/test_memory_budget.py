@@ -1,4 +1,4 @@
-"""The bound on what all logs hold."""
+"""The limit on the memory of all logs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_an_append_past_the_limit_is_refused_and_says_what_to_do() -> None:
     assert f"t-0 on broker 1 {3 * _SIZE}, t-0 on broker 2 {2 * _SIZE}" in message
     for advice in ("Raise memory_limit_bytes", "retention.bytes", "segment.bytes", "delete topics"):
         assert advice in message
-    # Nothing of it has happened.
+    # The refused append changed nothing.
     assert logs[1].log_end_offset == 2
     assert not logs[1].active_producers
     assert budget.held_bytes == 5 * _SIZE
-    # Followers and groups are not held up.
+    # The limit does not block followers and groups.
     logs[1].append_as_follower(batch(base_offset=2, epoch=0))
     logs[1].append_as_leader(batch(), 0, AppendOrigin.COORDINATOR)
     assert budget.held_bytes > 5 * _SIZE

@@ -1,4 +1,4 @@
-"""What a partition lets producers do."""
+"""A partition accepts or refuses producers' batches by their sequence numbers, epochs and transactions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_new_epoch_begins_with_sequence_0_and_fences_the_old_one() -> None:
     send(box, 0, epoch=1)
     with pytest.raises(InvalidProducerEpochError):
         send(box, 1, epoch=0)
-    # What the old epoch sent is not remembered either.
+    # A batch of the old epoch is not taken for a duplicate either.
     with pytest.raises(InvalidProducerEpochError):
         send(box, 0, epoch=0)
     assert send(box, 1, epoch=1) == range(2, 3)
@@ -246,7 +246,7 @@ def test_what_a_transaction_may_not_hold() -> None:
     end_txn(box, coordinator_epoch=3)
     with pytest.raises(TransactionCoordinatorFencedError):
         end_txn(box, coordinator_epoch=2)
-    # A marker of a later epoch fences, and sequences begin anew.
+    # A marker of a later epoch fences the producer, and sequences restart.
     end_txn(box, epoch=1, coordinator_epoch=3)
     with pytest.raises(InvalidProducerEpochError):
         send(box, 1)

@@ -1,4 +1,4 @@
-"""Logs of three replicas: what was deleted is deleted everywhere, and where leaders' epochs ended."""
+"""Logs of three replicas: records are deleted on all of them, and epochs end at the same offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEBUGGING = -2
 
 
 def _sizes(cluster: AnyKafka, topic: str) -> list[int]:
-    """How large partition 0 is on each broker."""
+    """Return the size of partition 0 on each broker."""
     request = DescribeLogDirsRequest(
         topics=[DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=[0])]
     )
@@ -51,7 +51,7 @@ def test_records_are_deleted_on_all_replicas(any_cluster: AnyKafka, topic: str) 
             assert partition.list_offset(-2)[0] == _NOT_LEADER
             assert partition.delete_records(7)[0] == _NOT_LEADER
             assert partition.end_of_epoch(0)[0] == _NOT_LEADER
-            # It had deleted before the leader answered.
+            # The follower deleted its records before the leader responded.
             assert partition.list_offset(-2, replica_id=_DEBUGGING)[:3] == (0, -1, 6)
 
 

@@ -1,4 +1,4 @@
-"""Appending, reading and bounds, case by case."""
+"""Appends, reads and offset bounds, case by case."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_consumers_see_up_to_the_high_watermark() -> None:
     assert box.log.maybe_increment_high_watermark(2) == 0
     assert box.log.read(0, 1000).next_offset == 2
     assert box.log.maybe_increment_high_watermark(1) is None
-    # A high watermark inside of a batch shows none of it.
+    # A high watermark inside a batch hides the whole batch.
     box.log.maybe_increment_high_watermark(3)
     assert box.log.read(0, 1000).next_offset == 2
     assert not box.log.read(2, 1000).records
@@ -261,7 +261,7 @@ def test_logs_in_formats_of_the_past() -> None:
         assert box.append(batch(values(3, 20), timestamps=[first, first + 1, first + 2])) == range(first, first + 3)
     assert [record.offset for record in box.records()] == list(range(12))
     assert len(box.log.segments) > 2
-    # Without epochs in the records a follower goes by the high watermark.
+    # Without epochs in the records, a follower uses the high watermark.
     assert box.log.latest_epoch is None
     assert box.log.fetch_offset_by_timestamp(7) == (7, 7, None)
     assert box.log.read(4, 40).next_offset == 5

@@ -1,4 +1,4 @@
-"""What one broker knows of the cluster: replaced whole, update by update, late if that is wanted."""
+"""One broker's metadata: replaced as a whole, changed by updates, and delayed on request."""
 
 from __future__ import annotations
 

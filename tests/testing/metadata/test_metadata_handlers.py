@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and DescribeTopicPartitions in all versions, of what is there, is not and is to be."""
+"""Metadata, DescribeCluster and DescribeTopicPartitions in all versions; existing, missing and new topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames between parties of a memory network: order, delays, faults, and how connections begin and end."""
+"""Frames between the parties of a memory network: order, delays, faults, and the life of connections."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_the_end_of_a_connection_is_seen_after_all_that_was_sent() -> None:
     two.client.poll(0)
     assert two.client.disconnected == {}
     assert not two.client.is_channel_ready("c")
-    two.connect()  # the id is free again
+    two.connect()  # the id can be reused
 
 
 def test_what_is_sent_to_a_closed_end_is_lost() -> None:

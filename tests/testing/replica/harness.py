@@ -1,4 +1,4 @@
-"""Brokers with all that replication needs, on virtual time; the test is their controller."""
+"""Brokers with everything that replication needs, on virtual time; the test is their controller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Response)
 
 
 class Reply:
-    """What a request was answered, once it is. ``closed``: the broker closed the connection instead."""
+    """The response to a request, once there is one. ``closed``: the broker closed the connection instead."""
 
     def __init__(self) -> None:
         self.answered = False
@@ -46,7 +46,7 @@ class Reply:
         self.response = response
 
     def produced(self, index: int = 0) -> ProduceResponse.PartitionProduceResponse:
-        """What a produce request was answered for one partition."""
+        """Return one partition of a produce response."""
         assert isinstance(self.response, ProduceResponse), self.response
         return next(
             answer for topic in self.response.responses for answer in topic.partition_responses if answer.index == index
@@ -58,14 +58,14 @@ class Reply:
         return self.response
 
     def data(self, index: int = 0) -> FetchResponse.PartitionData:
-        """What a fetch was answered for one partition."""
+        """Return one partition of a fetch response."""
         return next(
             data for topic in self.fetched.responses for data in topic.partitions if data.partition_index == index
         )
 
 
 class PartitionRegistration:
-    """What the controller knows of a partition."""
+    """The controller's state of a partition."""
 
     def __init__(self, replicas: Sequence[int]) -> None:
         self.replicas = list(replicas)
@@ -76,7 +76,7 @@ class PartitionRegistration:
 
 
 class ReplicaCluster:
-    """Brokers whose replicas are led as the test says. Time passes in ``run`` alone."""
+    """Brokers whose replicas are led as the test says. Time advances only in ``run``."""
 
     def __init__(
         self, brokers: int = 3, *, racks: dict[int, str] | None = None, release: str | None = None, **settings: Any
@@ -90,7 +90,7 @@ class ReplicaCluster:
         self.topic_ids: dict[str, UUID] = {"topic": TOPIC_ID}
         self.controller_epoch = 1
         self.alter_partition_requests: list[AlterPartitionRequest] = []
-        #: What is answered instead of doing what AlterPartition wants; None: not answered.
+        #: The error with which the controller refuses AlterPartition; None: no response.
         self.alter_partition_error: int | None = 0
         for id in self.cluster.nodes:
             self.start(id)
@@ -126,21 +126,21 @@ class ReplicaCluster:
         return self.partition(id, tp).local_log_or_raise()
 
     def values(self, id: int, tp: TopicPartition = TP) -> list[bytes | None]:
-        """All values in a broker's log, whoever may see them."""
+        """Return all values in a broker's log, including uncommitted ones."""
         log = self.log(id, tp)
         return [record.value for batch in log.batches(log.log_start_offset, log.log_end_offset) for record in batch]
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let happen all that is due now."""
+        """Run all events that are due now."""
         while self.loop.run_due() == 0:
             pass
         if self.loop.failure is not None:
             raise self.loop.failure
 
     def run(self, duration_ms: int = 0) -> None:
-        """Let time pass, event by event."""
+        """Advance the time, event by event."""
         end_ms = self.clock.now_ms() + duration_ms
         self.settle()
         while (step_ms := self.loop.next_due_ms()) <= end_ms - self.clock.now_ms():
@@ -149,7 +149,7 @@ class ReplicaCluster:
         self.clock.advance(end_ms - self.clock.now_ms())
 
     def run_until(self, condition: Callable[[], object], limit_ms: int = 60_000) -> None:
-        """Let time pass until something is the case."""
+        """Advance the time until the condition holds."""
         end_ms = self.clock.now_ms() + limit_ms
         self.settle()
         while not condition():
@@ -161,7 +161,7 @@ class ReplicaCluster:
     # --- the controller ----------------------------------------------------------------------------------------------
 
     def create(self, replicas: Sequence[int] = (1, 2, 3), partitions: int = 1, topic: str = "topic") -> None:
-        """Make a topic; the first replica leads."""
+        """Create a topic; the first replica leads."""
         self.topic_ids.setdefault(topic, UUID(int=100 + len(self.topic_ids)))
         for index in range(partitions):
             self.registrations[TopicPartition(topic, index)] = PartitionRegistration(replicas)
@@ -175,7 +175,7 @@ class ReplicaCluster:
         tp: TopicPartition = TP,
         to: Sequence[int] | None = None,
     ) -> None:
-        """Make a broker leader, in a new epoch; ``to`` is who hears of it."""
+        """Make a broker leader in a new epoch, and tell the brokers ``to``."""
         registration = self.registrations[tp]
         registration.leader = leader
         registration.leader_epoch += 1
@@ -279,7 +279,7 @@ class ReplicaCluster:
                 )
 
     def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """As the controller does, unless it is told to fail."""
+        """Respond as the controller does, or with ``alter_partition_error``."""
         names = {id: name for name, id in self.topic_ids.items()}
         response = AlterPartitionResponse()
         for topic in request.topics:
@@ -399,13 +399,13 @@ class ReplicaCluster:
 
 
 class _Coordinator:
-    """Hears who leads __consumer_offsets."""
+    """Records which broker leads __consumer_offsets."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, int, int]] = []
 
     def startup(self) -> None:
-        """Nothing has to be started."""
+        """Do nothing: there is nothing to start."""
 
     def on_election(self, partition: int, epoch: int) -> None:
         self.events.append(("elected", partition, epoch))
@@ -415,14 +415,14 @@ class _Coordinator:
 
 
 class _Channel:
-    """The way from a broker to the controller."""
+    """The channel from a broker to the controller."""
 
     def __init__(self, cluster: ReplicaCluster, broker: Broker) -> None:
         self._cluster = cluster
         self._broker = broker
 
     def startup(self) -> None:
-        """Nothing has to be opened."""
+        """Do nothing: there is nothing to open."""
 
     def send_request(
         self, builder: RequestBuilder, on_complete: Callable[[ClientResponse], None], on_timeout: Callable[[], None]
@@ -443,7 +443,7 @@ class _Channel:
 
 
 def batch(*values: bytes, **state: Any) -> bytes:
-    """A batch with one record for each value."""
+    """Return a batch with one record for each value."""
     builder = MemoryRecordsBuilder(**state)
     for value in values:
         builder.append(1_700_000_000_000, None, value)
@@ -451,7 +451,7 @@ def batch(*values: bytes, **state: Any) -> bytes:
 
 
 def records(data: Any) -> list[Record]:
-    """The records of a fetch answer's partition."""
+    """Return the records of a partition in a fetch response."""
     pieces = data if isinstance(data, (list, tuple)) else [data]
     return [record for piece in pieces for part in MemoryRecords(piece).batches() for record in part]
 

@@ -1,4 +1,4 @@
-"""The same produce and fetch requests to the embedded broker and to a real one: sessions, waits, bounds, refusals."""
+"""The embedded broker handles produce and fetch requests like a real one: sessions, waits, limits, errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SESSION_NOT_FOUND, INVALID_SESSION_EPOCH, UNKNOWN_TOPIC_ID, SESSION_TOPIC_ID_ERR
 
 
 class Topic:
-    """A topic, and produce and fetch requests for it in any version."""
+    """A topic, with produce and fetch requests for it in any version."""
 
     def __init__(self, client: RawClient, name: str) -> None:
         self.client = client
@@ -66,7 +66,7 @@ class Topic:
         isolation: int = 0,
         **fields: Any,
     ) -> FetchResponse:
-        """Fetch from partition 0 at the first offset, from 1 at the second, and so on; -2 leaves one out."""
+        """Fetch partition 0 at the first offset, 1 at the second, and so on; -2 leaves a partition out."""
         partitions = [
             FetchRequest.FetchPartition(
                 partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes, **fields
@@ -90,7 +90,7 @@ class Topic:
 
 
 def told(response: FetchResponse) -> dict[int, tuple[int, int, int]]:
-    """By partition: error, high watermark, bytes of whole batches (Kafka adds the beginning of another one)."""
+    """Return error, high watermark and bytes of whole batches by partition. (Kafka adds the start of another batch.)"""
     return {
         data.partition_index: (data.error_code, data.high_watermark, MemoryRecords(data.records or b"").valid_bytes)
         for topic in response.responses
@@ -138,7 +138,7 @@ def test_what_is_no_single_batch(log: Topic) -> None:
 def test_an_error_without_acks_closes_the_connection(log: Topic, any_kafka: AnyKafka) -> None:
     with RawClient(any_kafka.bootstrap_servers) as client:
         client.send(log.produce_request(BATCH, acks=0), 13)
-        other = Topic(client, log.name)  # nothing comes before this answer
+        other = Topic(client, log.name)  # its response must be the first to arrive: acks=0 got none
         client.send(other.produce_request(BATCH, acks=0, index=9), 13)
         with pytest.raises(ConnectionError):
             client.receive(0, 13)
@@ -202,7 +202,7 @@ def test_what_ends_a_wait(log: Topic) -> None:
     log.fetch(5, 0, max_wait_ms=60_000)  # an offset out of range
     assert elapsed_ms(begun) < 30_000
     begun = time.monotonic()
-    # A partition that is not there does not, if there are others.
+    # An unknown partition does not end the wait if the request has others.
     assert told(log.fetch(1, -2, -2, 0, max_wait_ms=600)) == {0: (OK, 1, 0), 3: (UNKNOWN_TOPIC, -1, 0)}
     assert elapsed_ms(begun) >= 590
     begun = time.monotonic()
@@ -240,7 +240,7 @@ def test_a_session_from_its_beginning_to_its_end(log: Topic) -> None:
     assert (nothing.session_id, told(nothing)) == (id, {})
     log.produce(BATCH, index=1)
     assert told(log.fetch(session=(id, 2))) == {1: (OK, 1, len(BATCH))}
-    # As long as the reader does not move on it gets the same again.
+    # Until the reader's offset advances, it gets the same data again.
     assert told(log.fetch(session=(id, 3))) == {1: (OK, 1, len(BATCH))}
     assert told(log.fetch(-2, 1, session=(id, 4))) == {}
     log.produce(BATCH, index=0)

@@ -1,4 +1,4 @@
-"""Fetches: waiting, bounds, isolation, epochs, racks, old versions."""
+"""Fetches: waits, limits, isolation, epochs, racks, old versions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cluster() -> ReplicaCluster:
 
 
 def fill(cluster: ReplicaCluster, *counts: int) -> None:
-    """Write so many batches of about a kilobyte each to the partitions."""
+    """Append the given number of batches, about a kilobyte each, to each partition."""
     for index, count in enumerate(counts):
         for _ in range(count):
             cluster.send(1, cluster.produce_request({index: BATCH}))
@@ -322,7 +322,7 @@ def test_selectors_by_name() -> None:
 
 
 def respond(cluster: ReplicaCluster, id: int, body: FetchRequest, version: int) -> FetchResponse:
-    """What a broker answers in an old version, once it is written and read."""
+    """Return a broker's response in an old version, encoded and decoded."""
     answers: list[FetchResponse] = []
     request = SimpleNamespace(
         body=body,

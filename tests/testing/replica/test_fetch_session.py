@@ -1,4 +1,4 @@
-"""Fetch sessions: the broker's half by itself, and together with the consumer's (KIP-227)."""
+"""Fetch sessions: the broker's half alone, and together with the consumer's (KIP-227)."""
 
 from __future__ import annotations
 
@@ -225,8 +225,8 @@ def response(id: int, error: int, news: Any, version: int = 13) -> FetchResponse
 Round = tuple[dict[TopicPartition, int], dict[TopicPartition, int], str]
 rounds = st.lists(
     st.tuples(
-        st.dictionaries(st.sampled_from(ALL), st.integers(0, 3), max_size=6),  # what is wanted, and from where
-        st.dictionaries(st.sampled_from(ALL), st.integers(0, 5), max_size=4),  # high watermarks that move
+        st.dictionaries(st.sampled_from(ALL), st.integers(0, 3), max_size=6),  # wanted partitions, their offsets
+        st.dictionaries(st.sampled_from(ALL), st.integers(0, 5), max_size=4),  # changed high watermarks
         st.sampled_from(["ok"] * 6 + ["answer lost", "request lost", "evicted", "closed"]),
     ),
     min_size=1,
@@ -237,7 +237,7 @@ rounds = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(rounds)
 def test_both_halves_agree_on_what_is_read(steps: list[Round]) -> None:
-    """Whatever is wanted, moved or lost: the broker reads what the consumer wants, and the consumer misses no news."""
+    """After any changes and losses, the broker reads what the consumer wants, and the consumer misses no update."""
     sessions = manager()
     consumer = FetchSessionHandler(LogContext(), 1)
     high_watermarks = dict.fromkeys(ALL, 0)

@@ -1,4 +1,4 @@
-"""Followers when something goes wrong between them and their leader, or with a disk."""
+"""Followers whose leader, connection or disk fails."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_follower_in_a_fenced_epoch_waits_for_the_controller(cluster: ReplicaC
 
 
 def test_a_new_partition_does_not_wait_for_others(cluster: ReplicaCluster) -> None:
-    """The follower's fetch, which waits for records of what it follows already, is answered early."""
+    """A new partition completes the follower's pending fetch, which waits for records of its other partitions."""
     cluster.create([1, 2], topic="new")
     reply = cluster.produce(1, b"a", tp=TopicPartition("new", 0))
     cluster.run(1)
@@ -111,7 +111,7 @@ def test_one_partition_that_fails_does_not_hold_up_others() -> None:
     cluster.create([1, 2], partitions=2)
     cluster.run(100)
     other = TP._replace(partition=1)
-    # A copy of the log that has parted from the leader's, in a way that only a defect could bring about.
+    # Make the log diverge from the leader's in a way that only a bug could cause.
     cluster.log(2, other).append_as_follower(batch(b"not the leader's", partition_leader_epoch=0))
     first, second = cluster.produce(1, b"a"), cluster.produce(1, b"b", tp=other)
     cluster.run(400)
@@ -295,12 +295,12 @@ def test_where_a_log_is_cut() -> None:
     for _ in range(3):
         cluster.produce(1, b"a", b"b")
         cluster.elect(1)
-    log = cluster.log(1)  # epochs 0, 1 and 2 with two records each
+    log = cluster.log(1)  # two records in each of the epochs 0, 1 and 2
     assert offset_truncation_state(log, -1, 4) == (4, True)
     assert offset_truncation_state(log, 1, 3) == (3, True)
     assert offset_truncation_state(log, 1, 9) == (4, True)
     assert offset_truncation_state(log, 2, 100) == (6, True)
-    # Of an epoch later than all that are known here there is only the leader's word.
+    # For an epoch later than all local ones, only the leader's end offset counts.
     assert offset_truncation_state(log, 7, 5) == (5, True)
 
 
@@ -320,7 +320,7 @@ def test_states_of_a_follower() -> None:
 def test_a_change_of_the_isr_survives_a_refused_request(cluster: ReplicaCluster) -> None:
     answers = [
         AlterPartitionResponse(error_code=StaleBrokerEpochError.code),
-        AlterPartitionResponse(),  # says nothing of the partition
+        AlterPartitionResponse(),  # does not contain the partition
     ]
     usual = cluster.alter_partition
 
@@ -353,7 +353,7 @@ def test_changes_that_come_while_a_request_is_in_flight_go_with_the_next_one() -
     second._maybe_expand_isr(second.remote_replicas[2])
     cluster.settle()
     assert len(cluster.alter_partition_requests) == 1
-    # Asked for again while the first one is on its way, as after a LEADER_AND_ISR: there is nothing in flight then.
+    # A second request while the first is in flight, as after a LEADER_AND_ISR, which clears the in-flight state.
     partition.update_isr(frozenset({1}))
     partition._maybe_expand_isr(partition.remote_replicas[2])
     assert not partition.state.is_inflight

@@ -1,4 +1,4 @@
-"""In-sync replicas and the high watermark: who counts, who joins, who leaves, what the controller says (KIP-497)."""
+"""In-sync replicas and the high watermark: replicas that join and leave, and the controller's decisions (KIP-497)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_replica_that_lags_leaves_the_isr(cluster: ReplicaCluster) -> None:
 
 
 def test_a_replica_that_asks_for_nothing_leaves_the_isr_only_when_it_misses_something(cluster: ReplicaCluster) -> None:
-    """As in Kafka: who is at the leader's end is in sync, however long it was silent."""
+    """As in Kafka, a replica at the leader's end offset is in sync, no matter how long it has not fetched."""
     cluster.broker(3).pause()
     cluster.run(3 * LAG_MS)
     assert cluster.partition(1).isr == {1, 2, 3}
@@ -106,7 +106,7 @@ def test_the_replica_that_is_removed_counts_until_the_controller_agrees(cluster:
 
 
 def test_the_replica_that_is_added_counts_before_the_controller_agrees(cluster: ReplicaCluster) -> None:
-    """It may be the next leader by then."""
+    """The replica may be the next leader by then."""
     cluster.elect(1, isr=[1, 2])
     cluster.alter_partition_error = None
     cluster.run(10)
@@ -122,7 +122,7 @@ def test_the_replica_that_is_added_counts_before_the_controller_agrees(cluster: 
 
 
 def test_below_min_isr_nothing_is_committed(cluster: ReplicaCluster) -> None:
-    """KAFKA-15583: a consumer does not see what one broker alone has, where two should."""
+    """KAFKA-15583: a consumer does not see records that one broker alone has if min.insync.replicas is two."""
     cluster = ReplicaCluster(3, min_insync_replicas=2, replica_lag_time_max_ms=LAG_MS)
     cluster.create()
     cluster.run(100)
@@ -203,7 +203,7 @@ def test_a_late_answer_from_before_leader_and_isr_is_taken_if_it_is_newer(cluste
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
     cluster.run_until(lambda: cluster.partition(1).state.is_inflight)
-    # The same state once more, as a controller sends that was asked to do so before it got AlterPartition.
+    # A controller that decided before it got AlterPartition sends the same state once more.
     partition = cluster.partition(1)
     assert partition.partition_epoch == 0
     cluster.registrations[TP].partition_epoch = 0
@@ -245,7 +245,7 @@ def test_a_follower_is_caught_up_if_it_reads_to_where_the_leader_was() -> None:
     assert not replica.is_caught_up(10, 1_000, 500)
     replica.update_fetch_state(0, 0, 1_000, 10, 7)
     assert not replica.is_caught_up(10, 1_000, 500)
-    # The leader went on to 20 meanwhile, but at 1000 it ended with 10.
+    # The leader has advanced to 20 since, but at time 1000 its end offset was 10.
     replica.update_fetch_state(10, 0, 1_100, 20, 7)
     assert replica.last_caught_up_time_ms == 1_000
     assert replica.is_caught_up(20, 1_500, 500)

@@ -1,4 +1,4 @@
-"""Leaders come and go: what followers keep, what they cut off, what is never lost."""
+"""Leader changes: the records that followers keep and truncate, and the records that are never lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_deposed_leader_drops_what_nobody_else_has(cluster: ReplicaCluster) ->
 
 
 def test_epochs_that_only_one_side_has_are_cut_off_one_by_one(cluster: ReplicaCluster) -> None:
-    """KIP-279: leaders 1 and 2 wrote apart from each other, in turns, before they hear of each other."""
+    """KIP-279: brokers 1 and 2 led alternately and wrote without knowing of each other's epochs."""
     cluster.produce(1, b"shared")
     cluster.run()
 
@@ -83,7 +83,7 @@ def test_epochs_that_only_one_side_has_are_cut_off_one_by_one(cluster: ReplicaCl
 
 
 def test_a_leader_that_missed_another_ones_epoch_asks_anew_how_far_the_followers_are(cluster: ReplicaCluster) -> None:
-    """What a follower had of the leader's log, it may have truncated for the one in between."""
+    """A follower may have truncated records of the old leader for the leader in between."""
     cluster.produce(1, b"committed")
     cluster.run(10)
     cluster.broker(3).pause()
@@ -335,7 +335,7 @@ def test_one_request_is_in_flight_at_a_time_and_none_is_polled_for(cluster: Repl
     cluster.run(5_000)
     steps = cluster.loop.steps
     cluster.run(10_000)
-    # Two followers, each with a fetch every 500 ms: request, answer, and the work at either side.
+    # Two followers each fetch every 500 ms: a request, a response, and the work on both sides.
     assert cluster.loop.steps - steps < 2 * 20 * 8
 
 

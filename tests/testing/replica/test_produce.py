@@ -1,4 +1,4 @@
-"""Produce requests: acks, min.insync.replicas, refusals, and what happens while they wait."""
+"""Produce requests: acks, min.insync.replicas, refusals, and events while they wait."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_topic_with_the_brokers_time() -> None:
 
 
 def test_single_records_that_are_refused_are_named(cluster: ReplicaCluster) -> None:
-    """KIP-467."""
+    """The response names the refused records (KIP-467)."""
     builder = MemoryRecordsBuilder()
     builder.append(cluster.clock.wall_ms(), None, b"good")
     builder.append(cluster.clock.wall_ms() + 10 * 3_600_000, None, b"from the future")

@@ -1,4 +1,4 @@
-"""Requests that could nearly be meant: names that exist, numbers around the limits, records that can be read."""
+"""Random requests that are almost valid: existing names, numbers around the limits, readable records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _batch() -> bytes:
 
 
 class Plausible:
-    """Makes random requests from a seed. ``topic_ids`` are those of topics that exist."""
+    """Makes random requests from a seed. ``topic_ids`` are those of existing topics."""
 
     def __init__(self, random: Random, topic_ids: list[UUID]) -> None:
         self._random = random
@@ -66,7 +66,7 @@ class Plausible:
         }
 
     def request(self, cls: type[RequestMessage], version: int) -> bytes:
-        """A request as it goes over the wire."""
+        """Return an encoded request."""
         message = self._message(cls, cls, version)
         assert isinstance(message, cls)
         client_id = self._random.choice(("fuzz", "", None))

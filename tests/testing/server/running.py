@@ -1,4 +1,4 @@
-"""Brokers that are nothing but their server side, on real sockets, and raw clients to them."""
+"""Brokers that consist only of their server side, on real sockets, and raw clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 class RunningServer:
-    """Listens until it is left. A failure on the cluster's thread is raised at the end."""
+    """A server that listens until the block ends, and then raises any failure of the cluster's thread."""
 
     def __init__(self, brokers: int = 1, **settings: Any) -> None:
         self.cluster = ServerCluster(**settings)
@@ -52,7 +52,7 @@ class RunningServer:
 
 
 class Peer:
-    """A client made of nothing but a blocking socket."""
+    """A client that is just a blocking socket."""
 
     def __init__(self, port: int, receive_buffer: int | None = None) -> None:
         self.sock = socket.socket()
@@ -85,7 +85,7 @@ class Peer:
         return data
 
     def answer(self) -> bytes:
-        """The payload of the next answer."""
+        """Return the payload of the next response."""
         return self.read(struct.unpack(">i", self.read(4))[0])
 
     def correlation_id(self) -> int:
@@ -94,7 +94,7 @@ class Peer:
 
     @property
     def closed(self) -> bool:
-        """Whether the server closes the connection, waiting for it, without another answer."""
+        """Wait for the server; return whether it closes the connection without another response."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionError:

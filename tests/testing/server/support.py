@@ -1,4 +1,4 @@
-"""A broker that is nothing but its server side, and an API whose answers a test decides about."""
+"""A broker that consists only of its server side, and an API whose responses a test chooses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.mock_clock import MockClock
 
 
 class ServerCluster:
-    """What the server side needs of a cluster."""
+    """The parts of a cluster that the server side uses."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> None:
         self.loop = EventLoop(clock)
@@ -82,14 +82,14 @@ class ServerCluster:
 
 
 class VirtualCluster(ServerCluster):
-    """The same on a clock that only the test moves."""
+    """The same cluster on a clock that only the test moves."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = MockClock()
         super().__init__(self.clock, **settings)
 
     def run(self, duration_ms: int = 0) -> None:
-        """Let time pass, event by event."""
+        """Advance the time, event by event."""
         end_ms = self.clock.now_ms() + duration_ms
         while True:
             wait_ms = self.loop.run_due()
@@ -104,7 +104,7 @@ class VirtualCluster(ServerCluster):
 
 
 class HeartbeatHandler:
-    """Stands in for the module of the API: ``answer`` decides, by default that all is well."""
+    """A replacement for the API's handler module; ``answer`` decides, by default on success."""
 
     API_KEY = ApiKeys.HEARTBEAT
     VERSIONS = (0, 4)
@@ -130,11 +130,11 @@ def heartbeat_handler() -> Iterator[HeartbeatHandler]:
 
 
 def frame(correlation_id: int, client_id: str | None = "c", message: RequestMessage | None = None) -> bytes:
-    """A request as it goes over the wire, its size included."""
+    """Return an encoded request with its size prefix."""
     message = message or HeartbeatRequest(group_id="g", member_id=f"m{correlation_id}")
     return encode_request(message, message.VERSIONS[1], correlation_id, client_id).getvalue()
 
 
 def correlation_ids(selector: MemorySelector, api_key: int = ApiKeys.HEARTBEAT, version: int = 4) -> list[int]:
-    """Of the answers that the last poll has found."""
+    """Return the correlation ids of the responses that the last poll received."""
     return [parse_response(receive.payload, api_key, version)[0] for receive in selector.completed_receives]

@@ -1,4 +1,4 @@
-"""What all handler modules have to be: by these promises requests are dispatched and errors injected."""
+"""Every handler module keeps the promises on which dispatch and error injection rely."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_handler_can_say_any_error_in_any_version(api_key: int) -> None:
             try:
                 frame = encode_response(response, version, 1).getvalue()
             except UnsupportedVersionError:
-                continue  # a request about nothing, whose answer has no place for an error
+                continue  # an empty request, whose response has no field for an error
             said = said or bool(set(_error_codes(parse_response(frame[4:], api_key, version)[1])))
         assert said, f"v{version}"
 

@@ -1,4 +1,4 @@
-"""What is kept of requests, for how long, and how it is found."""
+"""The request history: what it keeps, for how long, and how to search it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_kept_is_bounded_in_bytes_too() -> None:
     assert history.matching() == [first, second]
     history.answered(second, HeartbeatResponse(), 5_000_000)
     assert history.matching() == [second]
-    history.answered(first, HeartbeatResponse(), 15_000_000)  # forgotten, and so it does not count
+    history.answered(first, HeartbeatResponse(), 15_000_000)  # already evicted, so its size does not count
     assert history.matching() == [second]
     history.add(request(size_bytes=100_000_000), 4)
     assert history.matching() == []

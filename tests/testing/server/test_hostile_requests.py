@@ -1,4 +1,4 @@
-"""Requests to every API of a running cluster, sound, damaged and cut short: a connection is the most that they cost."""
+"""Valid, damaged and truncated requests to every API of a running cluster cost no more than the connection."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ API_KEYS = [key for key in ApiKeys.all() if handler(key) is not None and not Api
 
 TOPICS = ("t", "u")
 
-#: How long to wait for an answer: those that come, come at once, but some requests wait for others.
+#: How long to wait for a response. Most arrive at once, but some requests wait for others.
 PATIENCE_S = 0.1
 
 
 class Target:
-    """A cluster, one connection for what is hostile and one for somebody who means well."""
+    """A cluster, with one connection for hostile requests and one for valid ones."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster
@@ -40,7 +40,7 @@ class Target:
         self.versions: dict[int, tuple[int, int]] = {}
 
     def prepare(self) -> None:
-        """See to it that the topics are there: requests may have deleted them."""
+        """Create the topics again if a request has deleted them."""
         topics = self._topics()
         for name in TOPICS:
             if name not in topics:
@@ -65,7 +65,7 @@ class Target:
         return peer.answer()
 
     def attack(self, request: bytes) -> bytes | None:
-        """The answer; None if there is none, or none now."""
+        """Send a hostile request; return the response, or None if none arrives in time."""
         self._bad.sock.settimeout(PATIENCE_S)
         try:
             return self._exchange(self._bad, request)
@@ -75,8 +75,8 @@ class Target:
             return None
 
     def check(self) -> None:
-        """Nothing failed in the cluster, and others are served."""
-        assert self.cluster.alive_broker_ids == [1, 2]  # raises what failed
+        """Check that nothing failed in the cluster, and the other connection is served."""
+        assert self.cluster.alive_broker_ids == [1, 2]  # raises any failure
         answer = self._exchange(self._good, encode_request(ApiVersionsRequest(), 0, 7, "good").getvalue())
         assert answer is not None
         assert struct.unpack_from(">i", answer)[0] == 7

@@ -1,4 +1,4 @@
-"""Dispatch: what is read, refused, noted, and what becomes of a handler's errors."""
+"""Dispatch: requests read, refused and recorded, and errors of handlers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def handler() -> Iterator[HeartbeatHandler]:
 
 
 def exchange(setup: Setup, request: bytes) -> bytes | None:
-    """The payload of the answer; None if the connection was closed instead."""
+    """Return the payload of the response, or None if the connection was closed instead."""
     setup.client.send(NetworkSend("1", [request]))
     setup.cluster.run()
     setup.client.poll(0)

@@ -1,4 +1,4 @@
-"""One request of a connection at a time, answers in order, throttling, limits, pauses and deaths."""
+"""One request per connection at a time, ordered responses, throttling, limits, pauses and crashes."""
 
 from __future__ import annotations
 

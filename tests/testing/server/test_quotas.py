@@ -1,4 +1,4 @@
-"""Rates by client and what they cost; quotas set through the admin APIs."""
+"""Rates by client and the throttling for them; quotas set through the admin APIs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_client_that_writes_too_fast_rests_until_it_is_within_its_rate() -> No
     for _ in range(10):
         assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000)) == 0
         cluster.clock.advance(1000)
-    # 11 kB in what counts as ten seconds are one second too much.
+    # 11 kB within ten seconds exceed the quota by one second.
     cluster.clock.advance(-1000)
     assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000)) == 1000
     assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1000, client_id="b")) == 0
@@ -53,7 +53,7 @@ def test_reading_counts_records_and_requests_count_by_number() -> None:
     quotas = VirtualCluster().quotas
     quotas.alter({"client-id": None}, {"consumer_byte_rate": 100, "request_percentage": 1})
     assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1500) == 5000
-    assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1001) == 10  # the ones before were not handed out
+    assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1001) == 10  # the refused 1500 do not count
     assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1000) == 0
     assert quotas.max_fetched_bytes(request(ApiKeys.FETCH)) == 1000
     for _ in range(97):

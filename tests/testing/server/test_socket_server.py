@@ -1,4 +1,4 @@
-"""The server on real sockets: listeners that come and go, limits, and peers that mean no good."""
+"""The server on real sockets: listeners that open and close, limits, and hostile peers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_paused_broker_accepts_and_answers_later(handler: HeartbeatHandler) ->
         broker = server.brokers[1]
         broker.paused = True
         with server.connect(1) as peer:
-            # More than what is read from a connection that has to wait.
+            # More data than the server reads from a connection that has to wait.
             sender = threading.Thread(target=peer.send, args=(b"".join(frame(id) for id in range(20_000)),))
             sender.start()
             assert is_served(server, 2)

@@ -1,4 +1,4 @@
-"""The invariants say what is wrong, and nothing when all is well."""
+"""The invariants report each kind of fault, and nothing else."""
 
 from __future__ import annotations
 

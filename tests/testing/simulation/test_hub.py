@@ -1,4 +1,4 @@
-"""Actors take turns, and time moves when all wait."""
+"""Actors take turns, and time advances when all of them wait."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_thread_is_joined(world: World) -> None:
 
 
 def test_what_an_actor_raises_after_it_has_joined_its_thread_ends_the_run(world: World) -> None:
-    """As an application does that fails inside of ``with KafkaProducer``."""
+    """An application that fails inside ``with KafkaProducer`` behaves like this."""
 
     def run() -> None:
         world.clock.sleep_ms(100)
@@ -283,7 +283,7 @@ def test_closing_ends_actors_wherever_they_are() -> None:
                 world.clock.wait(condition, FOREVER_MS)
         finally:
             ended.append("waiter")
-            world.clock.sleep_ms(5)  # ends it once more
+            world.clock.sleep_ms(5)  # raises the end of the run again
             ended.append("not reached")
 
     world.actor(waiter)

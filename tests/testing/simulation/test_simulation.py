@@ -116,7 +116,7 @@ def test_a_callback_is_inside_of_the_senders_thread() -> None:
             out = producer(simulation)
 
             def on_delivery(error: Exception | None, metadata: object) -> None:
-                out.close()  # from a callback it does not wait
+                out.close()  # does not wait inside a callback
                 told.append(simulation.hub.current_ident)
 
             out.send(TOPIC, b"one", on_delivery=on_delivery)
@@ -164,7 +164,7 @@ class _Owner(ConsumerRebalanceListener):
         self.owned -= set(revoked)
 
 
-@pytest.mark.filterwarnings("ignore:.* was not closed:ResourceWarning")  # a process that is killed closes nothing
+@pytest.mark.filterwarnings("ignore:.* was not closed:ResourceWarning")  # a killed process closes nothing
 def test_what_a_crashed_process_owned_goes_to_others() -> None:
     owners = [_Owner(), _Owner()]
     with Simulation(seed=6, brokers=1, num_partitions=4) as simulation:
@@ -266,7 +266,7 @@ def test_a_consumer_asks_who_does_not_lead_no_more_often_than_its_backoff_says()
 
 
 def test_a_dns_that_hangs_holds_up_one_broker_alone() -> None:
-    """Records for the others go out as ever, those for this one wait, and go out once its name is known."""
+    """Only records for the broker with the hanging lookup wait; they are sent once its name resolves."""
     with Simulation(seed=12, brokers=3) as simulation:
         simulation.create_topic(TOPIC, partitions=3)
         leaders = {number: simulation.cluster.leader(TopicPartition(TOPIC, number)) for number in range(3)}
@@ -278,7 +278,7 @@ def test_a_dns_that_hangs_holds_up_one_broker_alone() -> None:
             environment.host_resolver.hang("broker-2")
             with KafkaProducer.in_environment(environment, bootstrap_servers="broker-1:9092") as out:
                 waiting = out.send(TOPIC, b"slow", partition=slow)
-                for number in leaders.keys() - {slow}:  # makes the connections
+                for number in leaders.keys() - {slow}:  # opens the connections
                     out.send(TOPIC, b"quick", partition=number).get(10)
                 for _ in range(30):
                     start_ms = simulation.clock.now_ms()
