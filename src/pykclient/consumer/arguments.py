@@ -1,4 +1,4 @@
-"""Arguments of the consumer's methods: what is accepted, and what is said about the rest."""
+"""Checks of the arguments of the consumer's methods, with errors that say what to write instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
-#: Hardly anybody waits for so short a time, and gives it as a float.
+#: A float timeout up to this value is probably meant in seconds.
 _SUSPICIOUS_MS = 10
 
 
@@ -28,7 +28,7 @@ def settings_and_topics(
     """Return the leading mapping, if there is one, and the topics.
 
     Raises:
-        IllegalArgumentError: An argument is neither, such as the address of a broker.
+        IllegalArgumentError: an argument is neither, such as the address of a broker.
     """
     config: Mapping[str, Any] | None = None
     if args and (args[0] is None or isinstance(args[0], Mapping)):
@@ -54,7 +54,7 @@ def topics(values: Collection[str]) -> list[str]:
     """Return the names as a list.
 
     Raises:
-        IllegalArgumentError: ``values`` is a single string, or one of them is no string or blank.
+        IllegalArgumentError: ``values`` is a single string, or one of them is blank or not a string.
         InvalidTopicError: no topic can have one of these names.
     """
     if isinstance(values, str):
@@ -78,15 +78,19 @@ def pattern(value: str | re.Pattern[str]) -> re.Pattern[str]:
     if isinstance(value, re.Pattern):
         return value
     if not value:
-        raise IllegalArgumentError("the pattern of topics is empty")
+        raise IllegalArgumentError("the topic pattern is empty")
     try:
         return re.compile(value)
     except re.error as error:
-        raise IllegalArgumentError(f"the pattern of topics {value!r} is no regular expression: {error}") from error
+        raise IllegalArgumentError(f"the topic pattern {value!r} is not a valid regular expression: {error}") from error
 
 
 def listener(value: Any) -> Any:
-    """Anything with the two methods will do."""
+    """Return the listener; any object with the two methods is accepted.
+
+    Raises:
+        IllegalArgumentError: it lacks one of the methods.
+    """
     if value is not None:
         for method in ("on_partitions_revoked", "on_partitions_assigned"):
             if not callable(getattr(value, method, None)):
@@ -98,7 +102,7 @@ def partition(value: Any) -> TopicPartition:
     """Return ``value``, a TopicPartition or a plain pair, as a TopicPartition.
 
     Raises:
-        IllegalArgumentError: it is neither, or the number is no int from 0 on.
+        IllegalArgumentError: it is neither, or the number is not an int from 0 on.
         InvalidTopicError: no topic can have this name.
     """
     if isinstance(value, TopicPartition):
@@ -140,17 +144,17 @@ def partitions(values: Iterable[Any]) -> list[TopicPartition]:
 
 
 def partitions_of_call(args: tuple[Any, ...]) -> list[TopicPartition]:
-    """Return the partitions given as several arguments, or as one that is a list of them."""
+    """Return the partitions given as several arguments, or as a single list of them."""
     if len(args) == 1 and not isinstance(args[0], (tuple, str, ConsumerRecord)) and isinstance(args[0], Iterable):
         return partitions(args[0])
     return partitions(args)
 
 
 def offset(value: Any) -> int:
-    """Return an offset as an int, also if it is of another class of whole numbers, such as NumPy's.
+    """Return an offset as an int. Other integer types, such as NumPy's, are accepted.
 
     Raises:
-        IllegalArgumentError: It is not a whole number.
+        IllegalArgumentError: ``value`` is not a whole number.
     """
     try:
         if isinstance(value, bool):
@@ -161,10 +165,10 @@ def offset(value: Any) -> int:
 
 
 def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Return the offsets to commit by partition; plain numbers are taken as well.
+    """Return the offsets to commit by partition. Plain numbers are accepted as offsets.
 
     Raises:
-        IllegalArgumentError: ``values`` is not a mapping, or holds something else.
+        IllegalArgumentError: ``values`` is not a mapping, or has an invalid entry.
     """
     if values is None:
         return None
@@ -190,7 +194,7 @@ def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndM
 
 
 def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
-    """Return the times by partition, in whole milliseconds since the epoch; fractions are cut off.
+    """Return the times by partition, in whole milliseconds since the epoch. Fractions are cut off.
 
     Raises:
         IllegalArgumentError: ``values`` is not a mapping, or a time is not a number from 0 on.
@@ -213,7 +217,7 @@ def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
 
 
 def ends(values: Mapping[Any, Any] | None) -> dict[TopicPartition, int]:
-    """Offsets up to which partitions are read."""
+    """Return the end offset of each partition in ``values``; None means no partitions."""
     return {partition(key): offset(value) for key, value in (values or {}).items()}
 
 
@@ -223,7 +227,7 @@ def milliseconds(value: float) -> int:
     Warns of a few milliseconds given as a float: seconds were probably meant, as in confluent-kafka's ``poll(1.0)``.
 
     Raises:
-        IllegalArgumentError: It is not a number from 0 on.
+        IllegalArgumentError: ``value`` is not a number from 0 on.
     """
     if type(value) is int and 0 <= value < FOREVER_MS:
         return value

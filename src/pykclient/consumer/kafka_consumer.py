@@ -1,4 +1,4 @@
-"""The consumer as applications see it: Java's semantics, kafka-python's names."""
+"""The consumer's public class, with Java's semantics and kafka-python's names."""
 
 from __future__ import annotations
 
@@ -44,33 +44,37 @@ if TYPE_CHECKING:
     from pykclient.serialization import DeserializerOf
     from pykclient.types import MadeK, MadeV
 
-#: How long close() takes at most, unless it is told otherwise.
+#: The default bound of close().
 DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 
-#: How long leaving ``with`` takes at most when it is left by KeyboardInterrupt or SystemExit.
+#: The bound of leaving a ``with`` block that ends by KeyboardInterrupt or SystemExit.
 ENDING_TIMEOUT_MS = 500
 
-#: Kafka's own topics, which nobody means by a pattern.
+#: Internal topics; ``topics()`` omits them unless ``exclude.internal.topics`` is off.
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
 class KafkaConsumer(Generic[K, V]):
-    """Reads records, alone or as a member of a group.
+    """A Kafka consumer that reads records, alone or as a member of a group.
 
         with KafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             for record in consumer:
                 ...
 
-    ``KafkaConsumer(*topics, **settings)`` or ``KafkaConsumer(settings, *topics)``: settings are Kafka's, with dots in a
-    mapping or underscores as keywords. Topics given here are subscribed to.
+    Create one with ``KafkaConsumer(*topics, **settings)`` or ``KafkaConsumer(settings, *topics)``. Settings have
+    Kafka's names, with dots in a mapping or with underscores as keyword arguments. The consumer subscribes to the given
+    topics.
 
-    All network traffic happens inside of these methods, but for the heartbeats of a group member, which have a thread
-    of their own. Times are milliseconds. Methods that wait take ``timeout_ms``, by default ``default.api.timeout.ms``,
-    and raise KafkaTimeoutError with the reason when it is over. Errors of the cluster and of the group are raised by
-    ``poll`` or iteration; the consumer can be used after them unless the documentation of the error says otherwise.
+    All network traffic happens inside these methods. The exception is the heartbeats of a group member, which have
+    their own thread. All times are in milliseconds. Methods that wait take ``timeout_ms``, by default
+    ``default.api.timeout.ms``, and raise KafkaTimeoutError with the reason when it expires. ``poll`` and iteration
+    raise the errors of the cluster and the group. The consumer remains usable after them unless the documentation of
+    the error says otherwise.
 
-    Thread: one at a time; others get ConcurrentModificationError. ``wakeup`` may be called from anywhere. A copy in a
-    forked child raises UseAfterForkError.
+    Once the consumer is closed, its methods raise IllegalStateError.
+
+    Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup`` may be called from any thread. In a
+    forked child process every call raises UseAfterForkError, except ``close``, which does nothing.
     """
 
     @overload
@@ -103,7 +107,13 @@ class KafkaConsumer(Generic[K, V]):
     ) -> None: ...
 
     def __init__(self, *topics: Any, **settings: Any) -> None:
-        """Raises ConfigError for settings that are wrong, and when no bootstrap server's name can be resolved."""
+        """Create a consumer and subscribe it to ``topics``.
+
+        Raises:
+            ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
+            IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
+            InvalidTopicError: no topic can have one of these names.
+        """
         config, names = arguments.settings_and_topics(topics, settings)
         self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
         self._start(ConsumerComponents(self.config))
@@ -116,7 +126,7 @@ class KafkaConsumer(Generic[K, V]):
 
     @classmethod
     def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaConsumer[Any, Any]:
-        """A consumer whose time, random numbers, threads and connections are those of ``environment``."""
+        """Return a consumer that takes its time, random numbers, threads and connections from ``environment``."""
         config, names = arguments.settings_and_topics(topics, settings)
         made = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
         consumer = cls._of(ConsumerComponents(made, environment))
@@ -126,7 +136,7 @@ class KafkaConsumer(Generic[K, V]):
 
     @classmethod
     def _of(cls, components: ConsumerComponents) -> KafkaConsumer[Any, Any]:
-        """A consumer of given parts, for tests and for simulation."""
+        """Return a consumer made of the given parts, for tests and simulations."""
         consumer: KafkaConsumer[Any, Any] = cls.__new__(cls)
         consumer.config = components.config
         consumer._start(components)
@@ -139,7 +149,7 @@ class KafkaConsumer(Generic[K, V]):
         self._subscriptions = components.subscriptions
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
-        self._last_of_next: ConsumerRecord[K, V] | None = None  # the record that next() returned last
+        self._last_of_next: ConsumerRecord[K, V] | None = None  # the record that next() returned most recently
         self._consumer = ClassicConsumer(components)
         self._iteration = Iteration(self._consumer, self.config["consumer.timeout.ms"])
         self._guard.recover = self._consumer.recover
@@ -164,13 +174,17 @@ class KafkaConsumer(Generic[K, V]):
     def subscribe(
         self, topics: Collection[str] = (), pattern: str | re.Pattern[str] | None = None, listener: Any = None
     ) -> None:
-        """Share the partitions of ``topics``, or of all topics that match ``pattern``, with the group's other members.
+        """Subscribe to ``topics``, or to all topics that match ``pattern``, and share their partitions with the group.
 
-        Replaces an earlier subscription; without topics and pattern the same as ``unsubscribe``. A pattern must match
-        the whole name, and new topics are found with the next refresh of metadata (``metadata.max.age.ms``).
-        ``listener`` is a ConsumerRebalanceListener. Without ``group.id`` there is nobody to share with: the consumer
-        reads all partitions, and the listener hears nothing. Raises IllegalStateError after ``assign`` or another kind
-        of subscription.
+        A subscription replaces the previous one; without topics and pattern, this is ``unsubscribe``. The pattern must
+        match the whole name. New topics that match are found when metadata is refreshed (``metadata.max.age.ms``).
+        ``listener`` is a ConsumerRebalanceListener. Without a ``group.id`` the consumer reads all partitions and does
+        not call the listener.
+
+        Raises:
+            IllegalArgumentError: both topics and a pattern are given, or one of the arguments is invalid.
+            IllegalStateError: partitions are assigned by ``assign``, or there is a subscription of the other kind.
+            InvalidTopicError: no topic can have one of these names.
         """
         with self._guard:
             names = arguments.topics(() if topics is None else topics)
@@ -184,25 +198,31 @@ class KafkaConsumer(Generic[K, V]):
                 self._consumer.unsubscribe()
 
     def subscription(self) -> set[str] | None:
-        """The topics subscribed to; None if there are none."""
+        """Return the topics subscribed to, or None if there are none."""
         with self._guard:
             return set(self._subscriptions.subscription()) or None
 
     def unsubscribe(self) -> None:
-        """Leave the group and give up all partitions; positions are committed, if that is automatic.
+        """Leave the group and give up all partitions. With automatic commits the positions are committed first.
 
-        Raises: what the rebalance listener raised, as KafkaError. IllegalStateError in a rebalance listener or commit
-        callback, as it would call the listener again.
+        Raises:
+            KafkaError: the rebalance listener raised an error, which is the cause.
+            IllegalStateError: called by a rebalance listener or a commit callback, as this would call the listener
+                again.
         """
         with self._guard:
             self._guard.require_outermost()
             self._consumer.unsubscribe()
-            self._consumer.column_memory = ColumnMemory()  # it is large, and may not be needed again
+            self._consumer.column_memory = ColumnMemory()  # large, and perhaps not needed again
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions, without a group's help. Replaces an earlier assignment.
+        """Read exactly these partitions, without group management. Replaces an earlier assignment.
 
-        With a ``group.id`` positions can still be committed. Raises IllegalStateError after ``subscribe``.
+        With a ``group.id``, offsets can still be committed. No partitions means ``unsubscribe``.
+
+        Raises:
+            IllegalStateError: the consumer is subscribed to topics.
+            IllegalArgumentError: ``partitions`` is not a collection of TopicPartition.
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
@@ -212,7 +232,7 @@ class KafkaConsumer(Generic[K, V]):
                 self._consumer.unsubscribe()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now, by ``assign`` or by the group."""
+        """Return the partitions that ``assign`` or the group has assigned."""
         with self._guard:
             return self._subscriptions.assigned_partitions()
 
@@ -221,24 +241,34 @@ class KafkaConsumer(Generic[K, V]):
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        """Records by partition, as soon as there are some; none after ``timeout_ms``.
+        """Return records by partition as soon as there are some, or an empty dict after ``timeout_ms`` milliseconds.
 
-        At most ``max_records``, by default ``max.poll.records``. With ``update_offsets=False`` the positions stay in
-        front of the records, so that the next poll returns them again. Group membership, automatic commits and
-        callbacks are taken care of in here, so call it more often than every ``max.poll.interval.ms``.
+        Returns at most ``max_records`` records (default: ``max.poll.records``). With ``update_offsets=False`` the
+        positions do not move, so the next poll returns the same records again. This call also does the work of group
+        membership, automatic commits and callbacks, so call it at least every ``max.poll.interval.ms`` milliseconds.
 
-        Raises WakeupError; what the rebalance listener raised; RecordDeserializationError and other errors about
-        records, which ``seek`` can pass over; errors of authorization and of the group.
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            IllegalStateError: there is no subscription or assignment, or a callback of the consumer makes this call.
+            RecordDeserializationError: a deserializer failed; ``seek`` past the record to continue.
+            NoOffsetForPartitionError: a partition has no position, and ``auto.offset.reset`` is ``none``.
+            OffsetOutOfRangeError: a position is outside the log, and ``auto.offset.reset`` is ``none``.
+            LogTruncationError: records were lost after they were read, and ``auto.offset.reset`` is ``none``.
+            AuthorizationError: the consumer may not read a topic or use the group.
+            FencedInstanceIdError: another member has taken over this ``group.instance.id``.
+            AuthenticationError: a broker refused the credentials.
+            KafkaError: the rebalance listener raised an error, which is the cause, or a record batch is unreadable.
         """
         with self._guard:
-            if timeout_ms is None:  # no type allows it; elsewhere it is the default timeout
+            if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
             self._guard.require_outermost()
             fetch = self._consumer.poll(self._timer(timeout_ms), arguments.max_records(max_records))
             records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
             if not update_offsets:
                 self._consumer.take_back(fetch)
-        # Last, as a signal handler may raise anywhere above: from here the records certainly reach the caller.
+        # Last, because a signal handler may raise anywhere above. From here the records are certain to reach the
+        # caller.
         fetch.returned = True
         return records
 
@@ -251,23 +281,29 @@ class KafkaConsumer(Generic[K, V]):
         binary_view: bool = False,
         until: Mapping[TopicPartition, int] | None = None,
     ) -> pa.RecordBatch:
-        """The records of all partitions as one pyarrow.RecordBatch, without rows after ``timeout_ms``.
+        """Poll for records of all partitions and return them as one pyarrow.RecordBatch.
 
-        For positions, commits, the group and errors it is a ``poll``, and the two may take turns. It takes what is at
-        hand: at most ``max_records`` (by default as many as there are), and not more than ``max_bytes`` of records,
-        uncompressed, by default ``fetch.max.bytes``, but for a first one that is larger. Records of a partition come
-        in order.
+        The batch has no rows if no record arrives within ``timeout_ms`` milliseconds. In its effect on positions,
+        commits and the group, and in its errors, this is a ``poll``; you can alternate the two. It returns what is
+        buffered: at most ``max_records`` rows (default: no limit) and at most ``max_bytes`` bytes of uncompressed
+        records (default: ``fetch.max.bytes``). A first record that is larger is returned anyway. The records of a
+        partition are in order.
 
-        ``columns`` names those to build, by default all: topic (a dictionary), partition, offset, timestamp (ms, UTC;
-        null where there is none), timestamp_type (0 when created, 1 when appended, -1 none), key, value, headers (a
-        list of key and value), leader_epoch (null where it is unknown). Keys and values are the bytes that were sent:
-        deserializers are not called. With ``binary_view`` they stay in the buffers that were received, or into which
-        their batch was decompressed, as long as any array points there.
-        ``until`` has offsets by partition: rows from there on are left for later, and a partition with nothing in front
-        of it is paused. Its position is then not below that offset, whatever was between the last row and that.
+        ``columns`` names the columns to build (default: all): topic (a dictionary), partition, offset, timestamp (ms,
+        UTC; null if there is none), timestamp_type (0: created, 1: appended, -1: none), key, value, headers (a list of
+        key and value), leader_epoch (null if unknown). Keys and values are the bytes that were sent; deserializers are
+        not called. With ``binary_view`` they are views of the received or decompressed buffers, which stay in memory
+        while an array refers to them.
 
-        Raises ImportError without pyarrow, IllegalStateError for a consumer with interceptors, which would not be
-        called, and all that ``poll`` raises.
+        ``until`` maps partitions to end offsets. Records from the end offset on are not returned, and a partition that
+        has no records before it is paused. Its position is then at or after the end offset, even if no record has that
+        offset.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            IllegalStateError: the consumer has interceptors, which would not be called.
+            IllegalArgumentError: an argument is invalid.
+            KafkaError: any error of ``poll``.
         """
         reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, until)
         with self._guard:
@@ -283,29 +319,41 @@ class KafkaConsumer(Generic[K, V]):
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """One ``poll_arrow`` after the other, as long as records come within ``consumer.timeout.ms``.
+        """Return an iterator over the batches of successive ``poll_arrow`` calls, with the same arguments.
 
-        A whole batch counts as consumed once the loop has got it. ``close`` ends the loop that it is called in.
+        The iterator ends when no records arrive within ``consumer.timeout.ms``, or when ``close`` is called inside the
+        loop. A whole batch counts as consumed once the loop has received it.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            IllegalStateError: the consumer has interceptors, which would not be called.
+            IllegalArgumentError: an argument is invalid.
         """
         return self._iteration.batches(ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view))
 
     def prefetch(self) -> None:
-        """Send the fetches that are due, as a poll does before it returns. Raises errors of authentication."""
+        """Send the fetch requests that are due, as ``poll`` does before it returns. Does not wait.
+
+        Raises:
+            AuthenticationError: a broker refused the credentials.
+        """
         with self._guard:
             self._consumer.prefetch()
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        """Record after record, polling in between; ends when none came for ``consumer.timeout.ms``.
+        """Return an iterator over records that polls as needed and ends after ``consumer.timeout.ms`` without one.
 
-        A record counts as consumed once the loop has got it, those that wait behind it do not, also for commits. A
-        loop that is left can be gone on with by another one. ``close`` ends the loop that it is called in.
+        A record counts as consumed, also for commits, once the loop has received it. Records that are buffered behind
+        it do not count. If you abandon a loop, another loop resumes where it stopped. The loop ends when ``close`` is
+        called inside it.
         """
         return chain.from_iterable(self._iteration.lists())
 
     def __next__(self) -> ConsumerRecord[K, V]:
-        """Return the next record, as the loop does.
+        """Return the next record, as a loop does.
 
-        Raises: StopIteration when none came for ``consumer.timeout.ms``; a later call may find some.
+        Raises:
+            StopIteration: no record arrived for ``consumer.timeout.ms``; a later call may find one.
         """
         if self._iterator is None:
             self._iterator = iter(self)
@@ -314,7 +362,7 @@ class KafkaConsumer(Generic[K, V]):
             for record in self._iterator:
                 self._last_of_next = record
                 return record
-        except BaseException:  # an iterator is spent after whatever it raised, the consumer is not
+        except BaseException:  # the iterator ends with any exception, but the consumer remains usable
             self._iterator = None
             raise
         self._iterator = None
@@ -323,7 +371,17 @@ class KafkaConsumer(Generic[K, V]):
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record that will be handed out. May look it up."""
+        """Return the offset of the next record that the application will get.
+
+        If the position is not known yet, this looks it up and waits at most ``timeout_ms`` milliseconds (default:
+        ``default.api.timeout.ms``).
+
+        Raises:
+            IllegalStateError: the partition is not assigned to this consumer.
+            KafkaTimeoutError: the position is not known within ``timeout_ms``.
+            NoOffsetForPartitionError: there is no committed offset, and ``auto.offset.reset`` is ``none``.
+            WakeupError: ``wakeup`` was called.
+        """
         with self._guard:
             tp = arguments.partition(partition)
             if not self._subscriptions.is_assigned(tp):
@@ -334,11 +392,11 @@ class KafkaConsumer(Generic[K, V]):
         """Set the position of ``partition``: the next poll returns records from ``offset`` on.
 
         The offset is not checked before that poll. It belongs to the topic with this ``topic_id`` (see
-        ``describe_topics``), by default to the topic that currently has the name. If the topic is created again the
-        position is reset by ``auto.offset.reset``, and with ``none`` polls raise NoOffsetForPartitionError.
+        ``describe_topics``), by default to the topic that currently has the name. If the topic is deleted and created
+        again, the position is reset by ``auto.offset.reset``; with ``none``, polls raise NoOffsetForPartitionError.
 
         Raises:
-            IllegalStateError: The partition is not assigned to this consumer.
+            IllegalStateError: the partition is not assigned to this consumer.
             IllegalArgumentError: ``offset`` is negative.
         """
         with self._guard:
@@ -352,14 +410,16 @@ class KafkaConsumer(Generic[K, V]):
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Seek to the first record of the given partitions (default: all assigned). Takes effect on the next poll.
 
-        Raises: IllegalStateError if no partitions are assigned.
+        Raises:
+            IllegalStateError: no partitions are assigned, or a given one is not.
         """
         self._reset(partitions, AutoOffsetResetStrategy.EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Seek to the end of the given partitions (default: all assigned). Takes effect on the next poll.
 
-        Raises: IllegalStateError if no partitions are assigned.
+        Raises:
+            IllegalStateError: no partitions are assigned, or a given one is not.
         """
         self._reset(partitions, AutoOffsetResetStrategy.LATEST)
 
@@ -368,34 +428,49 @@ class KafkaConsumer(Generic[K, V]):
             chosen = arguments.partitions_of_call(partitions) or self._subscriptions.assigned_partitions_list()
             if not chosen:
                 raise IllegalStateError(
-                    "no partitions are assigned to seek in: assign() them, or subscribe() and seek after a poll() that "
-                    "has given this consumer partitions, or in on_partitions_assigned"
+                    "cannot seek, as no partitions are assigned: assign() them, or subscribe() and seek after a poll() "
+                    "that has given this consumer partitions, or in on_partitions_assigned"
                 )
             self._consumer.reset(chosen, strategy)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these until ``resume``. A rebalance forgets it."""
+        """Pause the given partitions: polls return none of their records until ``resume`` or a rebalance.
+
+        Raises:
+            IllegalStateError: a partition is not assigned to this consumer.
+        """
         with self._guard:
             self._consumer.pause(arguments.partitions_of_call(partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Take back ``pause``."""
+        """Resume the given partitions after ``pause``.
+
+        Raises:
+            IllegalStateError: a partition is not assigned to this consumer.
+        """
         with self._guard:
             for tp in arguments.partitions_of_call(partitions):
                 self._subscriptions.resume(tp)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         with self._guard:
             return self._subscriptions.paused_partitions()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last replicated record, as the last fetch told; None before the first."""
+        """Return the high watermark of ``partition`` as of the last fetch, or None before the first.
+
+        The high watermark is the offset after the last record that all in-sync replicas have.
+        """
         with self._guard:
             return self._subscriptions.partition_end_offset(arguments.partition(partition), 0)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end that may be read, as last heard; None while that is unknown."""
+        """Return the number of records between the position and the end of ``partition``, or None if unknown.
+
+        The end is that of the last fetch: the high watermark, or with ``read_committed`` the last stable offset. If the
+        end is unknown, this call asks for it without waiting.
+        """
         with self._guard:
             tp = arguments.partition(partition)
             lag = self._components.offset_fetcher.current_lag(tp)
@@ -410,11 +485,20 @@ class KafkaConsumer(Generic[K, V]):
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Commit ``offsets``, or all positions, and wait until that is done. Retries what may pass.
+        """Commit ``offsets`` (default: all positions) and wait at most ``timeout_ms`` milliseconds for the response.
 
-        An offset is that of the next record to read. Callbacks of earlier ``commit_async`` have run on return. Raises
-        CommitFailedError when the group has gone on without this member, RebalanceInProgressError when ``poll`` should
-        complete a rebalance first, FencedInstanceIdError, WakeupError, errors of authorization.
+        A committed offset is that of the next record to read. Transient failures are retried. When this returns, the
+        callbacks of earlier ``commit_async`` calls have run.
+
+        Raises:
+            CommitFailedError: the group has removed this member, and the partitions may belong to another one.
+            RebalanceInProgressError: a rebalance is in progress; ``poll`` completes it.
+            FencedInstanceIdError: another member has taken over this ``group.instance.id``.
+            InvalidGroupIdError: the consumer has no ``group.id``.
+            UnknownTopicOrPartitionError: a topic was deleted; the error names the partitions.
+            KafkaTimeoutError: the commit did not succeed within ``timeout_ms``.
+            AuthorizationError: the consumer may not use the group, or read a topic.
+            WakeupError: ``wakeup`` was called.
         """
         with self._guard:
             self._consumer.commit_sync(arguments.offsets(offsets), self._timer(timeout_ms))
@@ -424,10 +508,15 @@ class KafkaConsumer(Generic[K, V]):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], object] | None = None,
     ) -> OffsetCommitFuture:
-        """Commit ``offsets``, or all positions, without waiting and without retries.
+        """Commit ``offsets`` (default: all positions) without waiting and without retries.
 
-        ``callback(offsets, error)`` runs inside a later ``poll``, commit or ``close``, in the order of the commits;
-        ``error`` is None on success and RetriableCommitFailedError where another try may help.
+        ``callback(offsets, error)`` runs inside a later ``poll``, step of a loop, commit or ``close``. Callbacks run in
+        the order of the commits. ``error`` is None on success, and RetriableCommitFailedError if another attempt may
+        succeed. Returns a future that completes in the same calls.
+
+        Raises:
+            InvalidGroupIdError: the consumer has no ``group.id``.
+            IllegalArgumentError: an offset is negative, or ``offsets`` is not a mapping.
         """
         with self._guard:
             return OffsetCommitFuture(self._consumer.commit_async(arguments.offsets(offsets), callback))
@@ -448,10 +537,16 @@ class KafkaConsumer(Generic[K, V]):
         metadata: bool = False,
         timeout_ms: float | None = None,
     ) -> Any:
-        """What the group has committed.
+        """Return the offsets that the group has committed, waiting at most ``timeout_ms`` milliseconds.
 
-        For one partition its offset, or with ``metadata`` an OffsetAndMetadata; for several a dict of
-        OffsetAndMetadata. None where nothing was committed.
+        For one partition the result is its offset, or with ``metadata`` an OffsetAndMetadata. For several it is a dict
+        of OffsetAndMetadata. A partition without a committed offset has None.
+
+        Raises:
+            InvalidGroupIdError: the consumer has no ``group.id``.
+            KafkaTimeoutError: the offsets did not arrive within ``timeout_ms``.
+            AuthorizationError: the consumer may not use the group, or read a topic.
+            WakeupError: ``wakeup`` was called.
         """
         with self._guard:
             timer = self._timer(timeout_ms)
@@ -466,7 +561,15 @@ class KafkaConsumer(Generic[K, V]):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (milliseconds since the epoch); None where there is none."""
+        """Return the first offset at or after each time (milliseconds since the epoch), or None if there is none.
+
+        Waits at most ``timeout_ms`` milliseconds (default: ``default.api.timeout.ms``). Positions do not move.
+
+        Raises:
+            KafkaTimeoutError: not all offsets are known within ``timeout_ms``.
+            TopicAuthorizationError: the consumer may not read a topic.
+            IllegalArgumentError: a time is not a number from 0 on.
+        """
         with self._guard:
             wanted = arguments.timestamps(timestamps)
             return self._components.offset_fetcher.offsets_for_times(wanted, self._timer(timeout_ms))
@@ -474,7 +577,14 @@ class KafkaConsumer(Generic[K, V]):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset of the first record of each partition. Positions stay."""
+        """Return the offset of the first record of each partition. Positions do not move.
+
+        Waits at most ``timeout_ms`` milliseconds (default: ``default.api.timeout.ms``).
+
+        Raises:
+            KafkaTimeoutError: not all offsets are known within ``timeout_ms``.
+            TopicAuthorizationError: the consumer may not read a topic.
+        """
         with self._guard:
             wanted = arguments.partitions(partitions)
             return self._components.offset_fetcher.beginning_offsets(wanted, self._timer(timeout_ms))
@@ -482,17 +592,29 @@ class KafkaConsumer(Generic[K, V]):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition that may be read. Positions stay."""
+        """Return the offset after the last readable record of each partition. Positions do not move.
+
+        That is the high watermark, or with ``isolation.level=read_committed`` the last stable offset. Waits at most
+        ``timeout_ms`` milliseconds (default: ``default.api.timeout.ms``).
+
+        Raises:
+            KafkaTimeoutError: not all offsets are known within ``timeout_ms``.
+            TopicAuthorizationError: the consumer may not read a topic.
+        """
         with self._guard:
             wanted = arguments.partitions(partitions)
             return self._components.offset_fetcher.end_offsets(wanted, self._timer(timeout_ms))
 
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
-        """Return where the partitions of ``topic`` live; an empty list if there is no such topic.
+        """Return the partitions of ``topic`` with their leaders and replicas, or an empty list if it does not exist.
+
+        Asks the cluster only if the topic is not in the metadata, and waits at most ``timeout_ms`` milliseconds
+        (default: ``default.api.timeout.ms``). May create the topic if ``allow.auto.create.topics`` is on.
 
         Raises:
             InvalidTopicError: no topic can have this name.
-            KafkaTimeoutError: no broker answered within ``timeout_ms``.
+            KafkaTimeoutError: no broker responded within ``timeout_ms``.
+            TopicAuthorizationError: the consumer may not describe the topic.
         """
         with self._guard:
             arguments.topic(topic)
@@ -506,11 +628,18 @@ class KafkaConsumer(Generic[K, V]):
             return fetcher.get_topic_metadata(topic, allow, self._timer(timeout_ms)) or []
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
-        """The numbers of the partitions of ``topic``; none when there is no such topic."""
+        """Return the partition numbers of ``topic``, or an empty set if it does not exist.
+
+        ``timeout_ms`` and the errors are those of ``partitions_for``.
+        """
         return {info.partition for info in self.partitions_for(topic, timeout_ms)}
 
     def topics(self, timeout_ms: float | None = None) -> set[str]:
-        """All topics that may be seen, without Kafka's own unless ``exclude.internal.topics`` is off."""
+        """Return the names of all topics that the consumer may describe.
+
+        Internal topics are left out unless ``exclude.internal.topics`` is off. ``timeout_ms`` and the errors are those
+        of ``list_topics``.
+        """
         return set(self.list_topics(timeout_ms)) - (
             INTERNAL_TOPICS if self.config["exclude.internal.topics"] else frozenset()
         )
@@ -518,47 +647,50 @@ class KafkaConsumer(Generic[K, V]):
     def list_topics(
         self, timeout_ms: float | None = None, *, topics: Collection[str] | None = None
     ) -> dict[str, list[PartitionInfo]]:
-        """Return the partitions of those of ``topics`` that exist, by default of all visible topics, by topic.
+        """Return the partitions of the given topics that exist (default: all visible topics) by topic.
 
-        Always asks the cluster, in one request that never creates a topic. Waits at most ``timeout_ms`` (default:
-        ``default.api.timeout.ms``).
+        Always asks the cluster, in one request that never creates a topic. Waits at most ``timeout_ms`` milliseconds
+        (default: ``default.api.timeout.ms``).
 
         Raises:
-            KafkaTimeoutError: No broker answered in time.
-            TopicAuthorizationError: One of ``topics`` must not be described.
+            KafkaTimeoutError: no broker responded within ``timeout_ms``.
+            TopicAuthorizationError: the consumer may not describe one of ``topics``.
         """
         return {name: found.partitions for name, found in self.describe_topics(timeout_ms, topics=topics).items()}
 
     def describe_topics(
         self, timeout_ms: float | None = None, *, topics: Collection[str] | None = None
     ) -> dict[str, TopicDescription]:
-        """Return those of ``topics`` that exist, by default all visible topics, with ids and partitions, by name.
+        """Return the given topics that exist (default: all visible topics), with ids and partitions, by name.
 
-        Always asks the cluster, in one request that never creates a topic. Waits at most ``timeout_ms`` (default:
-        ``default.api.timeout.ms``).
+        Always asks the cluster, in one request that never creates a topic. Waits at most ``timeout_ms`` milliseconds
+        (default: ``default.api.timeout.ms``).
 
         Raises:
-            KafkaTimeoutError: No broker answered in time.
-            TopicAuthorizationError: One of ``topics`` must not be described.
+            KafkaTimeoutError: no broker responded within ``timeout_ms``.
+            TopicAuthorizationError: the consumer may not describe one of ``topics``.
         """
         with self._guard:
             names = None if topics is None else arguments.topics(topics)
             return self._components.topic_metadata_fetcher.describe_topics(names, self._timer(timeout_ms))
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
-        """Wait until the cluster is known; with ``refresh`` until it was asked again. False when time ran out."""
+        """Wait until the cluster's metadata is known. Return False if ``timeout_ms`` milliseconds pass first.
+
+        With ``refresh``, wait for a new response even if metadata is known already.
+        """
         with self._guard:
             if self._bootstrapped() and not refresh:
                 return True
             timer = self._timer(timeout_ms)
-            # To begin again from the bootstrap servers is an update, too.
+            # Rebootstrapping also counts as a metadata update.
             while self._components.client.await_metadata_update(timer):
                 if self._bootstrapped():
                     return True
             return False
 
     def bootstrap_connected(self) -> bool:
-        """Whether a broker has told about the cluster."""
+        """Return whether a broker has sent metadata of the cluster."""
         with self._guard:
             return self._bootstrapped()
 
@@ -580,19 +712,23 @@ class KafkaConsumer(Generic[K, V]):
             return group.group_metadata._replace(state=group.membership.state.reported)
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Have the group share out its partitions anew, with the next poll (KIP-568)."""
+        """Rebalance the group with the next poll (KIP-568). ``reason`` appears in the logs of the broker.
+
+        Raises:
+            InvalidGroupIdError: the consumer has no ``group.id``.
+        """
         with self._guard:
             self._consumer.group().request_rejoin(reason or DEFAULT_REBALANCE_REASON)
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """All metrics: values by group and name, or with ``raw`` the metric objects by their full name."""
+        """Return the values of all metrics by group and name, or with ``raw`` the metric objects by full name."""
         self._guard.check_process()
         self._guard.check_not_interrupting()
         metrics = self._components.metrics
         return metrics.metrics if raw else metrics.by_group()
 
     def wakeup(self) -> None:
-        """Make the call under way in another thread, or else the next one that waits, raise WakeupError.
+        """Make the call in progress in another thread, or else the next call that waits, raise WakeupError.
 
         May be called from any thread and from signal handlers.
         """
@@ -605,34 +741,39 @@ class KafkaConsumer(Generic[K, V]):
         timeout_ms: float | None = None,
         group_membership_operation: str = DEFAULT,
     ) -> None:
-        """Commit the positions if that is automatic, leave the group, and close all connections.
+        """Commit the positions if commits are automatic, leave the group, and close all connections.
 
-        Takes at most ``timeout_ms``, by default 30 s. ``group_membership_operation`` is "default" (static members stay,
-        others leave), "leave_group" or "remain_in_group" (KIP-1092). A second call does nothing.
+        Waits at most ``timeout_ms`` milliseconds (default: 30,000). With ``autocommit=False`` nothing is committed.
+        ``group_membership_operation`` (KIP-1092) is "default" (static members stay in the group, others leave),
+        "leave_group" or "remain_in_group". A second call does nothing.
 
-        Raises: what the rebalance listener raised, as KafkaError, after all is closed. IllegalStateError, with nothing
-        done, in a signal handler or destructor that interrupts another call of the same thread, and in a rebalance
-        listener or commit callback: call ``wakeup()`` there, and ``close()`` when ``poll()`` has raised WakeupError.
+        Raises:
+            KafkaError: the rebalance listener raised an error, which is the cause. The consumer is closed all the same.
+            IllegalStateError: called by a signal handler or destructor that interrupts another call of the same thread,
+                or by a rebalance listener or commit callback. Nothing is closed. Call ``wakeup()`` there, and
+                ``close()`` after ``poll()`` has raised WakeupError.
+            IllegalArgumentError: an argument is invalid.
         """
         operation = arguments.group_membership_operation(group_membership_operation)
         bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else arguments.milliseconds(timeout_ms)
         if self._guard.forked:
-            self._guard.closed = True  # the parent's connections and membership are none of the child's business
+            self._guard.closed = True  # the connections and the membership belong to the parent
         if self._guard.closed:
             return
         with self._guard:
             if self._guard.is_nested and self._consumer.is_closing:
-                return  # by the rebalance listener, which close() calls
+                return  # called by the rebalance listener that close() is calling
             self._guard.require_outermost()
             if self._last_of_next is not None and sys.exc_info()[0] not in (None, GeneratorExit):
-                # An exception is under way. It may have struck when next() had returned and nobody had the record yet.
+                # An exception is propagating. It may have struck after next() returned and before the application had
+                # the record.
                 self._components.handout.hold_back(self._last_of_next)
-            # Open until it is done: the rebalance listener may use the consumer.
+            # The consumer stays open until this is done, because the rebalance listener may use it.
             try:
                 failure = self._consumer.close(bound_ms, operation, auto_commit=autocommit)
             except BaseException:
-                # Ctrl-C, or a signal handler that raises. Whoever ends the wait like this does not want to wait for the
-                # next step instead. If that happens again, another call does the rest.
+                # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the
+                # next step instead. If another exception strikes here, another call of close() does the rest.
                 self._consumer.recover(in_middle=True)
                 self._consumer.close(0, operation, auto_commit=False)
                 self._guard.closed = True
@@ -646,10 +787,10 @@ class KafkaConsumer(Generic[K, V]):
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        """Close; after an exception without a commit, as the records at hand may not have been processed.
+        """Close the consumer. After an exception, do not commit: the records at hand may not have been processed.
 
-        Takes half a second at most when the program is being ended, as by Ctrl-C. A generator that is closed, because
-        its caller breaks off a loop, leaves the block normally.
+        Takes at most half a second if the program is being ended, for example by Ctrl-C. A generator that is closed
+        because its caller leaves a loop exits the block normally.
         """
         is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
         is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
