@@ -196,7 +196,7 @@ def test_a_failing_reporter_is_logged_and_survived(clock: MockClock, caplog: pyt
     metrics.remove_metric(name)
     metrics.close()
     assert reporter.events == [("change", "count"), ("change", "total"), ("removal", "total"), ("close", "")]
-    assert "metrics reporter Failing failed in metric_change" in caplog.text
+    assert "Metrics reporter Failing failed in metric_change" in caplog.text
 
 
 def test_values_by_group_as_in_kafka_python(metrics: Metrics) -> None:

@@ -126,7 +126,7 @@ class AbstractFetch:
             if node_id in self._nodes_with_pending_fetch_requests or node_id in self._resting_nodes:
                 continue
             if node_id == NO_NODE:
-                self._log.debug("Asking for metadata, as a partition to fetch has no leader")
+                self._log.debug("Requesting metadata, as a partition to fetch has no leader")
                 self._metadata.request_update(False)
             elif not self._has_buffered(node_id):
                 node = self._available_node(node_id)

@@ -95,7 +95,7 @@ class ClassicConsumer:
         finally:
             self._handout.clear()
             self._subscriptions.unsubscribe()
-        self._log.info("Unsubscribed from everything")
+        self._log.info("Unsubscribed from all topics")
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         assigned = list(dict.fromkeys(partitions))
@@ -104,7 +104,7 @@ class ClassicConsumer:
         if self._coordinator is not None:
             # No rebalance follows that would commit what is given up now.
             self._coordinator.maybe_auto_commit_offsets_now()
-        self._log.info("Assigned by hand: %s", ", ".join(map(str, sorted(assigned))))
+        self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
 
@@ -180,7 +180,7 @@ class ClassicConsumer:
         does: connections, requests and buffers go, and the indexes of partitions are made anew.
         """
         if in_middle and not self._client.end_interrupted_wait():
-            self._log.info("An exception broke off the last call: connecting anew")
+            self._log.info("An exception interrupted the last call; reconnecting")
             self._subscriptions.refile()
             self._client.reset()
             self._fetcher.reset()
@@ -212,7 +212,7 @@ class ClassicConsumer:
                             self._client.transmit_sends()
                     except KafkaError as error:
                         # Such as another broker's failed authentication. It is raised by a poll that has no records.
-                        self._log.debug("No further fetches for now, as records are returned first: %s", error)
+                        self._log.debug("No more fetches for now, as records are returned first: %s", error)
                     return fetch
                 self._handout.end()
                 if timer.expired:

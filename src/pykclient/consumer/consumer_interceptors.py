@@ -73,4 +73,4 @@ class ConsumerInterceptors:
         if (id(interceptor), method) not in self._logged:
             self._logged.add((id(interceptor), method))
             name = f"{type(interceptor).__name__}.{method}"
-            self._log.warning("%s failed and is passed over; said only once", name, exc_info=error)
+            self._log.warning("%s failed and was skipped; its next failures are not logged", name, exc_info=error)

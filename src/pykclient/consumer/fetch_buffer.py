@@ -80,7 +80,7 @@ class FetchBuffer:
         self.next_in_line_fetch = None
 
     def _drop(self, fetch: CompletedFetch) -> None:
-        self._log.debug("Dropping what was fetched of %s, which is not read any more", fetch.partition)
+        self._log.debug("Dropping fetched records of %s, which is no longer fetched", fetch.partition)
         fetch.drain()
 
     def close(self) -> None:

@@ -147,7 +147,7 @@ class FetchCollector:
         position = subscriptions.fetchable_position(tp)
         if position is None:
             # A rebalance, a reset or a changed subscription came between the answer and this poll.
-            self._log.debug("Not returning what was fetched of %s, which is not to be fetched any more", tp)
+            self._log.debug("Not returning fetched records of %s, which is no longer fetchable", tp)
             completed.drain()
             return True
         if completed.next_fetch_offset != position.offset:
@@ -189,7 +189,7 @@ class FetchCollector:
         usable = False
         try:
             if not self._subscriptions.has_valid_position(tp):
-                self._log.debug("Dropping what was fetched of %s, which has no valid position any more", tp)
+                self._log.debug("Dropping fetched records of %s, which no longer has a valid position", tp)
             elif self._is_of_another_topic(completed):
                 self._log.debug("Dropping what was fetched of %s before the topic was deleted", tp)
             elif code:
@@ -257,7 +257,7 @@ class FetchCollector:
         elif code == errors.UnknownLeaderEpochError.code:
             self._log.debug("The leader of %s does not know its epoch yet", tp)
         elif code == errors.UnknownServerError.code:
-            self._log.warning("Fetch of %s at %d: the broker failed unexpectedly", tp, offset)
+            self._log.warning("Fetch of %s at offset %d failed: the broker had an unexpected error", tp, offset)
         elif code == errors.CorruptRecordError.code:
             raise KafkaError(f"the broker says that its log of {tp} is corrupt at offset {offset}")
         else:
@@ -273,7 +273,7 @@ class FetchCollector:
         if position is None or position.offset != offset:
             self._log.debug("Dropping %s from %d, the position is now %s", tp, offset, position)
         elif self._subscriptions.has_default_offset_reset_policy():
-            self._log.info("Position %s of %s is out of range, resetting it", position, tp)
+            self._log.info("Position %s of %s is out of range; resetting it", position, tp)
             self._subscriptions.request_offset_reset_if_partition_assigned(tp)
         else:
             raise OffsetOutOfRangeError(

@@ -92,7 +92,7 @@ class Fetcher(AbstractFetch):
             self._client.poll(timer, None, True)
             timer.update()
         if not all(future.is_done for future in futures):
-            self._log.debug("Not all fetch sessions were ended within %d ms; brokers will do it", timer.timeout_ms)
+            self._log.debug("Not all fetch sessions were closed within %d ms; brokers expire them", timer.timeout_ms)
         self.close_buffer()
 
     def _send(

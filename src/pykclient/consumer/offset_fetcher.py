@@ -181,7 +181,7 @@ class OffsetFetcher:
             if self._reset_error is None:
                 self._reset_error = error
             else:
-                self._log.error("Another error of resetting positions waits to be raised, so this is lost: %s", error)
+                self._log.error("Another error is raised first, so this one of resetting positions is lost: %s", error)
 
     def _reset_position(
         self, tp: TopicPartition, strategy: AutoOffsetResetStrategy | None, data: ListOffsetData

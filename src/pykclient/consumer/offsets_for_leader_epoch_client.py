@@ -87,7 +87,7 @@ class OffsetsForLeaderEpochClient:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.topic, partition.partition)
                 if tp not in positions:
-                    self._log.warning("Passing over the end of an epoch of %s, which was not asked for", tp)
+                    self._log.warning("Ignoring the end of a leader epoch of %s, which was not requested", tp)
                 elif not partition.error_code:
                     result.end_offsets[tp] = partition.end_offset, partition.leader_epoch
                     result.partitions_to_retry.discard(tp)

@@ -86,7 +86,7 @@ class PositionsValidator:
         if self._error is None:
             self._error = error
         else:
-            self._log.error("Another error of validating positions waits to be raised, so this one is lost: %s", error)
+            self._log.error("Another error is raised first, so this one of validating positions is lost: %s", error)
 
     def maybe_throw_error(self) -> None:
         error, self._error = self._error, None

@@ -99,7 +99,7 @@ class Metrics:
             self._next_sweep_ms = now_ms + _SWEEP_INTERVAL_MS
             expired = [sensor.name for sensor in self._sensors.values() if sensor.has_expired(now_ms)]
         for name in expired:
-            _logger.debug("sensor %s got no values for too long and is removed", name)
+            _logger.debug("Removing sensor %s, which has had no values for too long", name)
             self.remove_sensor(name)
 
     # --- metrics ---------------------------------------------------------------------------------------------------
@@ -200,4 +200,4 @@ def _tell(reporter: MetricsReporter, method: str, *args: Any) -> None:
     try:
         getattr(reporter, method)(*args)
     except Exception:
-        _logger.exception("metrics reporter %s failed in %s", type(reporter).__name__, method)
+        _logger.exception("Metrics reporter %s failed in %s", type(reporter).__name__, method)

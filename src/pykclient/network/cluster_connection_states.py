@@ -255,7 +255,7 @@ class ClusterConnectionStates:
         else:
             if node is not None:
                 node.move_to(CONNECTING, id)
-                self._log.info("Node %s has moved from host %s to %s", id, node.host, host)
+                self._log.info("Node %s moved from host %s to %s", id, node.host, host)
             self._nodes[id] = _NodeConnectionState(
                 host, now_ms, self._reconnect_backoff.backoff(0), self._connection_setup_timeout.backoff(0)
             )

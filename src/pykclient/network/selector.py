@@ -399,7 +399,8 @@ class Selector:
                 self._write(channel, self.completed_sends)
         except AuthenticationError as error:
             self.metrics.authentication_failed.record(1.0, now_ms)
-            self._log.info("Authentication with %s (%s) failed: %s", id, channel.describe(), error)
+            # No more than debug, as below.
+            self._log.debug("Authentication of connection %s (%s) failed: %s", id, channel.describe(), error)
             self._close_after_failed_authentication(channel, now_ms)
         except (OSError, ProtocolError) as error:
             channel.state = channel.state.with_details(channel.describe(), error)

@@ -632,7 +632,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             self._io_thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
         if self._io_thread.is_alive():
             if timeout_ms > 0:
-                self._log.info("Closing by force: not all records were answered in time")
+                self._log.info("Closing now, although brokers have not acknowledged all records")
             self._sender.force_close()
             if not from_callback:
                 self._io_thread.join(_FORCED_CLOSE_S)

@@ -288,7 +288,7 @@ class Sender:
     def _fail_unsendable_batches(self) -> None:
         unsendable, self._accumulator.unsendable = self._accumulator.unsendable, []
         for batch, error in unsendable:
-            self._log.error("%s could not be made ready to be sent: %r", batch, error)
+            self._log.error("%s could not be prepared for sending: %r", batch, error)
             refused = batch.attempts == 0 and not batch.may_be_written  # it was never sent
             self._responses.fail_batch(batch, error, refused=refused)
 
@@ -332,7 +332,7 @@ class Sender:
         except (IllegalStateError, DisconnectError) as error:  # the client did not take it
             self._responses.fail_unsent(by_partition, error)
         except Exception:  # noqa: BLE001 - the client has dropped the connection, and answers the request in its next poll
-            self._log.exception("Handing a request to the network failed")
+            self._log.exception("A request could not be handed to the network")
 
     def _handle_produce_response(
         self, batches: dict[TopicPartition, ProducerBatch], topic_names: dict[UUID, str], response: ClientResponse

@@ -138,7 +138,7 @@ class TransactionManager:
             ) from self.last_error
 
     def transition_to_fatal_error(self, error: Exception) -> None:
-        self._log.error("The producer cannot go on: %r", error)
+        self._log.error("The producer has failed permanently: %r", error)
         self._transition_to(state.FATAL_ERROR, error)
 
     def transition_to_abortable_error(self, error: Exception) -> None:
@@ -282,7 +282,7 @@ class TransactionManager:
             if entry.has_sequences_for(first):
                 return False
             if not in_flight:
-                self._log.info("%s has used up its sequence numbers: numbering from 0 in a new epoch", topic_partition)
+                self._log.info("%s has used up its sequence numbers; starting from 0 in a new epoch", topic_partition)
                 self.request_idempotent_epoch_bump_for_partition(topic_partition)
             return True
         # A retry: only the one that is next by sequence may go, which leaves one request in flight.

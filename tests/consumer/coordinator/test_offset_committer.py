@@ -605,4 +605,4 @@ class TestAuto:
         group = self.member()
         group.prepare(commit({TP0: 12}))
         group.coordinator.close(group.timer(200))
-        assert "Last automatic commit of test-0: 100 failed" in caplog.text
+        assert "last automatic commit of test-0: 100 failed" in caplog.text

@@ -315,7 +315,7 @@ class AbstractCoordinator(ABC):
             ):
                 future.raise_error(error)
             else:
-                self._log.info("An old heartbeat failed, sent in %s: %s", sent, error)
+                self._log.info("Ignoring a failed heartbeat of %s, which has ended: %s", sent, error)
                 future.complete(None)
         elif isinstance(error, errors.GroupAuthorizationError):
             future.raise_error(group_authorization_error(self.config.group_id))
@@ -390,7 +390,7 @@ class AbstractCoordinator(ABC):
         codes = [response.error_code, *(member.error_code for member in response.members)]
         error = errors.for_code(next((code for code in codes if code), 0))
         if error is None:
-            self._log.debug("The coordinator has taken note that the group was left")
+            self._log.debug("The coordinator confirmed that this member left the group")
             future.complete(None)
         else:
             self._log.error("LeaveGroup failed: %s", error)
@@ -415,7 +415,7 @@ class AbstractCoordinator(ABC):
         else:
             answered = self.client.await_pending_requests(node, timer)
         if not answered:
-            self._log.warning("Closing with requests that the group coordinator has not answered")
+            self._log.warning("Closing before the group coordinator has answered all requests")
 
     def _close_heartbeat_thread(self) -> None:
         thread, self._heartbeat_thread = self._heartbeat_thread, None

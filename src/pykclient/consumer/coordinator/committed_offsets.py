@@ -127,7 +127,7 @@ class CommittedOffsetsFetcher:
             if epoch is not None:
                 metadata.update_last_seen_epoch_if_newer(tp, epoch)
             if not subscriptions.is_assigned(tp):
-                self._log.info("Passing over the committed offset of %s, which is not assigned any more", tp)
+                self._log.info("Ignoring the committed offset of %s, which is no longer assigned", tp)
                 continue
             position = FetchPosition(committed.offset, epoch, metadata.current_leader(tp), topic_id)
             subscriptions.seek_unvalidated(tp, position)

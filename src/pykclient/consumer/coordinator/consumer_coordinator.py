@@ -230,7 +230,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         self._update_group_subscription(topics)
         self.is_leader = True
         if skip_assignment:
-            self._log.info("As a static leader that has returned, going on with the present assignment")
+            self._log.info("This static member is the leader again; keeping the current assignment")
             self._assignment_snapshot = self._metadata_snapshot
             return {}
         assignments = assignor.assign(self._metadata.fetch(), subscriptions)
@@ -273,9 +273,9 @@ class ConsumerCoordinator(AbstractCoordinator):
         """Watch topics that no member has subscribed to, which an application's assignor may assign."""
         assigned = {tp.topic for assignment in assignments.values() for tp in assignment.partitions}
         if left_out := topics - assigned:
-            self._log.warning("Subscribed topics that nobody was given anything of: %s", ", ".join(sorted(left_out)))
+            self._log.warning("No partitions were assigned of the topics %s", ", ".join(sorted(left_out)))
         if added := assigned - topics:
-            self._log.info("Topics that were given out without a subscription: %s", ", ".join(sorted(added)))
+            self._log.info("The assignor assigned topics that no member subscribes to: %s", ", ".join(sorted(added)))
             self._update_group_subscription(topics | added)
 
     def on_join_complete(self, generation: Generation, assignment: bytes) -> None:
@@ -355,7 +355,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         failure: Exception | None = None
         if generation.generation_id == NO_GENERATION.generation_id or not generation.has_member_id:
             if owned:
-                self._log.info("The membership has ended, so others may have these partitions by now")
+                self._log.info("The membership has ended, so other members may own these partitions already")
                 failure = self._listeners.invoke_partitions_lost(owned)
                 self._subscriptions.assign_from_subscribed(())
         elif self._protocol == EAGER:
@@ -390,14 +390,14 @@ class ConsumerCoordinator(AbstractCoordinator):
         if future.is_done:
             self._auto_commit_future = None
         if limit.expired:
-            self._log.error("Joining without having committed: that took longer than max.poll.interval.ms")
+            self._log.error("Joining without a commit, which took longer than max.poll.interval.ms")
             return True
         if again:
             wait.sleep_ms(min(wait.remaining_ms, self.config.retry_backoff_ms))
             timer.update()
             return False
         if future.failed:
-            self._log.error("Joining without having committed: %s", future.exception)
+            self._log.error("Joining without a commit, which failed: %s", future.exception)
         return True
 
     def on_leave_prepare(self) -> None:

@@ -134,10 +134,10 @@ class GroupJoiner:
         elif isinstance(error, errors.CoordinatorLoadInProgressError):
             log.info("The group coordinator is still loading the group")
         elif isinstance(error, errors.RebalanceInProgressError):
-            log.info("The coordinator could not complete the rebalance (REBALANCE_IN_PROGRESS), trying again")
+            log.info("The coordinator could not complete the rebalance (REBALANCE_IN_PROGRESS); joining again")
         elif isinstance(error, errors.FencedInstanceIdError):
             error = fenced_error(self._config)
-            log.error("JoinGroup failed for good: %s", error)
+            log.error("JoinGroup failed and is not retried: %s", error)
         elif isinstance(error, errors.GroupMaxSizeReachedError):
             error = errors.GroupMaxSizeReachedError(
                 f"group {self._config.group_id!r} has as many members as the brokers allow (group.max.size)"
@@ -146,7 +146,7 @@ class GroupJoiner:
             error = group_authorization_error(self._config.group_id)
         elif isinstance(error, errors.InconsistentGroupProtocolError):
             error = self._inconsistent("has members that share no assignor with it")
-            log.error("JoinGroup failed for good: %s", error)
+            log.error("JoinGroup failed and is not retried: %s", error)
         elif isinstance(error, errors.InvalidSessionTimeoutError):
             error = errors.InvalidSessionTimeoutError(
                 f"the brokers do not allow session.timeout.ms={self._config.session_timeout_ms}: they have limits "
@@ -186,10 +186,10 @@ class GroupJoiner:
         if not complete:
             # A heartbeat has meanwhile shown that the membership has ended. ILLEGAL_GENERATION makes the caller start
             # again at once.
-            self._log.info("%s ended before SyncGroup was answered, joining again", sent)
+            self._log.info("%s ended before the response to SyncGroup arrived; joining again", sent)
             future.raise_error(errors.IllegalGenerationError("the membership ended during the rebalance"))
             return
-        self._log.info("The group is stable in %s", sent)
+        self._log.info("The group is stable at %s", sent)
         self._sensors.successful_rebalance.record(duration_ms)
         future.complete(response.assignment)
 
@@ -197,10 +197,10 @@ class GroupJoiner:
         if isinstance(error, errors.GroupAuthorizationError):
             error = group_authorization_error(self._config.group_id)
         elif isinstance(error, errors.RebalanceInProgressError):
-            self._log.info("Another rebalance has begun before SyncGroup was answered")
+            self._log.info("Another rebalance started before the response to SyncGroup arrived")
         elif isinstance(error, errors.FencedInstanceIdError):
             error = fenced_error(self._config)
-            self._log.error("SyncGroup failed for good: %s", error)
+            self._log.error("SyncGroup failed and is not retried: %s", error)
         elif isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
             # After ILLEGAL_GENERATION the coordinator may still know the member id.
             reset_member_id = isinstance(error, errors.UnknownMemberIdError)

@@ -186,7 +186,7 @@ class GroupMembership:
         with self._lock:
             self._rejoin_reason = short_reason
             self._rejoin_needed = True
-        self._log.info("Going to join the group again: %s", full_reason or short_reason)
+        self._log.info("Rejoining the group: %s", full_reason or short_reason)
 
     def request_rejoin_if_necessary(self, short_reason: str, full_reason: str) -> None:
         """Do the same as ``request_rejoin``, unless a rejoin is already needed."""
@@ -200,7 +200,7 @@ class GroupMembership:
                 return False
             self._rejoin_reason = short_reason
             self._rejoin_needed = True
-        self._log.info("Going to join the group again: %s", short_reason)
+        self._log.info("Rejoining the group: %s", short_reason)
         return True
 
     # --- the end of a membership -------------------------------------------------------------------------------------

@@ -355,7 +355,7 @@ class OffsetCommitter:
         except WakeupError:
             raise
         except KafkaError as error:
-            self._log.warning("Last automatic commit of %s failed: %s", shown(offsets), error)
+            self._log.warning("The last automatic commit of %s failed: %s", shown(offsets), error)
 
     # --- the request -----------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class RebalanceListenerInvoker:
     def _tell_paused(self, partitions: Collection[TopicPartition]) -> None:
         paused = self._subscriptions.paused_partitions().intersection(partitions)
         if paused:
-            self._log.info("These were paused and will not be, should they come back: %s", names(paused))
+            self._log.info("No longer paused, also if they are assigned again: %s", names(paused))
 
     def _invoke(self, method: str, partitions: Collection[TopicPartition], sensor: Sensor) -> Exception | None:
         listener: Any = self._subscriptions.rebalance_listener()
