@@ -118,8 +118,9 @@ def partition_data(
     preferred_read_replica: int = -1,
     leader: tuple[int, int] | None = None,
 ) -> FetchResponse.PartitionData:
-    """Return a partition's fetch response; ``aborted`` holds producer id and first offset of each aborted
-    transaction.
+    """Return a partition's fetch response.
+
+    ``aborted`` holds producer id and first offset of each aborted transaction.
     """
     return FetchResponse.PartitionData(
         partition_index=tp.partition,

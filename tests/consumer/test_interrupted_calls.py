@@ -320,8 +320,9 @@ INTRUDERS: dict[str, Callable[[Application], object]] = {
 @pytest.mark.parametrize("call", ["poll", "loop", "commit"])
 @pytest.mark.parametrize("name", INTRUDERS)
 def test_a_signal_handler_that_calls_the_consumer(name: str, call: str) -> None:
-    """The handler's call works or raises IllegalStateError at once; the interrupted call continues or ends with that
-    error.
+    """The handler's call works or raises IllegalStateError at once.
+
+    The interrupted call then continues or ends with that error.
     """
     application: Application
     refused: list[str] = []

@@ -1,6 +1,4 @@
-"""Records in columns: the result of ``poll_arrow``, and its positions, commits and groups, which equal those of
-``poll``.
-"""
+"""Records in columns from ``poll_arrow``, whose positions, commits and groups equal those of ``poll``."""
 
 from __future__ import annotations
 

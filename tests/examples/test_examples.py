@@ -1,4 +1,4 @@
-"""Each example runs as a reader would run it, in a process of its own, and prints what it promises."""
+"""Each example runs in a process of its own, as a reader would run it, and prints the documented output."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FOLDER = Path(examples.__file__).parent
 TESTED_ELSEWHERE = {"flights", "service"}
 NO_EXAMPLES = {"__init__", "clusters", "options"}
 
-WARNS = {"callbacks_and_errors"}  # the log says what else there is to say of an invalid topic
+WARNS = {"callbacks_and_errors"}  # logs warnings about an invalid topic
 
 PARTITIONS = 3
 
-#: By name: what the lines of the output must match. Partitions are answered in any order.
+#: Patterns for the lines of the output, by example. Partitions respond in any order.
 EXPECTED = {
     "asyncio_producer": [
         r"1000 records acknowledged, the last at .*-\d",
@@ -85,11 +85,11 @@ def test_the_quickstart(any_kafka: AnyKafka, topic: str) -> None:
     lines = run("quickstart_consumer", any_kafka, topic)
     assert [line.split()[1] for line in lines] == [str(offset) for offset in range(100)]
     assert lines[-1].endswith("b'N14228' b'the last one'")
-    assert run("quickstart_consumer", any_kafka, topic) == []  # the group goes on behind what it has read
+    assert run("quickstart_consumer", any_kafka, topic) == []  # the group continues after the records that it has read
 
 
 def test_every_example_is_tested() -> None:
-    """Those of Spark are in test_spark_examples.py."""
+    """Every example has a test; test_spark_examples.py tests those of Spark."""
     names = {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("spark_")}
     names -= NO_EXAMPLES | TESTED_ELSEWHERE
     assert names == EXPECTED.keys() | {"quickstart_consumer"}

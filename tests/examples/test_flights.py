@@ -1,4 +1,4 @@
-"""The demo says yes to a right answer, and no, with exit code 1, to every way of being wrong."""
+"""The demo accepts a correct result and rejects every kind of wrong one with exit code 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = "year,carrier,tailnum,dep_delay,time_hour"
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A year of six hundred flights, some cancelled, some of unknown aircraft."""
+    """A year of six hundred flights, some of them cancelled or with an unknown aircraft."""
     source = random.Random(5)
     rows = [
         f"2013,{source.choice(['UA', 'AA', 'B6'])},{source.choice(['NA', *(f'N{n}' for n in range(40))])},"

@@ -1,4 +1,4 @@
-"""docs/production.md: its metrics, keys and defaults exist, and its code runs."""
+"""The metrics, keys and defaults in docs/production.md exist, and its code runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULTS = {
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
+    """Return the rows of the table whose first column has this heading."""
     table = re.search(rf"^\| {heading} \|.*\n\|[ -|]*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     assert table is not None
     return [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]

@@ -1,4 +1,4 @@
-"""examples/service.py keeps its promises when it is terminated and killed."""
+"""examples/service.py keeps its guarantees when it is terminated or killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_JSON = {100, 1_500}
 
 
 class Service:
-    """The service in a process of its own; its log is kept in a file."""
+    """The service in a process of its own, with its log in a file."""
 
     def __init__(self, any_kafka: AnyKafka, topic: str, log_file: Path) -> None:
         self.log_file = log_file
@@ -46,7 +46,7 @@ class Service:
             pytest.fail(f"the service has ended with {self.process.returncode}: {self.log}")
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal; return the exit code."""
+        """Send a signal, and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(60)
 
@@ -121,7 +121,7 @@ def test_terminated_and_killed(any_kafka: AnyKafka, topic: str, started: Any) ->
     assert len(shipped) == len(set(shipped))
 
     second = started()
-    await_shipments(any_kafka, topic, half - 10, second)  # all orders of this half that can be shipped, but some
+    await_shipments(any_kafka, topic, half - 10, second)  # most of this half's valid orders
     write_orders(any_kafka, topic, range(half, ORDERS))
     await_shipments(any_kafka, topic, half + 100, second)
     assert second.end(signal.SIGKILL) == -signal.SIGKILL

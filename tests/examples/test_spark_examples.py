@@ -1,4 +1,4 @@
-"""The Spark examples do what they say: in the session that all tests share, and one as a reader would run it."""
+"""The Spark examples work: each in the session shared by all tests, and one as a reader would run it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_EXAMPLES = {"spark_jobs"}
 
 PARTITIONS = 3
 
-#: By name: what each line of the output must match.
+#: Patterns for the lines of the output, by example.
 EXPECTED = {
     "spark_batch": [
         r"2699 flights in three days",
@@ -55,7 +55,7 @@ def test_a_spark_example(
     name: str, spark: SparkSession, any_kafka: AnyKafka, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     any_kafka.create_topic(topic, PARTITIONS)
-    # Settings and views of its own, of which the other tests see nothing.
+    # A new session keeps the example's settings and views from the other tests.
     import_module(f"examples.{name}").main(spark.newSession(), any_kafka.bootstrap_servers, topic)
     check(name, capsys.readouterr().out.splitlines())
 
@@ -64,7 +64,7 @@ def test_a_spark_example(
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_spark_example_as_it_is_run() -> None:
-    """It starts an embedded cluster, and Spark."""
+    """The example starts an embedded cluster and Spark by itself."""
     command = [sys.executable, "-m", "examples.spark_batch"]
     ended = subprocess.run(
         command, cwd=FOLDER.parent, env=dict(os.environ), capture_output=True, text=True, timeout=280, check=False

@@ -1,4 +1,4 @@
-"""A network client on real sockets, with what it is made of."""
+"""A network client on real sockets, with its parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykclient.network.network_client import NetworkClient
 
 
 class Client:
-    """A network client with what it is made of."""
+    """A network client and its parts."""
 
     def __init__(self, bootstrap_servers: str, **config: object) -> None:
         settings = ProducerConfig({"bootstrap.servers": bootstrap_servers, **config})

@@ -1,4 +1,4 @@
-"""Both implementations of what the selector is made of, in one process."""
+"""The pure and compiled implementations of the selector's parts, in one process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ IMPLEMENTATIONS = ("python", "c", "c with other streams")
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, implementation: str) -> None:
-    """Let selectors made from now on be the one in Python, or the compiled one: with its own streams, or with those in
-    Python, as over TLS."""
+    """Choose the implementation of selectors that are created from now on.
+
+    It is the one in Python, or the compiled one with its own streams or with those in Python, as over TLS.
+    """
     compiled = pytest.importorskip("pykclient._speedups.network")
     streams = compiled.FrameStream if implementation == "c" else None
     monkeypatch.setattr(frame_stream, "_CompiledFrameStream", streams)

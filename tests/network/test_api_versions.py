@@ -1,4 +1,4 @@
-"""Versions that nodes speak."""
+"""The API versions that nodes support."""
 
 from __future__ import annotations
 

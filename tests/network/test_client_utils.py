@@ -1,4 +1,4 @@
-"""From configuration to addresses."""
+"""Parsing and resolution of bootstrap addresses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def test_lists() -> None:
 
 
 def test_an_address_without_a_port_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Java's clients refuse it. kafka-python's and librdkafka's take port 9092."""
+    """An address without a port gets port 9092 and a warning.
+
+    kafka-python and librdkafka use port 9092, too; Java's clients refuse the address.
+    """
     with caplog.at_level(logging.WARNING):
         found = parse_and_validate_addresses("good:1,alias, good", host_resolver=resolver())
     assert found == [("good", 1), ("alias", 9092), ("good", 9092)]
@@ -121,7 +124,7 @@ def test_a_name_that_is_found_ends_the_wait_for_others_soon(caplog: pytest.LogCa
     assert found == [("slow", 1), ("good", 2)]
     assert clock.now_ms() - start_ms == DNS_GRACE_MS
     assert "slow:1: no answer from the DNS within 1 s" in caplog.text
-    hanging.answer()  # tells nobody any more
+    hanging.answer()  # nobody waits for this response any more
 
 
 def test_all_names_are_looked_up_at_the_same_time() -> None:
@@ -134,7 +137,7 @@ def test_all_names_are_looked_up_at_the_same_time() -> None:
         ("alias", 2),
     ]
     assert hanging.asked == ["good", "alias"]
-    assert clock.now_ms() - start_ms == DNS_TIMEOUT_MS  # one wait, in which both came
+    assert clock.now_ms() - start_ms == DNS_TIMEOUT_MS  # both lookups finished within one wait
 
 
 @given(

@@ -1,4 +1,4 @@
-"""The picture of the cluster."""
+"""The snapshot of the cluster's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connection states: every move of the table, and none beside it."""
+"""Connection states: every transition in the table, and no other."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_look_up_is_a_part_of_connecting() -> None:
     states.resolved("0", 5_000)
     assert states.finished_lookups() == []
     assert not states.is_resolving("0")
-    assert states.nodes_with_connection_setup_timeout(5_079) == []  # the time of the look-up does not count
+    assert states.nodes_with_connection_setup_timeout(5_079) == []  # the lookup's time does not count
     with pytest.raises(IllegalStateError, match="not being looked up"):
         states.resolved("0", 5_000)
 
@@ -176,7 +176,7 @@ def test_a_look_up_ends_with_its_connection(end: str) -> None:
 
 
 class Connections(RuleBasedStateMachine):
-    """Any legal walk keeps the answers consistent."""
+    """Any sequence of legal transitions keeps the state consistent."""
 
     def __init__(self) -> None:
         super().__init__()

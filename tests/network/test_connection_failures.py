@@ -1,4 +1,4 @@
-"""What is said of addresses that do not work: in errors, and in the log, where little is enough."""
+"""Reports of failing addresses: in errors, and at a limited rate in the log."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_address_that_nobody_wants_any_more_is_not_in_the_reminder() -> None:
 def test_another_reason_is_worth_a_line_but_not_each_time() -> None:
     failures = ConnectionFailures()
     assert failures.record(A, "no answer within 10000 ms", 0)
-    assert not failures.record(A, "no answer within 17000 ms", 20_000)  # the same but for its numbers
+    assert not failures.record(A, "no answer within 17000 ms", 20_000)  # differs only in its numbers
     assert failures.record(A, "authentication failed", 21_000)
     assert not failures.record(A, REFUSED, 22_000)
     assert not failures.record(A, "authentication failed", 40_000)

@@ -1,4 +1,4 @@
-"""Frames through sockets by both implementations: the same frames, numbers and errors, in whatever pieces they come."""
+"""Both implementations read the same frames, sizes and errors from sockets, however the stream is split."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def framed(*payloads: bytes) -> bytes:
 def told(
     make: Make, stream: bytes, pieces: list[int], max_size: int, first_limit: int | None, *, one: bool, ends: bool
 ) -> list[object]:
-    """What reading after each piece tells: how much came, which frames, or which error in what words."""
+    """Return the results of reading after each piece: bytes read and frames, or the error and its message."""
     log: list[object] = []
     near, far = socket.socketpair()
     with near, far:
@@ -80,7 +80,7 @@ def told(
                 finally:
                     log.append([bytes(frame) for frame in frames])
                 log.append(reading.has_frame)
-            if position == len(stream) and log[-3:] == [0, [], False]:  # nothing came, and nothing is left
+            if position == len(stream) and log[-3:] == [0, [], False]:  # nothing arrived and nothing is left
                 break
         reading.close()
     return log
@@ -116,7 +116,7 @@ def test_both_tell_the_same(
     assert all_frames(found) == all_frames(expected)
     errors = [entry for entry in expected if isinstance(entry, tuple)]
     assert [entry for entry in found if isinstance(entry, tuple)] == errors
-    if not errors:  # which take the place of how much came
+    if not errors:  # an error replaces the count of bytes read
         assert bytes_read(found) == bytes_read(expected) == len(stream)
 
 
@@ -204,7 +204,7 @@ def test_a_closed_stream_lets_go_of_what_it_was_to_write() -> None:
         buffer = bytearray(4_000_000)
         stream.write(NetworkSend("0", [buffer]))
         stream.close()
-        buffer.clear()  # BufferError if something still points into it
+        buffer.clear()  # BufferError if a view of it exists
 
 
 @BOTH

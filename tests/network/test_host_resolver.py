@@ -1,4 +1,4 @@
-"""Look-ups on threads: shared, bounded, remembered, and safe to leave behind."""
+"""DNS lookups on threads are shared, bounded and cached, and can be abandoned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.wait import eventually
 
 
 class Dns:
-    """Stands for the system's resolver: each name waits until it is answered."""
+    """A fake system resolver: each lookup waits until the test provides its result."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -99,7 +99,7 @@ def test_a_name_is_asked_for_once_at_a_time(dns: Dns) -> None:
     assert dns.asked == ["host-1"]
     later = resolver.look_up("host-1")
     eventually(ended(later))
-    assert dns.asked == ["host-1"] * 2  # answers are not kept
+    assert dns.asked == ["host-1"] * 2  # results are not cached
 
 
 def test_a_cancelled_caller_is_not_told(dns: Dns) -> None:
@@ -181,7 +181,7 @@ def test_a_thread_that_cannot_be_started_is_a_failed_look_up(monkeypatch: pytest
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_asks_for_itself(dns: Dns) -> None:
-    """Neither the look-up that is under way nor a lock that another thread holds gets into the child."""
+    """A forked child inherits neither the pending lookup nor a lock that another thread holds."""
     resolver = DefaultHostResolver()
     resolver.look_up("host-1")
     eventually(lambda: dns.running)

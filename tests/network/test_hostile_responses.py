@@ -1,4 +1,4 @@
-"""Whatever bytes a broker sends, polling never raises, and the client can go on with an honest one."""
+"""Polling never raises, whatever bytes a broker sends, and the client recovers with an honest broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def answer(api_key: int, cluster_id: str) -> Response:
 def mutated(frame: bytes, changes: list[tuple[int, int]], cut: int | None) -> bytes:
     data = bytearray(frame)
     for position, value in changes:
-        data[4 + position % (len(data) - 4)] = value  # the correlation id stays, so that the body is looked at
+        data[4 + position % (len(data) - 4)] = value  # the correlation id stays valid, so the body is parsed
     return bytes(data if cut is None else data[: cut % len(data)])
 
 
@@ -62,8 +62,8 @@ def test_mutated_responses(lies: list[tuple[list[tuple[int, int]], int | None]],
         if not is_honest and (not lies or turn == 30):
             is_honest = True
             lies.clear()
-            # A lie may have been believed: versions that a node does not speak, weeks of throttling. New connections
-            # and time heal that.
+            # The client may have accepted false data: versions that the node does not support, or weeks of throttling.
+            # New connections and time repair that.
             f.clock.advance(1 << 31)
             for node_id in list(f.selector.ready):
                 f.selector.disconnect(node_id)

@@ -1,4 +1,4 @@
-"""Bounded memory."""
+"""The bounded memory pool."""
 
 from __future__ import annotations
 

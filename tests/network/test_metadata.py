@@ -160,7 +160,7 @@ def test_answers_that_bring_nothing_new_back_off() -> None:
     assert delays[3] > 3 * delays[0]
     metadata.request_update(True)
     assert metadata.time_to_next_update(now_ms) <= 120
-    update(metadata, topic("t", epoch=2), now_ms=100_000)  # a new epoch is news
+    update(metadata, topic("t", epoch=2), now_ms=100_000)  # a new epoch counts as a change
     metadata.request_update(False)
     assert metadata.time_to_next_update(100_000) <= 120
 
@@ -197,7 +197,7 @@ def test_partial_and_full_requests() -> None:
     assert full.request_builder.is_all_topics
     metadata.update(full.request_version, response(), False, 0)
     metadata.request_update_for_new_topics()
-    assert not metadata.new_metadata_request_and_version(EXPIRE_MS).is_partial_update  # too old for a part
+    assert not metadata.new_metadata_request_and_version(EXPIRE_MS).is_partial_update  # too old for a partial update
 
 
 def test_a_partial_update_leaves_age_and_full_requests_alone() -> None:
@@ -229,18 +229,21 @@ def test_an_older_epoch_does_not_replace_a_newer_one() -> None:
 
 
 def ask_for(metadata: Metadata, epoch: int, duration_ms: int, start_ms: int = 0, every_ms: int = 500) -> None:
-    """Take in responses with this epoch, from ``start_ms`` to ``start_ms + duration_ms``."""
+    """Apply responses with this epoch, from ``start_ms`` to ``start_ms + duration_ms``."""
     for now_ms in range(start_ms, start_ms + duration_ms + 1, every_ms):
         update(metadata, topic("t", epoch=epoch), now_ms=now_ms)
 
 
 def test_a_lower_epoch_that_metadata_keeps_telling_is_believed(caplog: pytest.LogCaptureFixture) -> None:
-    """A topic was created again in a cluster without topic ids, or a commit brought the epoch of a deleted topic."""
+    """A lower epoch that brokers report for a minute is accepted.
+
+    The topic was recreated in a cluster without topic ids, or a commit had the epoch of a deleted topic.
+    """
     metadata = Metadata(BACKOFF_MS, BACKOFF_MS, 300_000, LogContext())
     update(metadata, topic("t", epoch=10))
     ask_for(metadata, 2, 59_500)
     assert metadata.update_requested
-    assert metadata.time_to_next_update(59_500) > 0  # it backs off
+    assert metadata.time_to_next_update(59_500) > 0  # backoff
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "t-0" in caplog.text
@@ -252,7 +255,7 @@ def test_a_lower_epoch_that_metadata_keeps_telling_is_believed(caplog: pytest.Lo
 
 
 def test_a_lower_epoch_is_believed_after_the_age_at_which_metadata_expires() -> None:
-    metadata = make()  # metadata.max.age.ms is a second
+    metadata = make()  # with metadata.max.age.ms=1000
     update(metadata, topic("t", epoch=10))
     assert metadata.update_last_seen_epoch_if_newer(T0, 11)
     ask_for(metadata, 10, 500)
@@ -270,7 +273,7 @@ def test_two_answers_long_after_one_another_are_not_enough() -> None:
 
 @pytest.mark.parametrize("epoch", [10, 11])
 def test_an_answer_with_the_newest_epoch_ends_the_count(epoch: int) -> None:
-    """Some brokers lag behind, others do not."""
+    """A response with the newest epoch restarts the wait, because some brokers lag behind others."""
     metadata = make()
     update(metadata, topic("t", epoch=10))
     ask_for(metadata, 2, 500)
@@ -289,10 +292,10 @@ def test_a_new_topic_id_starts_epochs_afresh() -> None:
     assert metadata.last_seen_leader_epoch(T0) == 3
     assert metadata.topic_ids == {"t": second}
     assert metadata.topic_names == {second: "t"}
-    update(metadata, topic("t", epoch=2))  # a broker that is too old for ids tells nothing about them
+    update(metadata, topic("t", epoch=2))  # a broker too old for topic ids sends none
     assert metadata.last_seen_leader_epoch(T0) == 3
     assert metadata.topic_ids == {}
-    update(metadata, topic("t", epoch=1, id=second))  # lost in between, so taken as new
+    update(metadata, topic("t", epoch=1, id=second))  # the id was lost in between, so it counts as new
     assert metadata.last_seen_leader_epoch(T0) == 1
 
 
@@ -343,7 +346,7 @@ def test_hints_about_new_leaders() -> None:
         {
             T0: LeaderIdAndEpoch(9, 6),
             TopicPartition("t", 1): LeaderIdAndEpoch(1, 5),  # not newer
-            TopicPartition("t", 2): LeaderIdAndEpoch(77, 6),  # a node that nobody knows
+            TopicPartition("t", 2): LeaderIdAndEpoch(77, 6),  # an unknown node
             TopicPartition("u", 0): LeaderIdAndEpoch(None, 6),
             TopicPartition("unknown", 0): LeaderIdAndEpoch(1, 6),
         },
@@ -404,7 +407,7 @@ def test_topic_errors() -> None:
         topic("fine"),
     )
     metadata.maybe_throw_exception_for_topic("fine")
-    metadata.maybe_throw_any_exception()  # forgotten by the line before
+    metadata.maybe_throw_any_exception()  # cleared by the line before
     update(metadata, topic("bad name", error=InvalidTopicError.code))
     with pytest.raises(InvalidTopicError, match="bad name"):
         metadata.maybe_throw_exception_for_topic("bad name")

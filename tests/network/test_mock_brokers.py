@@ -1,4 +1,4 @@
-"""The network client on librdkafka's mock brokers, and on servers that are no brokers at all."""
+"""The network client on librdkafka's mock brokers, and on servers that are not Kafka brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mock_brokers() -> Iterator[str]:
     producer = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 2})
     brokers = producer.list_topics(timeout=10).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-    producer.flush(1)  # the brokers live as long as it does
+    producer.flush(1)  # the brokers live as long as the producer
 
 
 def test_a_broker_that_knows_only_old_versions_of_api_versions(mock_brokers: str) -> None:
@@ -33,12 +33,12 @@ def test_a_broker_that_knows_only_old_versions_of_api_versions(mock_brokers: str
         assert versions is not None
         spoken = versions.api_version(ApiKeys.API_VERSIONS)
         assert spoken is not None
-        assert spoken.max_version < 3  # so that the first request was refused
+        assert spoken.max_version < 3  # the broker refused the first request
 
 
 @contextmanager
 def server(answer: bytes) -> Iterator[str]:
-    """Gives ``answer`` to whatever is asked first, then closes."""
+    """A server that sends ``answer`` after the first bytes it reads, then closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -79,7 +79,7 @@ def test_what_is_no_broker_is_named(answer: bytes, said: str) -> None:
         report = c.network.connection_report()
         assert report.startswith(f"1 of 1 bootstrap servers could not be reached ({address}: ")
         assert any(word in report for word in said.split("|"))
-        c.poll_until(lambda: c.network.least_loaded_node(SYSTEM_CLOCK.now_ms()).node is not None)  # lives on
+        c.poll_until(lambda: c.network.least_loaded_node(SYSTEM_CLOCK.now_ms()).node is not None)  # still works
 
 
 def test_nobody_listens() -> None:

@@ -1,4 +1,4 @@
-"""The mock client keeps the promises of KafkaClient that tests upstairs rely on."""
+"""The mock client behaves like KafkaClient wherever other tests rely on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE, OTHER = Node(0, "a", 1), Node(1, "b", 2)
 
 
 def seam(client: KafkaClient) -> KafkaClient:
-    """Both clients have the seam's shape; mypy checks it."""
+    """Let mypy check that both clients implement the interface."""
     return client
 
 

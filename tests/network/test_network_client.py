@@ -81,7 +81,7 @@ class Fixture:
         return self.client.poll(timeout_ms, self.now)
 
     def await_ready(self, node: Node = NODE, versions: dict[int, tuple[int, int]] | None = None) -> None:
-        """Connect, and answer the ApiVersions request."""
+        """Connect, and respond to the ApiVersions request."""
         self.client.ready(node, self.now)
         for _ in range(5):
             self.poll()
@@ -100,7 +100,7 @@ class Fixture:
         timeout_ms: int | None = None,
         expect_response: bool = True,
     ) -> tuple[ClientRequest, list[ClientResponse]]:
-        """Send a request; its response will be in the list."""
+        """Send a request; return it with a list to which its response is appended."""
         got: list[ClientResponse] = []
         builder = RequestBuilder(message or HeartbeatRequest(group_id="g", member_id="m"))
         request = self.client.new_client_request(
@@ -283,7 +283,7 @@ def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_a_request_that_was_interrupted_while_it_was_sent_is_answered(error: type[BaseException]) -> None:
-    """Nobody knows how much of it went out, so the connection ends with all its requests."""
+    """An interrupted send may be partial, so the connection closes and all its requests fail."""
     f = Fixture()
     f.await_ready()
     _, first = f.send()
@@ -304,7 +304,7 @@ def test_a_request_that_was_interrupted_while_it_was_sent_is_answered(error: typ
 
 
 def test_a_client_id_that_cannot_be_encoded_shows_in_the_report() -> None:
-    """The very first request of a connection cannot be built then."""
+    """The first request of a connection cannot be encoded, and the report says so."""
     f, _ = bootstrapped()
     f.client._config.client_id = "caf\udce9"
     for _ in range(20):
@@ -328,13 +328,13 @@ def test_a_late_answer_closes_the_connection() -> None:
     f.await_ready()
     _, got = f.send()
     _, other = f.send(timeout_ms=60_000)
-    f.poll(REQUEST_TIMEOUT_MS + 1)  # the poll itself waits no longer than the default timeout
+    f.poll(REQUEST_TIMEOUT_MS + 1)  # a poll waits at most the default timeout
     assert not got
     f.poll()
     f.poll()
     assert got[0].disconnected
     assert got[0].timed_out
-    assert other[0].disconnected  # on the same connection
+    assert other[0].disconnected  # was on the same connection
     assert f.client.connection_failed(NODE)
     assert not f.selector.is_channel_ready("0")
 
@@ -394,7 +394,7 @@ def test_the_first_request_asks_for_versions_and_tells_who_we_are() -> None:
 
 
 def unsupported(api_versions_max: int | None) -> bytes:
-    """The answer of a node that does not know the version: always version 0."""
+    """Return the response of a node that does not support the requested version; it is always version 0."""
     keys = []
     if api_versions_max is not None:
         keys = [ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=api_versions_max)]
@@ -461,7 +461,7 @@ def test_versions_are_forgotten_with_the_connection() -> None:
 def test_versions_are_asked_for_only_when_the_handshake_is_done() -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
-    f.selector.ready.clear()  # connected, but a handshake is going on
+    f.selector.ready.clear()  # connected, with a handshake in progress
     f.poll()
     assert not f.selector.requests
     f.selector.ready.add("0")
@@ -504,7 +504,7 @@ def test_disconnect_answers_pending_requests_with_the_next_poll() -> None:
     (response,) = f.poll()
     assert response.disconnected
     assert f.client.connection_failed(NODE)
-    f.client.disconnect("0")  # a second time changes nothing
+    f.client.disconnect("0")  # a second call changes nothing
     f.client.disconnect("never connected")
 
 
@@ -593,7 +593,7 @@ def test_after_a_lost_connection_another_address_comes_first() -> None:
     f.clock.advance(BACKOFF_MS)
     f.client.ready(node, f.now)
     assert f.selector.addresses["0"].ip == "10.0.0.2"
-    assert f.resolver.asked == ["kafka"] * 2  # the DNS was asked again
+    assert f.resolver.asked == ["kafka"] * 2  # resolved again
 
 
 def test_a_name_that_does_not_exist_is_reported() -> None:
@@ -646,7 +646,7 @@ def test_a_look_up_that_hangs_holds_up_no_other_node() -> None:
         f.poll(1)
     assert f.client.is_ready(OTHER, f.now)
     assert f.now - start_ms == 10
-    assert f.resolver.asked == ["named", "other"]  # one look-up at a time
+    assert f.resolver.asked == ["named", "other"]  # one lookup at a time
     assert f.client.least_loaded_node(f.now).node == OTHER
 
 
@@ -658,7 +658,7 @@ def test_the_connection_is_made_when_the_name_is_known() -> None:
     assert "1" not in f.selector.addresses
     wakeups = f.selector.wakeups
     f.resolver.answer()
-    assert f.selector.wakeups == wakeups + 1  # ends the poll of a client that waits
+    assert f.selector.wakeups == wakeups + 1  # wakes a client that waits in poll
     f.poll(1)
     assert f.selector.addresses["1"] == ("10.0.0.1", 9092, "named")
     f.poll(1)
@@ -674,7 +674,7 @@ def test_a_look_up_that_fails_late_is_a_failed_connection() -> None:
     f.poll(1)
     assert f.client.connection_failed(NAMED)
     assert "named:9092: Name or service not known" in f.client.connection_report()
-    # The backoff counts from the end of the attempt, so that a slow failure is not followed by the next at once.
+    # The backoff starts at the end of the attempt, so the next attempt does not directly follow a slow failure.
     assert 0 < f.client.connection_delay_ms(NAMED, f.now) <= 60
 
 
@@ -691,7 +691,7 @@ def test_a_look_up_has_a_bound_and_is_tried_again() -> None:
     assert f.resolver.asked == ["named"] * 2
     first, second = f.resolver.pending
     wakeups = f.selector.wakeups
-    first[0].finish(["10.0.0.1"])  # of the attempt that was given up: it means nothing any more
+    first[0].finish(["10.0.0.1"])  # result of the abandoned attempt, which is ignored
     assert f.selector.wakeups == wakeups
     f.poll(0)
     assert "1" not in f.selector.addresses
@@ -710,7 +710,7 @@ def test_a_slow_look_up_makes_metadata_ask_another_node() -> None:
     start_ms = f.now
     while len(f.resolver.asked) == 1:
         f.poll(10)
-    assert 1_000 <= f.now - start_ms <= 1_100  # for so long the first one keeps it from trying others
+    assert 1_000 <= f.now - start_ms <= 1_100  # the first lookup delays others this long
     f.resolver.hanging.clear()
     f.resolver.pending.pop()[0].finish(["10.0.0.2"])
     fetch_metadata(f, metadata_response(NODE))
@@ -777,7 +777,7 @@ def test_least_loaded_node_prefers_idle_then_busy_then_connecting_then_unconnect
     assert f.client.least_loaded_node(f.now).node is nodes[1]  # idle
     f.send(node=nodes[1])
     f.send(node=nodes[1])
-    assert f.client.least_loaded_node(f.now).node is nodes[0]  # one request instead of two
+    assert f.client.least_loaded_node(f.now).node is nodes[0]  # one request in flight instead of two
     assert f.client.least_loaded_node(f.now).at_least_one_connection_ready
 
 
@@ -903,7 +903,7 @@ def bootstrapped(**options: int | None) -> tuple[Fixture, Metadata]:
 
 
 def fetch_metadata(f: Fixture, response: MetadataResponse) -> str:
-    """Poll until a metadata request is sent, and answer it; the id of the node that was asked."""
+    """Poll until a metadata request is sent, respond to it, and return the id of its node."""
     for _ in range(20):
         f.poll(20)
         for request in list(f.selector.requests):
@@ -991,7 +991,7 @@ def test_a_listener_that_fails_takes_no_answer_of_its_poll_along(error: type[Bas
     for body in (HeartbeatResponse(), metadata_response(NODE), HeartbeatResponse()):
         f.selector.respond("0", body)
     listener.fails = True
-    if error is KeyboardInterrupt:  # Ctrl-C, which must go through
+    if error is KeyboardInterrupt:  # Ctrl-C must propagate
         with pytest.raises(KeyboardInterrupt):
             f.poll()
         f.clock.advance(REQUEST_TIMEOUT_MS)
@@ -1127,7 +1127,7 @@ def test_a_broker_can_ask_for_a_new_start() -> None:
     if f.selector.requests:
         node_id = f.selector.requests[0].node_id
         body = metadata_response(NODE, error_code=errors.RebootstrapRequiredError.code)
-        # The heartbeat's answer is due first on this connection, unless another one was asked.
+        # If node 0 got the metadata request, its heartbeat response is due first on that connection.
         if node_id == "0":
             f.selector.receive("0", encode_response(HeartbeatResponse(), 4, got_id(f)).getvalue()[4:])
         f.selector.respond(node_id, body)

@@ -1,4 +1,4 @@
-"""Frames out of streams: whatever the pieces, the same frames."""
+"""Frames read from a stream are the same however the stream is split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def framed(*payloads: bytes) -> bytes:
 
 
 def feed(reader: FrameReader, stream: bytes, pieces: list[int]) -> list[Frame]:
-    """Give the stream in pieces of these sizes, again and again, taking frames as they come."""
+    """Feed the stream in pieces of these sizes, repeated as needed, and return its frames."""
     frames: list[Frame] = []
     position = turn = 0
     while position < len(stream):
@@ -99,7 +99,7 @@ def test_a_large_frame_is_received_into_its_own_buffer() -> None:
     reader.advance(BUFFER_SIZE)
     assert reader.next_frame() is None
     room = reader.writable()
-    assert len(room) == len(stream) - BUFFER_SIZE  # all the rest fits in one read, and nothing of the next frame
+    assert len(room) == len(stream) - BUFFER_SIZE  # one read takes the rest, but none of the next frame
     room[:] = stream[BUFFER_SIZE:]
     reader.advance(len(room))
     frame = reader.next_frame()

@@ -1,4 +1,4 @@
-"""Frames on their way out."""
+"""Sending frames."""
 
 from __future__ import annotations
 

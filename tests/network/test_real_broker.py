@@ -1,4 +1,4 @@
-"""The network client on a real Kafka."""
+"""The network client on real Kafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_requests_are_pipelined_and_answered_in_order(any_kafka: AnyKafka) -> No
             )
             sent.append(request.correlation_id)
             c.network.send(request, now_ms)
-        assert not c.network.is_ready(node, SYSTEM_CLOCK.now_ms())  # five in flight is the limit
+        assert not c.network.is_ready(node, SYSTEM_CLOCK.now_ms())  # at the limit of five in flight
         responses = c.poll_until(lambda: len(answered) == 5)
         assert answered == sent
         assert all(response.response_body.error_code == 0 for response in responses)
@@ -105,7 +105,7 @@ def test_a_broker_that_falls_silent_costs_one_request_timeout(any_kafka: AnyKafk
         assert 400 <= SYSTEM_CLOCK.now_ms() - started_ms < 20_000, "no default, which is half a minute"
         proxy.restore()
         ask_until_answered(c, node)
-        # The other address, which the broker itself gave, may be reported: it had 400 ms there, too.
+        # The report may contain the broker's advertised address, which had 400 ms as well.
         assert f":{proxy.port}" not in c.network.connection_report()
 
 
@@ -129,7 +129,7 @@ def ask_until_answered(c: Client, node: Node) -> None:
 
 
 def ask(c: Client, node: Node) -> ClientResponse:
-    """Ask a node for its versions, once it is connected, and wait for what comes of it."""
+    """Send ApiVersions to a node once it is connected, and return the response."""
     c.poll_until(lambda: c.network.ready(node, SYSTEM_CLOCK.now_ms()))
     got: list[ClientResponse] = []
     now_ms = SYSTEM_CLOCK.now_ms()

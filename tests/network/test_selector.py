@@ -49,7 +49,7 @@ def make(config: SelectorConfig | None = None, *, clock: Clock = SYSTEM_CLOCK, *
 
 
 def poll_until(selector: Selector, condition: Callable[[], object], polls: int = 200) -> list[bytes]:
-    """Poll until ``condition`` holds; the payloads that came."""
+    """Poll until ``condition`` holds, and return the received payloads."""
     payloads: list[bytes] = []
     for _ in range(polls):
         selector.poll(50)
@@ -60,7 +60,7 @@ def poll_until(selector: Selector, condition: Callable[[], object], polls: int =
 
 
 class Server:
-    """Accepts one connection at a time; the test reads and writes its sockets itself."""
+    """A server that accepts one connection at a time; the test itself reads and writes its sockets."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -128,7 +128,7 @@ def test_connect_send_and_receive(selector: Selector, server: Server) -> None:
 
 
 class BlockingConnect(socket.socket):
-    """Connections stand at once, as some systems make them on the loopback interface."""
+    """A socket that connects synchronously, as some systems do on the loopback interface."""
 
     def connect_ex(self, address: object, /) -> int:
         self.setblocking(True)
@@ -162,7 +162,7 @@ def test_ipv6(selector: Selector) -> None:
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
-        return  # no IPv6 on this machine: nothing to connect to
+        return  # no IPv6 on this machine
     with listener:
         selector.connect("0", SocketAddress("::1", listener.getsockname()[1], "::1"), DEFAULT, DEFAULT)
         listener.accept()[0].close()
@@ -176,7 +176,7 @@ def test_a_refused_connection_tells_why(selector: Selector) -> None:
     try:
         selector.connect("0", address, DEFAULT, DEFAULT)
     except ConnectionRefusedError:
-        return  # some systems tell at once
+        return  # some systems refuse synchronously
     poll_until(selector, lambda: selector.disconnected)
     state = selector.disconnected["0"]
     assert state.state == channel_state.NOT_CONNECTED
@@ -262,7 +262,7 @@ def test_wakeup_ends_a_wait(selector: Selector) -> None:
     selector.poll(60_000)
     selector.wakeup()
     selector.wakeup()
-    selector.poll(60_000)  # woken before it began
+    selector.poll(60_000)  # the wakeup came before the poll
     started_ms = SYSTEM_CLOCK.now_ms()
     selector.poll(50)
     assert SYSTEM_CLOCK.now_ms() - started_ms >= 49
@@ -284,7 +284,7 @@ def test_the_end_of_the_stream(selector: Selector, server: Server) -> None:
 def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: Server, size: int) -> None:
     sock = connect(selector, server)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()  # a reset
+    sock.close()  # causes a connection reset
     for _ in range(200):
         if not selector.is_channel_ready("0"):
             break
@@ -318,7 +318,7 @@ def test_a_frame_that_is_still_to_be_written_when_the_connection_is_closed(selec
     buffer = bytearray(100_000)
     selector.send(NetworkSend("0", [buffer]))
     selector.close_channel("0")
-    buffer.clear()  # nothing points into it any more
+    buffer.clear()  # no view of it is left
     selector.poll(0)
     assert not selector.disconnected
     while sock.recv(1 << 16):
@@ -368,7 +368,7 @@ def test_a_muted_connection_is_not_read(selector: Selector, server: Server) -> N
     assert poll_until(selector, lambda: selector.completed_receives) == [b"b"]
     selector.poll(20)
     assert not selector.completed_receives
-    selector.send(NetworkSend("0", [frame(b"x")]))  # writing goes on
+    selector.send(NetworkSend("0", [frame(b"x")]))  # a muted channel can still write
     assert recv_exactly(sock, 5) == frame(b"x")
     selector.unmute("0")
     assert poll_until(selector, lambda: selector.completed_receives) == [b"a"]
@@ -394,9 +394,9 @@ def test_a_server_takes_one_request_at_a_time() -> None:
     assert not selector.completed_receives
     selector.send(NetworkSend("c", [frame(b"answer")]))
     selector.unmute("c")
-    selector.poll(60_000)  # what is buffered needs no event of the socket
+    selector.poll(60_000)  # buffered data needs no socket event
     assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"2"]
-    client.close()  # with a request that was not taken yet
+    client.close()  # with an unread request
     assert poll_until(selector, lambda: selector.disconnected) == [b"3"]
     assert selector.disconnected["c"].state == channel_state.READY
     selector.close()
@@ -510,7 +510,7 @@ def test_a_connection_that_only_sends_is_in_use(server: Server) -> None:
     clock = MockClock()
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     connect(selector, server)
-    for _ in range(5):  # as with acks=0: nothing ever comes back
+    for _ in range(5):  # like acks=0: the server never responds
         clock.advance(600)
         selector.send(NetworkSend("0", [frame(b"x")], False))
         selector.poll(0)
@@ -549,7 +549,7 @@ def test_idle_connections_stay_without_a_limit(server: Server) -> None:
 
 
 class Exchange:
-    """An authentication of two steps from the client: it says ``who``, and ``secret`` after the server's ``go``."""
+    """A two-step client authentication: it sends ``who``, and ``secret`` after the server's ``go``."""
 
     def __init__(self, fails: bool = False) -> None:
         self.complete = False
@@ -722,7 +722,7 @@ def test_part_of_a_frame_does_not_end_the_connections_use(server: Server) -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_sent_comes_back(server: Server, seed: int) -> None:
-    """Frames of all sizes on several connections to who sends back what it gets, while others wake the selector."""
+    """An echo server returns frames of all sizes on several connections while other threads wake the selector."""
     rng = random.Random(seed)
     selector = make()
     threads = []
@@ -753,7 +753,7 @@ def test_whatever_is_sent_comes_back(server: Server, seed: int) -> None:
         for id, payloads in waiting.items():
             channel = selector.channel(id)
             assert channel is not None, selector.disconnected
-            # One on its way at a time: who sends back does not read while it cannot write.
+            # One payload in flight at a time, because the echo server does not read while its writes block.
             if payloads and channel.send is None and len(came[id]) + len(payloads) == 30:
                 selector.send(NetworkSend(id, [frame(payloads.pop(0))]))
         selector.poll(rng.choice([0, 1, 100]))

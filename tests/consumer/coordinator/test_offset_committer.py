@@ -287,9 +287,7 @@ class TestTopicCreatedAgain:
         assert sent[0].topics[0].topic_id == new_id
 
     def test_a_commit_that_waits_for_the_coordinator(self, group: GroupHarness) -> None:
-        """A commit that waits for the coordinator keeps the old topic's id, even if the position moves to the new
-        topic.
-        """
+        """A commit that waits for the coordinator keeps the old topic's id, even if the position is in the new one."""
         called = Called()
         group.seek(TP0, 5)
         start_background_lookup(group)
