@@ -10,7 +10,7 @@ import org.apache.kafka.common.serialization.ShortSerializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.serialization.UUIDSerializer;
 
-/** Writes what Java's serializers make of some values, as lines: type, value, bytes in hex. */
+/** Serializes some values with Java's serializers and writes lines of type, value and bytes in hex. */
 public class SerializersOracle {
     static <T> void write(String type, Serializer<T> serializer, T... values) {
         for (T value : values) {

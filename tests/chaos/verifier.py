@@ -102,7 +102,7 @@ class ProducerWorkload:
         if self._crash is not None:
             raise self._crash
         assert pool == "full", pool
-        assert len(self.acknowledged) + len(self.failures) == self.sent, "some records got no answer"
+        assert len(self.acknowledged) + len(self.failures) == self.sent, "some records got no result"
         assert not self.disorder, self.disorder[:5]
 
     def stop(self) -> None:
@@ -142,7 +142,7 @@ class ProducerWorkload:
         def on_delivery(error: Exception | None, metadata: RecordMetadata) -> None:
             self._slots.release()
             if self._ordered and number <= self._last[partition]:
-                self.disorder.append(f"answer {number} came after {self._last[partition]} on partition {partition}")
+                self.disorder.append(f"result {number} came after {self._last[partition]} on partition {partition}")
             self._last[partition] = number
             if error is not None:
                 self.failures.append((partition, number, error))

@@ -24,12 +24,12 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's own producer and consumer, driven by lines of tabs. Bytes are hexadecimal, "-" is null.
+ * Kafka's own producer and consumer, driven by tab-separated lines. Bytes are hexadecimal, "-" is null.
  *
  *   write BOOTSTRAP             stdin: codec, topic, timestamp or -, key, value, headers (name=value,...); stdout: partition, offset
  *   transactions BOOTSTRAP TOPIC   stdin: commit or abort, values separated by commas; stdout: nothing
  *   read BOOTSTRAP              stdin: topic, count; stdout: topic, partition, offset, type, timestamp, key, value, headers
- *   group BOOTSTRAP GROUP TOPIC VALUE  reads as a member until each of its partitions showed VALUE, commits, leaves;
+ *   group BOOTSTRAP GROUP TOPIC VALUE  reads as a member until VALUE was read from each partition, commits, leaves;
  *                               stdout: partition, offset
  */
 public class JavaClient {

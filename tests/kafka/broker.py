@@ -141,7 +141,7 @@ class Broker:
         """Stop responding while connections stay open (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
         self.paused = True
-        eventually(self._has_stopped, what=f"{self!r} stands still")  # until then its threads may respond
+        eventually(self._has_stopped, what=f"{self!r} is paused")  # until then its threads may respond
 
     def _has_stopped(self) -> bool:
         assert self.process is not None

@@ -173,7 +173,7 @@ class AnyKafka:
         """Delete a topic and wait until no running broker knows it."""
         admin = self._admin()
         admin.delete_topics([name])[name].result(30.0)
-        eventually(lambda: not any(name in topics for topics in self._views()), 30.0, f"topic {name!r} gone")
+        eventually(lambda: not any(name in topics for topics in self._views()), 30.0, f"topic {name!r} deleted")
 
     def partition(self, topic: str, partition: int) -> PartitionState:
         """Return the leader, replicas and in-sync replicas of a partition, as the first running broker sees them."""

@@ -291,7 +291,7 @@ class MockClient:
     def respond(self, body: Any, matcher: RequestMatcher = any_request, *, disconnected: bool = False) -> None:
         """Complete the oldest request, which must satisfy ``matcher``."""
         if not self.requests:
-            raise IllegalStateError("no request is waiting for an answer")
+            raise IllegalStateError("no request is waiting for a response")
         self.respond_to_request(self.requests[0], body, matcher, disconnected=disconnected)
 
     def respond_from(
@@ -302,7 +302,7 @@ class MockClient:
             if request.destination == node.id_string and matcher(self._build(request)):
                 self.respond_to_request(request, body, disconnected=disconnected)
                 return
-        raise IllegalStateError(f"no matching request to {node} is waiting for an answer")
+        raise IllegalStateError(f"no matching request to {node} is waiting for a response")
 
     def respond_to_request(
         self,
@@ -369,7 +369,7 @@ class MockClient:
         except KafkaError as error:
             return self._response(request, build_error=error)
         if not future.matcher(message):
-            raise IllegalStateError(f"the request is not the one that an answer was prepared for: {message!r}")
+            raise IllegalStateError(f"the request is not the one that a response was prepared for: {message!r}")
         if future.unsupported:
             mismatch = UnsupportedVersionError(f"API {request.api_key} is not supported by the mock node")
         return self._response(request, disconnected=future.disconnected, build_error=mismatch, body=future.body)

@@ -32,7 +32,7 @@ def first_failure(mutant: Mutant, module: str, arguments: Sequence[str], timeout
         path = sources / "pykclient" / f"{mutant.module}.py"
         text = path.read_text(encoding="utf-8")
         if text.count(mutant.before) != 1:
-            raise SystemExit(f"{mutant.name}: {path.name} has that place {text.count(mutant.before)} times")
+            raise SystemExit(f"{mutant.name}: {path.name} contains that place {text.count(mutant.before)} times")
         path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
         return first_line_of_failure(sources, module, arguments, timeout_s)
 

@@ -79,7 +79,7 @@ def test_the_admin_client_of_librdkafka(cluster: EmbeddedKafka, topic: str, grou
     assert group_id not in [group.group_id for group in admin.list_consumer_groups().result(20).valid]
 
     admin.delete_topics([topic])[topic].result(20)
-    eventually(lambda: topic not in admin.list_topics(timeout=20).topics, 20.0, "the topic is gone")
+    eventually(lambda: topic not in admin.list_topics(timeout=20).topics, 20.0, "the topic is deleted")
 
 
 def test_the_admin_client_of_kafka_python(cluster: EmbeddedKafka, topic: str) -> None:
@@ -93,7 +93,7 @@ def test_the_admin_client_of_kafka_python(cluster: EmbeddedKafka, topic: str) ->
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         assert "60000" in str(admin.describe_configs([resource]))
         admin.delete_topics([topic])
-        eventually(lambda: topic not in admin.list_topics(), 20.0, "the topic is gone")
+        eventually(lambda: topic not in admin.list_topics(), 20.0, "the topic is deleted")
 
 
 @contextmanager

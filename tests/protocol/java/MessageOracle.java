@@ -30,14 +30,14 @@ import org.apache.kafka.common.protocol.types.Struct;
 import org.apache.kafka.common.protocol.types.TaggedFields;
 
 /**
- * What Kafka's own message classes make of values, for comparison with ours. Arguments: a mode, then names of messages.
- * It runs with Kafka 3.9 as well, whose classes of records are in another package.
+ * Encodes values with Kafka's own message classes, for comparison with ours. Arguments: a mode, then message names.
+ * It also runs with Kafka 3.9, whose record classes are in another package.
  *
  * random SEED COUNT NAMES: each message in each version with random content. A line is
- *   name, version, bytes from the message's schema, bytes as the message writes itself, its values as JSON.
+ *   name, version, bytes written by the message's schema, bytes written by the message, its values as JSON.
  * headers: each API and version. A line is
- *   key, name, version, whether it is the oldest, the latest, version of the request's header and of the response's.
- * fields NAMES: each class, nested ones too, in each version, with one field set and all else at its default. A line is
+ *   key, name, version, is oldest, is latest, header version of the request and of the response.
+ * fields NAMES: each class (nested ones too) in each version, with one field set and all others at defaults. A line is
  *   message, class, version, field, kind of value, bytes or the name of the exception.
  */
 public class MessageOracle {

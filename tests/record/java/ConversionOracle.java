@@ -17,8 +17,8 @@ import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.RecordValidationException;
 
 /**
- * What Kafka 3.9 makes of batches when it stores them and when it hands them to old readers. Each line of input is a
- * task, and so is each of output its outcome, or the name of an exception. Batches are hexadecimal.
+ * Converts batches as Kafka 3.9 does when it stores them and when it serves them to old readers. Each input line is a
+ * task; each output line is its outcome or the name of an exception. Batches are hexadecimal.
  *
  * down MAGIC FIRST_OFFSET BATCHES
  * validate SOURCE_CODEC TARGET_CODEC COMPACTED MAGIC TIMESTAMP_TYPE BEFORE_MAX AFTER_MAX EPOCH NOW FIRST_OFFSET BATCHES

@@ -22,7 +22,7 @@ import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.ByteBufferOutputStream;
 
 /**
- * What Java makes of batches; see tests/record/oracle.py for the lines that go in and out.
+ * Builds and reads batches with Java's classes; tests/record/oracle.py describes the input and output lines.
  * "build" reads descriptions and writes bytes, "read" reads bytes and writes descriptions, "compact" removes records.
  */
 public class RecordsOracle {
@@ -138,7 +138,7 @@ public class RecordsOracle {
         OUT.println("end");
     }
 
-    /** Keeps the records at odd offsets, or none but the empty batch; with a delete horizon for tombstones. */
+    /** Keeps the records at odd offsets, or only the empty batch; sets a delete horizon for tombstones. */
     private static void compact(String[] f) {
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(bytes(f[0])));
         boolean keep = f[1].equals("odd");
