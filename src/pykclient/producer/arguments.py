@@ -1,9 +1,9 @@
-"""Checks of what applications pass to a producer and to its futures, made before anything is begun.
+"""Checks of the arguments that applications pass to a producer and its futures, made before they take effect.
 
 Each function returns the argument in the form that the rest of the producer relies on: an exact ``int``, ``str`` or
-list. Whole numbers of any class are accepted, such as NumPy's; ``bool`` is not, as a truth value in the place of a
-number is a mistake. The errors name the parameter and what it must be. They show numbers and short text only, because
-a value in the wrong place may be a secret.
+list. Integers of any class are accepted, such as NumPy's, but not ``bool``: a truth value in the place of a number is a
+mistake. Errors name the parameter and the expected type. They show only numbers and short text, because a value in the
+wrong place may be a secret.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LARGEST_SHOWN = 64
 
 
 def shown(value: object) -> str:
-    """Return numbers and short text as they are, and the type's name of everything else, for the text of an error."""
+    """Return text for an error message: numbers and short text as they are, the type's name for any other value."""
     name = type(value).__name__
-    if isinstance(value, int) and value.bit_length() > _LARGEST_SHOWN:  # Python refuses to print very large ones
+    if isinstance(value, int) and value.bit_length() > _LARGEST_SHOWN:  # Python refuses to print very large integers
         return f"an {name} of {value.bit_length()} bits"
     if type(value) in (bool, int, float) or (type(value) is str and len(value) <= _LONGEST_SHOWN):
         return repr(value)
@@ -31,10 +31,10 @@ def shown(value: object) -> str:
 
 
 def whole_number(value: object) -> int:
-    """Return ``value`` as an ``int`` if it is a whole number of any class.
+    """Return ``value``, an integer of any class, as an ``int``.
 
     Raises:
-        TypeError: it is a ``bool``, a float, or no number at all.
+        TypeError: it is a ``bool``, a float, or not a number.
     """
     if isinstance(value, bool):
         raise TypeError("a truth value is no number")
@@ -42,10 +42,10 @@ def whole_number(value: object) -> int:
 
 
 def milliseconds(timeout: object) -> int:
-    """Convert a timeout in seconds to milliseconds, rounded down; None and infinity mean FOREVER_MS.
+    """Convert a timeout in seconds to milliseconds, rounded down; None and infinity become FOREVER_MS.
 
     Raises:
-        IllegalArgumentError: it is no number, NaN, or negative.
+        IllegalArgumentError: it is not a number, is NaN, or is negative.
     """
     timeout_ms = signed_milliseconds(timeout)
     if timeout_ms < 0:
@@ -54,10 +54,10 @@ def milliseconds(timeout: object) -> int:
 
 
 def signed_milliseconds(timeout: object) -> int:
-    """``milliseconds`` where a negative timeout is allowed and means that no time is left.
+    """Convert a timeout as ``milliseconds`` does, but accept a negative one, which means that no time is left.
 
     Raises:
-        IllegalArgumentError: it is no number, or NaN.
+        IllegalArgumentError: it is not a number, or is NaN.
     """
     if timeout is None:
         return FOREVER_MS
@@ -83,10 +83,10 @@ def _plain_number(timeout: Any) -> int | float:
 
 
 def checked_topic(topic: object) -> str:
-    """Return the name of a topic, a plain ``str`` also where it was given as a subclass such as an enum's member.
+    """Return a topic's name as a plain ``str``, also if it is of a subclass, such as an enum's member.
 
     Raises:
-        IllegalArgumentError: it is no text.
+        IllegalArgumentError: it is not a ``str``.
     """
     if not isinstance(topic, str):
         raise IllegalArgumentError(f"topic is {shown(topic)}; a topic is a str, its name")
@@ -94,10 +94,10 @@ def checked_topic(topic: object) -> str:
 
 
 def checked_partition(partition: object) -> int:
-    """Return the number of a partition.
+    """Return a partition number.
 
     Raises:
-        IllegalArgumentError: it is no whole number, negative, or over 32 bits.
+        IllegalArgumentError: it is not an integer, is negative, or does not fit 32 bits.
     """
     try:
         number = whole_number(partition)
@@ -112,11 +112,31 @@ def checked_partition(partition: object) -> int:
     return number
 
 
+def checked_choice(chosen: object, partitioner: object, topic: str, count: int) -> int:
+    """Return the partition number that a partitioner of the application chose.
+
+    Raises:
+        IllegalArgumentError: it is not one of the topic's ``count`` partitions.
+    """
+    try:
+        number = whole_number(chosen)
+    except TypeError:
+        raise IllegalArgumentError(
+            f"{type(partitioner).__name__} chose {shown(chosen)} for topic {topic!r}; "
+            "a partitioner returns the number of a partition, or None for the built-in choice"
+        ) from None
+    if not 0 <= number < count:
+        raise IllegalArgumentError(
+            f"{type(partitioner).__name__} chose partition {shown(number)} of topic {topic!r}, which has {count}"
+        )
+    return number
+
+
 def checked_timestamp(timestamp_ms: object, name: str = "timestamp_ms") -> int:
     """Return a timestamp in milliseconds since the epoch.
 
     Raises:
-        IllegalArgumentError: it is no whole number, negative, or over 64 bits.
+        IllegalArgumentError: it is not an integer, is negative, or does not fit 64 bits.
     """
     try:
         number = whole_number(timestamp_ms)
@@ -130,10 +150,10 @@ def checked_timestamp(timestamp_ms: object, name: str = "timestamp_ms") -> int:
 
 
 def checked_headers(headers: object) -> list[Header]:
-    """Return a record's headers as a list of their own, without any for None.
+    """Return a record's headers as a new list, which is empty for None.
 
     Raises:
-        IllegalArgumentError: they are no pairs of a name and bytes or None, or a name cannot be encoded in UTF-8.
+        IllegalArgumentError: they are not pairs of a name and bytes or None, or a name cannot be encoded in UTF-8.
     """
     if headers is None:
         return []
@@ -159,10 +179,10 @@ def checked_headers(headers: object) -> list[Header]:
 
 
 def checked_flag(flag: object, name: str) -> bool:
-    """Return whether ``flag`` is true.
+    """Return ``flag`` as a ``bool``.
 
     Raises:
-        IllegalArgumentError: it is neither true nor false, as NumPy's arrays.
+        IllegalArgumentError: it has no truth value, as NumPy arrays.
     """
     try:
         return bool(flag)
@@ -171,9 +191,10 @@ def checked_flag(flag: object, name: str) -> bool:
 
 
 def check_callable(function: object, name: str) -> None:
-    """
+    """Check that ``function`` can be called.
+
     Raises:
-        IllegalArgumentError: ``function`` cannot be called.
+        IllegalArgumentError: it cannot.
     """
     if not callable(function):
         raise IllegalArgumentError(f"{name} is {shown(function)}; it must be something to call")
@@ -182,10 +203,10 @@ def check_callable(function: object, name: str) -> None:
 def checked_fields(
     topic: object, headers: object, partition: object, timestamp_ms: object, on_delivery: object
 ) -> tuple[str, Headers, int | None, int | None]:
-    """Return topic, headers, partition and timestamp of a record, after checking these and ``on_delivery``.
+    """Return a record's topic, headers, partition and timestamp, after checking these and ``on_delivery``.
 
     Raises:
-        IllegalArgumentError: one of them is not what it must be.
+        IllegalArgumentError: one of them has the wrong type or value.
     """
     if on_delivery is not None:
         check_callable(on_delivery, "on_delivery")

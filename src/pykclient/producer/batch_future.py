@@ -1,4 +1,4 @@
-"""What ``send_batch`` returns: the fate of many records, by slices that share theirs."""
+"""The future that ``send_batch`` returns: it reports on slices of records that succeed or fail together."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows by number, in the order in which they were sent: a range where they are neighbours.
+#: Row numbers in the order in which the rows were sent: a range if they are adjacent.
 RowNumbers = Sequence[int]
 
 
 class SliceMetadata(NamedTuple):
-    """Rows that went into one batch of a partition, one after the other, or failed together.
+    """Rows that were written to one batch of a partition, in order, or that failed together.
 
-    ``base_offset`` is that of the first row, those of the others follow; -1 with ``acks=0`` and after an error.
-    ``partition`` is -1 for rows that failed before one was chosen.
+    ``base_offset`` is the offset of the first row, and the other rows have the offsets that follow; it is -1 with
+    ``acks=0`` and after an error. ``partition`` is -1 for rows that failed before a partition was chosen.
     """
 
     topic: str
@@ -40,7 +40,7 @@ class SliceMetadata(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """Where the rows went. ``base_offsets`` has the first offset in each partition (-1 with ``acks=0``)."""
+    """The number of rows, and the first offset in each partition (-1 with ``acks=0``)."""
 
     topic: str
     num_rows: int
@@ -49,7 +49,7 @@ class BatchMetadata(NamedTuple):
 
 
 class SentRows:
-    """Rows on their way: some neighbours in a batch, from the place of the first on.
+    """Adjacent rows of a batch, starting at the place of the first.
 
     ``rows`` count from ``first_row``. Thread: owner, then any.
     """
@@ -63,7 +63,7 @@ class SentRows:
         self.place = place
 
     def numbers(self, start: int = 0, stop: int | None = None) -> RowNumbers:
-        """Those of the rows, counted from the first of all."""
+        """Return the numbers of these rows among all rows of the call."""
         base = self.first_row
         rows = self.rows[start:stop]
         if isinstance(rows, range):
@@ -71,13 +71,13 @@ class SentRows:
         return array("q", [base + row for row in rows])
 
     def parts(self) -> Iterator[SentRows]:
-        """Where they are now: as they are, or, after their batch was split, in pieces."""
+        """Yield the rows with the batch that holds them now: in several pieces if their batch was split."""
         rows, place = self.rows, self.place
         while len(rows):
             result, at = self.result.locate(place)
             count = len(rows)
             if result is not self.result:
-                # As many as are there: they are neighbours in it.
+                # The rows are adjacent in the batch, so search for the last of them that this part holds.
                 low = 1
                 while low < count:
                     middle = (low + count + 1) // 2
@@ -91,7 +91,7 @@ class SentRows:
 
 
 class RefusedRows(NamedTuple):
-    """Rows that did not get into a batch."""
+    """Rows that did not reach a batch, and their error."""
 
     partition: int
     rows: RowNumbers
@@ -99,11 +99,11 @@ class RefusedRows(NamedTuple):
 
 
 class BatchFuture:
-    """The fate of all records of a ``send_batch``.
+    """A future for all records of a ``send_batch``.
 
-    Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback; these run where those of a
-    FutureRecordMetadata do, once the last row's fate is known. Some rows may fail while others are written: ``slices``
-    tells which, ``errors`` has those alone.
+    Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback. Callbacks run where those of a
+    FutureRecordMetadata do, once the last row is acknowledged or has failed. Some rows may fail while others are
+    written: ``slices`` describes all rows, ``errors`` those that failed.
 
     Thread: any.
     """
@@ -118,10 +118,10 @@ class BatchFuture:
         self._sent = sent
         self._refused = refused
         self._clock = clock
-        self._known = 0  # so many of _sent have ended
+        self._known = 0  # this many of _sent are done
 
     def _first_unknown(self) -> ProduceRequestResult | None:
-        """The first result that is not set; None when all are."""
+        """Return the first result that is not set, or None."""
         for index in range(self._known, len(self._sent)):
             sent = self._sent[index]
             if not sent.result.completed:
@@ -136,25 +136,25 @@ class BatchFuture:
     # --- questions ---------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the fate of all rows is known."""
+        """Return True once all rows are acknowledged or have failed."""
         return self._first_unknown() is None
 
     @property
     def is_done(self) -> bool:
-        """``done()`` under kafka-python's name."""
+        """Return ``done()``, under kafka-python's name."""
         return self.done()
 
     def succeeded(self) -> bool:
-        """Whether all rows were written; with ``acks=0``, whether they were sent."""
+        """Return True if all rows were written; with ``acks=0``, if all were sent."""
         return self.done() and not self.errors
 
     def failed(self) -> bool:
-        """Whether the fate of all is known, and some failed."""
+        """Return True if the future is done and some rows failed."""
         return self.done() and bool(self.errors)
 
     @property
     def slices(self) -> list[SliceMetadata]:
-        """All rows whose fate is known, in the order of their sending."""
+        """Return all rows that are acknowledged or have failed, in the order in which they were sent."""
         known = [SliceMetadata(self.topic, each.partition, each.rows, NO_OFFSET, each.error) for each in self._refused]
         for sent in self._sent:
             for part in sent.parts():
@@ -170,7 +170,7 @@ class BatchFuture:
             offset = NO_OFFSET if result.base_offset < 0 else result.base_offset + part.place
             yield SliceMetadata(self.topic, partition, part.numbers(), offset, None)
             return
-        # Mostly one error for all; but a broker may name the bad ones.
+        # Usually all rows have one error, but a broker may name the invalid rows.
         start = 0
         for row in range(1, len(part.rows) + 1):
             error = result.error_for(part.place + start)
@@ -180,17 +180,17 @@ class BatchFuture:
 
     @property
     def errors(self) -> list[SliceMetadata]:
-        """Those of ``slices`` that failed."""
+        """Return the slices that failed."""
         failed = [SliceMetadata(self.topic, each.partition, each.rows, NO_OFFSET, each.error) for each in self._refused]
         for sent in self._sent:
-            # Of what was written, which is mostly all, no row is looked at.
+            # Skip batches that were written, usually all of them, without looking at their rows.
             if sent.result.error_for is not None or sent.result.parts is not None:
                 failed += [each for part in sent.parts() for each in self._slices_of(part) if each.error is not None]
         return failed
 
     @property
     def exception(self) -> Exception | None:
-        """The first error, or None while the fate of some is unknown and after success."""
+        """The first error; None before the future is done, and if all rows were written."""
         if not self.done():
             return None
         errors = self.errors
@@ -198,7 +198,7 @@ class BatchFuture:
 
     @property
     def base_offsets(self) -> dict[TopicPartition, int]:
-        """The first offset in each partition, of the rows that are known to be written."""
+        """Return the first offset in each partition, of the rows that are known to be written."""
         offsets: dict[TopicPartition, int] = {}
         for each in self.slices:
             if each.error is None:
@@ -207,7 +207,10 @@ class BatchFuture:
         return offsets
 
     def offsets(self) -> pa.Array:
-        """Each row's offset as a pyarrow.Array of int64, null where it failed, is unknown, or ``acks`` is 0."""
+        """Return each row's offset as a pyarrow.Array of int64.
+
+        It is null for rows that failed or are in flight, and with ``acks=0``.
+        """
         from pykclient.record.arrow import nullable_int64
 
         offsets = array("q", (NO_OFFSET,)) * self.num_rows
@@ -224,12 +227,12 @@ class BatchFuture:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most ``timeout`` seconds until all rows are acknowledged or failed; return whether they are.
+        """Wait up to ``timeout`` seconds until all rows are acknowledged or have failed; return True if they are.
 
-        None waits without bound, and a negative timeout not at all.
+        None waits without a limit; a negative timeout does not wait.
 
         Raises:
-            IllegalArgumentError: ``timeout`` is no number.
+            IllegalArgumentError: ``timeout`` is not a number.
         """
         deadline_ms = self._clock.now_ms() + signed_milliseconds(timeout)
         while (unknown := self._first_unknown()) is not None:
@@ -238,13 +241,13 @@ class BatchFuture:
         return True
 
     def get(self, timeout: float | None = None) -> BatchMetadata:
-        """Wait at most ``timeout`` seconds for all rows, and return where they are.
+        """Wait up to ``timeout`` seconds for all rows, and return their metadata.
 
-        None waits without bound, and a negative timeout not at all.
+        None waits without a limit; a negative timeout does not wait.
 
         Raises:
-            KafkaTimeoutError: the time is up. The rows may still be delivered.
-            IllegalArgumentError: ``timeout`` is no number.
+            KafkaTimeoutError: ``timeout`` seconds have passed. The rows may still be delivered.
+            IllegalArgumentError: ``timeout`` is not a number.
             Exception: the first of the errors that rows failed with.
         """
         if not self.wait(timeout):
@@ -254,17 +257,17 @@ class BatchFuture:
             )
         error = self.exception
         if error is not None:
-            # It is shared: without this, each raise would lengthen its traceback.
+            # Rows share the error: without this, each raise would lengthen its traceback.
             raise error.with_traceback(None)
         return BatchMetadata(self.topic, self.num_rows, self.base_offsets, self.slices)
 
     def result(self, timeout: float | None = None) -> BatchMetadata:
-        """``get`` under the name of ``concurrent.futures``."""
+        """Return ``get(timeout)``, under the name of ``concurrent.futures``."""
         return self.get(timeout)
 
     def __await__(self) -> Generator[Any, None, BatchMetadata]:
         if not self.done():
-            import asyncio  # a program that does not await does without it
+            import asyncio  # imported late: only programs that await need it
 
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
@@ -276,7 +279,7 @@ class BatchFuture:
             def wake(_future: BatchFuture) -> None:
                 try:
                     loop.call_soon_threadsafe(settle)
-                except RuntimeError:  # the loop closed, so nobody waits any more
+                except RuntimeError:  # the loop is closed, so nobody waits
                     return
 
             self.add_done_callback(wake)
@@ -286,7 +289,7 @@ class BatchFuture:
     # --- callbacks ---------------------------------------------------------------------------------------------
 
     def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> BatchFuture:
-        """Call ``function(*args, metadata, **kwargs)`` when all rows succeeded."""
+        """Call ``function(*args, metadata, **kwargs)`` if all rows succeed."""
         check_callable(function, "function")
 
         def on_success(future: BatchFuture) -> None:
@@ -296,7 +299,7 @@ class BatchFuture:
         return self.add_done_callback(on_success)
 
     def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> BatchFuture:
-        """Call ``function(*args, error, **kwargs)`` with the first error when some rows failed."""
+        """Call ``function(*args, error, **kwargs)`` with the first error if some rows fail."""
         check_callable(function, "function")
 
         def on_failure(future: BatchFuture) -> None:
@@ -307,17 +310,17 @@ class BatchFuture:
         return self.add_done_callback(on_failure)
 
     def add_done_callback(self, function: Callable[[BatchFuture], object]) -> BatchFuture:
-        """Call ``function(future)`` once all rows are acknowledged or failed; at once if they are already."""
+        """Call ``function(future)`` once all rows are acknowledged or have failed; immediately if they already are."""
         check_callable(function, "function")
 
         def go_on(_anchor: FutureRecordMetadata | None = None) -> None:
-            # One result is listened to at a time: the first that is unknown.
+            # Listens to one result at a time: the first that is not set.
             while (unknown := self._first_unknown()) is not None:
                 if FutureRecordMetadata(unknown, 0, NO_OFFSET, -1, -1).add_listener(go_on):
                     return
             function(self)
 
-        # What it raises is logged and goes no further, here as on the sender's thread.
+        # Errors of the callback are logged and otherwise ignored, as on the sender's thread.
         nowhere = ProduceRequestResult(TopicPartition(self.topic, UNKNOWN_PARTITION))
         run_listeners([(FutureRecordMetadata(nowhere, 0, NO_OFFSET, -1, -1), go_on, False)])
         return self

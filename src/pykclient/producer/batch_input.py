@@ -1,4 +1,4 @@
-"""What ``send_batch`` is given, brought into columns."""
+"""The arguments of ``send_batch``, converted to columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykclient.record.row_columns import NO_HEADERS, BytesColumn, Rows
 
 
 class Part(NamedTuple):
-    """Some of the rows, and the partitions that they are for: one of all, or a view of int32 with -1 for none."""
+    """A part of the rows and their partitions: one number for all, or a view of int32 in which -1 means none."""
 
     rows: Rows
     partition: int | None
@@ -24,14 +24,18 @@ class Part(NamedTuple):
 
 
 class BatchInput:
-    """The arguments of ``send_batch`` but for the topic. Wrong ones raise IllegalArgumentError."""
+    """The arguments of ``send_batch`` except the topic.
+
+    Raises:
+        IllegalArgumentError: an argument has the wrong type or value.
+    """
 
     def __init__(self, data: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any) -> None:
         self._data = data
         self._value = value
         self._key = key
         self._headers = headers if _length(headers) != 0 or arrow.is_arrow(headers) else None
-        # A single number is for all rows; one of another class, such as NumPy's, becomes an int here.
+        # A single number applies to all rows; a number of another class, such as NumPy's, becomes an int here.
         self._timestamp = checked_timestamp(timestamp, "timestamp") if _is_number(timestamp) else timestamp
         self._partition = checked_partition(partition) if _is_number(partition) else partition
         for name, given in (
@@ -44,7 +48,10 @@ class BatchInput:
             _check_column(given, name)
 
     def parts(self, now_ms: int) -> Iterable[Part]:
-        """The rows; those without a timestamp get ``now_ms``. Those of a stream come as they are asked for."""
+        """Yield the rows in parts; the parts of a stream are read on demand.
+
+        Rows without a timestamp get ``now_ms``.
+        """
         if not arrow.is_arrow(self._data):
             return [self._part_of_values(self._data, now_ms)]
         batches = arrow.to_batches(self._data)
@@ -62,7 +69,7 @@ class BatchInput:
         }
         lengths = {name: len(given) for name, given in columns.items() if _is_column(given, name)}
         if lengths or arrow.is_in_memory(self._data):
-            # All that can be wrong is found before anything is sent.
+            # All parts are checked before the first is sent.
             batches = list(batches)
             count = sum(batch.num_rows for batch in batches)
             for name, length in lengths.items():
@@ -108,28 +115,29 @@ class BatchInput:
 
 
 def _length(values: Any) -> int | None:
-    """Return how many values a sequence or an array has; None for what is neither."""
+    """Return the length of a sequence or array, or None for any other object."""
     if not hasattr(values, "__len__") or not hasattr(values, "__getitem__"):
         return None
     if isinstance(values, (str, bytes, bytearray, dict)):
         return None
     try:
         return len(values)
-    except TypeError:  # of NumPy's arrays without dimensions
+    except TypeError:  # raised by NumPy arrays without dimensions
         return None
 
 
 def _is_number(given: Any) -> bool:
-    """Return whether it is a single number rather than a column, the name of one, or None."""
+    """Return True for a single number, False for a column, the name of a column, or None."""
     if given is None or isinstance(given, str) or arrow.is_arrow(given):
         return False
     return hasattr(given, "__index__") and _length(given) is None
 
 
 def _check_column(given: Any, name: str) -> None:
-    """
+    """Check that ``given`` is a column, the name of one, or a number, which has been checked before.
+
     Raises:
-        IllegalArgumentError: it is neither a column, nor the name of one, nor a number, which was checked before.
+        IllegalArgumentError: it is none of these.
     """
     if given is None or isinstance(given, (str, int)) or arrow.is_arrow(given):
         if not isinstance(given, int) or name in ("timestamp", "partition"):
@@ -145,7 +153,7 @@ def _check_column(given: Any, name: str) -> None:
 
 
 def _is_shared_headers(given: Any) -> bool:
-    """Return whether it is the pairs that all rows have, and not a column with a list of pairs for each row."""
+    """Return True for header pairs that apply to all rows, False for a column with a list of pairs for each row."""
     if arrow.is_arrow(given) or not len(given):
         return False
     first = given[0]
@@ -159,7 +167,7 @@ def _is_column(given: Any, name: str) -> bool:
 
 
 def _of_rows(batch: Any, given: Any, name: str, begun: int, count: int) -> Any:
-    """What belongs to a batch of rows: a column of it, or a part of what was given beside it."""
+    """Return the values for a batch of rows: a column of the batch, or a slice of a separate column."""
     if isinstance(given, str):
         found = batch.schema.get_all_field_indices(given)
         if len(found) != 1:
@@ -227,7 +235,10 @@ def _timestamps(given: Any, now_ms: int) -> tuple[memoryview | None, int]:
 
 
 def _numbers(given: Any, what: str, layout: Literal["q", "i"]) -> tuple[memoryview, int | None]:
-    """Return a view of them, with -1 for None, and the highest. ``layout`` is q or i, for 64 or 32 bits."""
+    """Return a view of the numbers, with -1 for None, and the largest number.
+
+    ``layout`` is "q" for 64 bits or "i" for 32 bits.
+    """
     if arrow.is_arrow(given):
         return arrow.numbers_column(given, what, layout)
     most = MAX_INT64 if layout == "q" else MAX_INT32

@@ -1,4 +1,4 @@
-"""Columns of rows on their way into batches: what ``send`` does for a record, for runs of them."""
+"""Appending columns of rows to batches, in runs (for single records: ``KafkaProducer.send``)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pykclient.producer.batch_input import Part
     from pykclient.producer.record_accumulator import RecordAccumulator
 
-#: Rows that are shared out to partitions at a time, at most. Within a window one partition comes after the other.
+#: The largest number of rows in a window. Within a window, each partition's rows are appended together.
 _WINDOW_ROWS = 65_536
-#: The same where the partitioner wants to be asked again for each new batch.
+#: The same for a partitioner that is asked again for each new batch.
 _WINDOW_ROWS_ASKING = 500
 
-#: So many new batches wake the sender, whose thread costs more to wake than a batch to fill.
+#: The sender is woken after this many new batches: waking its thread costs more than filling a batch.
 _BATCHES_TO_WAKE = 8
 
-#: Stands for the partition of rows that no batch takes.
+#: The partition number that marks rows too large for any batch.
 _TOO_LARGE = -2
 
 _INT32 = struct.Struct("=i")
 
 
 class Route(NamedTuple):
-    """What is known of the topic, and how long to wait for memory."""
+    """The topic's metadata, and the time to wait for memory."""
 
     cluster: Cluster
     partition_count: int
@@ -42,25 +42,25 @@ class Route(NamedTuple):
 
 
 class SendingParts(NamedTuple):
-    """What a BatchSender uses of its producer."""
+    """The parts of a producer that a BatchSender uses."""
 
     accumulator: RecordAccumulator
-    #: Waits until a partition is there, or with None the topic.
+    #: Waits until the metadata has a partition or, given None, the topic.
     route: Callable[[int | None], Route]
-    #: A partitioner's choice by key and value; None is the built-in one.
+    #: Returns a partitioner's choice for a key and a value; None stands for the built-in partitioner.
     choose: Callable[[bytes | None, bytes | None, Route], int | None] | None
-    #: Tells a partitioner that wants to choose again that a partition's batch is full.
+    #: Tells a partitioner that chooses again for each batch that a partition's batch is full.
     on_new_batch: Callable[[Route, int], object] | None
     ensure_usable: Callable[[], None]
     wake_sender: Callable[[], None]
     max_record_size: int
-    #: Bytes of values, and of keys, that are shared out to partitions at a time.
+    #: The largest size of a window's keys, and of its values.
     window_bytes: int
     ignores_keys: bool
 
 
 class BatchSender:
-    """One call of ``send_batch``. Rows go in windows, in which each partition's rows are appended in whole runs.
+    """One call of ``send_batch``: sends rows in windows, and appends each partition's rows of a window in runs.
 
     Thread: owner.
     """
@@ -69,9 +69,9 @@ class BatchSender:
         self._topic = topic
         self._parts = parts
         self._append = parts.accumulator.append_rows
-        self._first_row = 0  # of the part that is being sent
-        self._numbers = memoryview(b"")  # int32: the partitions of its rows
-        self._largest = 0  # that a row in the window can be, alone in a batch
+        self._first_row = 0  # of the current part
+        self._numbers = memoryview(b"")  # int32: the partitions of the current part's rows
+        self._largest = 0  # upper bound of a window's row sizes, alone in a batch
         self._failure: Exception | None = None
         self._new_batches = 0  # since the sender was woken
         self.num_rows = 0
@@ -79,10 +79,10 @@ class BatchSender:
         self.refused: list[RefusedRows] = []
 
     def send(self, parts: Iterable[Part]) -> None:
-        """Append all rows, and wait for memory and metadata where it must.
+        """Append all rows, and wait for memory and metadata where needed.
 
-        Once rows are in a batch, what goes wrong is noted for those that follow, and no more are sent. Before that it
-        is raised.
+        An error before the first row is in a batch is raised. A later one becomes the error of all remaining rows, and
+        no more rows are sent.
         """
         for part in parts:
             self._first_row = self.num_rows
@@ -110,7 +110,7 @@ class BatchSender:
         sent, refused = len(self.sent), len(self.refused)
         try:
             self._send_window(part, start, stop)
-        except Exception as error:  # it is the error of the rows that are left
+        except Exception as error:  # becomes the error of the remaining rows
             if not self.sent and not isinstance(error, (BrokerError, AuthenticationError)):
                 raise
             self._failure = error
@@ -161,7 +161,7 @@ class BatchSender:
                 self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
 
     def _choose_and_send(self, rows: Rows, start: int, stop: int, route: Route) -> None:
-        """Ask the partitioner of the application, row by row, where no partition is given."""
+        """Send rows without a partition, asking the application's partitioner for each row."""
         choose, numbers = self._parts.choose, self._numbers
         assert choose is not None
         if self._parts.on_new_batch is not None:
@@ -176,7 +176,7 @@ class BatchSender:
                 self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
 
     def _send_asking_again(self, rows: Rows, start: int, stop: int, route: Route) -> None:
-        """The same in the order of rows, with a partitioner that chooses again before a new batch is made (KIP-480)."""
+        """Send rows in order, with a partitioner that chooses again before each new batch (KIP-480)."""
         choose, on_new_batch, given = self._parts.choose, self._parts.on_new_batch, self._numbers
         assert choose is not None
         assert on_new_batch is not None
@@ -188,7 +188,7 @@ class BatchSender:
             return UNCHOSEN if number is None else number
 
         row = start
-        has_asked = False  # for the row that is next: it may begin a batch
+        has_asked = False  # for the next row, which may need a new batch
         while row < stop:
             number = number_of(row)
             if number == _TOO_LARGE:
@@ -207,12 +207,15 @@ class BatchSender:
     # --- runs --------------------------------------------------------------------------------------------------
 
     def _send_run(self, run: RowRun, number: int, route: Route) -> None:
-        """Append rows of one partition, or of whichever is the sticky one."""
+        """Append rows to one partition, or to the sticky partition."""
         while run.first < run.stop:
             self._append_once(run, number, route)
 
     def _append_once(self, run: RowRun, number: int, route: Route, may_ask: bool = False) -> bool:
-        """As many as one batch takes. False, with ``may_ask``, where that would be a new batch: then it takes none."""
+        """Append as many rows as one batch takes.
+
+        With ``may_ask``, return False and append nothing where that would need a new batch.
+        """
         first = run.first
         partition = None if number == UNCHOSEN else number
         taken, is_new, _ = self._append(self._topic, partition, run, route.max_block_ms, route.cluster, may_ask)

@@ -1,5 +1,7 @@
-"""What ``send`` returns, and the result that the records of one batch share (Java: FutureRecordMetadata,
-ProduceRequestResult)."""
+"""The futures that ``send`` returns, and the results that the records of a batch share.
+
+Java: FutureRecordMetadata, ProduceRequestResult.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,26 @@ _compiled = compiled("producer")
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 
-#: Called with the future once the record's fate is known.
+#: Called with the future once the record is acknowledged or has failed.
 Listener = Callable[["FutureRecordMetadata"], object]
 
 #: The ``on_delivery`` of ``send``: called with the error or None, and the metadata, whose offset is -1 after an error.
 OnDelivery = Callable[[Exception | None, RecordMetadata], object]
 
-#: A future, whom to tell of its fate, and whether that is an OnDelivery rather than a Listener.
+#: A future, a callable to tell once it is done, and whether that is an OnDelivery rather than a Listener.
 Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
 
 
-#: A waiting thread wakes the sender this often. The thread that was to do it may have been interrupted by a signal
-#: handler, which perhaps is the one that waits here.
+#: A waiting thread wakes the sender this often: the thread that should have done so may have been interrupted by a
+#: signal handler, possibly the one that is waiting here.
 _LONGEST_WAIT_MS = 500
 
 
 class ProduceRequestResult:
-    """The fate of one batch. It is set once, by the sender, and then never changes.
+    """The result of one batch, which the sender sets once.
 
-    A batch too large for the broker is split: then this result only names the results that its records moved to, in
-    order, and a future finds its own there. So nothing is kept per record.
+    A batch that is too large for the broker is split. Its result then refers to the results of the batches that its
+    records moved to, in order, and each future finds its own among them; so nothing is kept per record.
 
     Thread: any.
     """
@@ -69,49 +71,49 @@ class ProduceRequestResult:
         sender_thread: SenderThread | None = None,
     ) -> None:
         self._clock = clock
-        #: The thread that will set this result; None if that is not known.
+        #: The thread that will set this result, or None if unknown.
         self.sender_thread = sender_thread
         self.topic_partition = topic_partition
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
-        #: From a record's place in the batch to its error; None when the batch succeeded.
+        #: Returns the error of the record at a place in the batch; None when the batch succeeded.
         self.error_for: Callable[[int], Exception] | None = None
-        #: After a split: (place of the first record, result), in order.
+        #: After a split: pairs of the place of a part's first record and the part's result, in order.
         self.parts: list[tuple[int, ProduceRequestResult]] | None = None
         self._lock = threading.Lock()  # guards: _done, _settled, _waiting, listeners
-        self._done = False  # futures know their fate
-        self._settled = False  # and the listeners have been called
-        self._waiting: tuple[Signal, ...] = ()  # of the threads in ``await_``
+        self._done = False  # futures can read the result
+        self._settled = False  # the listeners have been called, too
+        self._waiting: tuple[Signal, ...] = ()  # one for each thread in ``await_``
         self.listeners: list[Entry] = []
 
     @property
     def completed(self) -> bool:
-        """Whether this result is set. After a split that says nothing of the parts."""
+        """True once this result is set; its parts, after a split, may not be."""
         return self._done
 
     def set(
         self, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None = None
     ) -> None:
-        """Write the fate down; nobody sees it before ``done``."""
+        """Store the result without publishing it; ``done`` does that."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.error_for = error_for
 
     def done(self) -> None:
-        """Publish what was set, call the listeners, and then wake all who wait: a flush is over when callbacks are."""
+        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks."""
         with HERE.mark, self._lock:
             if self._done:
                 raise IllegalStateError(f"the result of a batch for {self.topic_partition} was already set")
             self._done = True
             listeners, self.listeners = self.listeners, []
         if listeners:
-            # sys.exit() in a callback, or asyncio's CancelledError out of one, would end the sender's thread without a
-            # word, and every later record would wait for ever.
+            # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
+            # thread.
             run_listeners(listeners, BaseException)
         self._settle()
 
     def fail_after_fork(self, error: Exception) -> None:
-        """In a forked child: nobody will set this result here, and a lock that was held then stays held."""
+        """Fail in a forked child, where no thread will set this result and locks that were held stay held."""
         self._lock = threading.Lock()
         if not self._done:
             self.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
@@ -126,7 +128,7 @@ class ProduceRequestResult:
             signal.set()
 
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
-        """The records moved to ``parts``. Their listeners move along."""
+        """Move the records, and their listeners, to ``parts``."""
         with HERE.mark, self._lock:
             self.parts = parts
             self._done = True
@@ -136,7 +138,7 @@ class ProduceRequestResult:
         self._settle()
 
     def locate(self, index: int) -> tuple[ProduceRequestResult, int]:
-        """Where the record at ``index`` is now: itself, or a part, or a part's part."""
+        """Return the result that now holds the record at ``index``, and its place there, after any number of splits."""
         result = self
         while result.parts is not None:
             for start, part in reversed(result.parts):
@@ -146,11 +148,13 @@ class ProduceRequestResult:
         return result, index
 
     def now_ms(self) -> int:
-        """By the clock that waiting goes by."""
+        """Return the time of the clock that timeouts are measured by."""
         return self._clock.now_ms()
 
     def await_(self, timeout_ms: int = FOREVER_MS) -> bool:
-        """Wait until this result is set (not its parts) and listeners were called; False when the time ran out.
+        """Wait until this result is set and its listeners were called; return False if ``timeout_ms`` passed first.
+
+        Does not wait for the parts of a split batch.
 
         Raises:
             KafkaError: this is the sender's thread, which would wait for itself.
@@ -182,7 +186,7 @@ class ProduceRequestResult:
         return True
 
     def await_all_dependents(self, timeout_ms: int = FOREVER_MS) -> bool:
-        """Wait for this result and, where it was split, for all parts."""
+        """Wait for this result and, after a split, for all parts; return False if ``timeout_ms`` passed first."""
         clock = self._clock
         deadline_ms = clock.now_ms() + timeout_ms
         waiting = [self]
@@ -194,7 +198,7 @@ class ProduceRequestResult:
         return True
 
     def add_listener(self, future: FutureRecordMetadata, listener: Listener) -> bool:
-        """Remember ``listener``. Return False if it is too late for that, because the result is set."""
+        """Register ``listener``; return False if the result is already set."""
         ensure_not_interrupting("add_done_callback(), or a method like it,")
         with HERE.mark, self._lock:
             if self._done:
@@ -204,7 +208,7 @@ class ProduceRequestResult:
 
 
 class FutureStatePython:
-    """What a future holds. Its compiled twin keeps numbers, and not as objects."""
+    """The fields of a future. The compiled twin stores numbers as C integers."""
 
     __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
 
@@ -216,11 +220,11 @@ else:
 
 
 class FutureRecordMetadata(FutureState):
-    """The fate of one record: its RecordMetadata, or the error that it failed with.
+    """A future for one record: its RecordMetadata, or the error that it failed with.
 
     Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback. Callbacks run on the sender's thread,
-    outside all locks, in the order of the records of a partition; on the caller's own thread when the fate is already
-    known. What they raise is logged and goes no further. They must not block: nothing is sent meanwhile.
+    in the order of a partition's records, while no lock is held; or on the caller's thread if the future is already
+    done. Their errors are logged and otherwise ignored. They must not block: the sender sends nothing meanwhile.
 
     Thread: any.
     """
@@ -239,28 +243,28 @@ class FutureRecordMetadata(FutureState):
     # --- questions ---------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the fate is known."""
+        """Return True once the record is acknowledged or has failed."""
         return self.locate()[0].completed
 
     @property
     def is_done(self) -> bool:
-        """``done()`` under kafka-python's name."""
+        """Return ``done()``, under kafka-python's name."""
         return self.done()
 
     def succeeded(self) -> bool:
-        """Whether the record was written; with ``acks=0``, whether it was sent."""
+        """Return True if the record was written; with ``acks=0``, if it was sent."""
         return self.done() and self.exception is None
 
     def failed(self) -> bool:
         return self.done() and self.exception is not None
 
     def retriable(self) -> bool:
-        """Whether it failed with an error after which the same record may be sent again."""
+        """Return True if the record failed with an error after which it may be sent again."""
         return isinstance(self.exception, RetriableError)
 
     @property
     def exception(self) -> Exception | None:
-        """The error, or None while the fate is unknown and after success."""
+        """The error of a failed record, otherwise None."""
         result, index = self.locate()
         if not result.completed or result.error_for is None:
             return None
@@ -268,7 +272,7 @@ class FutureRecordMetadata(FutureState):
 
     @property
     def value(self) -> RecordMetadata | None:
-        """The metadata, or None while the fate is unknown and after a failure."""
+        """The metadata of a written record, otherwise None."""
         result, index = self.locate()
         if not result.completed or result.error_for is not None:
             return None
@@ -277,11 +281,13 @@ class FutureRecordMetadata(FutureState):
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait at most ``timeout`` seconds for the metadata; None waits without bound, and a negative one not at all.
+        """Wait up to ``timeout`` seconds for the record's metadata and return it.
+
+        None waits without a limit; a negative timeout does not wait.
 
         Raises:
-            KafkaTimeoutError: the time is up. The record may still be delivered.
-            IllegalArgumentError: ``timeout`` is no number.
+            KafkaTimeoutError: ``timeout`` seconds have passed. The record may still be delivered.
+            IllegalArgumentError: ``timeout`` is not a number.
             Exception: the error that the record failed with.
         """
         timeout_ms = signed_milliseconds(timeout)
@@ -295,17 +301,17 @@ class FutureRecordMetadata(FutureState):
                 )
             result, index = self.locate()
         if result.error_for is not None:
-            # The error is shared by the batch's records: without this, each raise would lengthen its traceback.
+            # The records of the batch share the error: without this, each raise would lengthen its traceback.
             raise result.error_for(index).with_traceback(None)
         return self._metadata(result, index)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """``get`` under the name of ``concurrent.futures``."""
+        """Return ``get(timeout)``, under the name of ``concurrent.futures``."""
         return self.get(timeout)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
-            import asyncio  # a program that does not await does without it
+            import asyncio  # imported late: only programs that await need it
 
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
@@ -313,7 +319,7 @@ class FutureRecordMetadata(FutureState):
             def wake(_future: FutureRecordMetadata) -> None:
                 try:
                     loop.call_soon_threadsafe(_settle, waiter)
-                except RuntimeError:  # the loop closed, so nobody waits any more
+                except RuntimeError:  # the loop is closed, so nobody waits
                     return
 
             if self.add_listener(wake):
@@ -353,30 +359,30 @@ class FutureRecordMetadata(FutureState):
         return self.add_done_callback(on_either)
 
     def add_done_callback(self, function: Listener) -> FutureRecordMetadata:
-        """Call ``function(future)`` once the record is acknowledged or failed; at once if it is already."""
+        """Call ``function(future)`` once the record is acknowledged or has failed; immediately if it already is."""
         check_callable(function, "function")
         if not self.add_listener(function):
             run_listeners([(self, function, False)])
         return self
 
     def add_listener(self, listener: Listener) -> bool:
-        """Remember ``listener``; False when the fate is known and the caller has to act itself."""
+        """Register ``listener``; return False if the future is done, and the caller has to call it."""
         while True:
             result, _ = self.locate()
             if result.add_listener(self, listener):
                 return True
-            if result.parts is None:  # set for good, not split while we looked
+            if result.parts is None:  # set for good, and not split meanwhile
                 return False
 
     # --- inside ------------------------------------------------------------------------------------------------
 
     def locate(self) -> tuple[ProduceRequestResult, int]:
-        """The batch result that the record belongs to now, and its place there."""
+        """Return the result of the batch that now holds the record, and the record's place in it."""
         result = self._result
         return (result, self.index) if result.parts is None else result.locate(self.index)
 
     def deliver(self, on_delivery: OnDelivery) -> None:
-        """Call ``on_delivery`` with the fate, which must be known."""
+        """Call ``on_delivery`` with the error or the metadata. The future must be done."""
         result, index = self.locate()
         error = None if result.error_for is None else result.error_for(index)
         on_delivery(error, self._metadata(result, index))
@@ -406,7 +412,7 @@ class FutureRecordMetadata(FutureState):
 
 
 def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRecordMetadata:
-    """A future for a record that never got as far as a batch."""
+    """Return a failed future for a record that did not reach a batch."""
     result = ProduceRequestResult(topic_partition)
     result.set(NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
     result.done()
@@ -414,9 +420,9 @@ def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRe
 
 
 def run_listeners(listeners: list[Entry], logged: type[BaseException] = Exception) -> None:
-    """Call them in the order of their records; the first that raises is logged with its traceback, the rest counted.
+    """Call the listeners in the order of their records, and catch errors of class ``logged``.
 
-    ``logged`` is what goes no further.
+    The first error is logged with its traceback, the others are counted.
     """
     failed = 0
     for future, function, is_delivery in sorted(listeners, key=_place) if len(listeners) > 1 else listeners:

@@ -1,4 +1,6 @@
-"""Hooks that see every record before it is sent and after its fate is known (KIP-42; Java: ProducerInterceptor)."""
+"""Hooks that see every record before it is sent, and once it is acknowledged or has failed (KIP-42; Java:
+ProducerInterceptor).
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,35 @@ UNKNOWN_PARTITION = -1
 
 
 class ProducerInterceptor:
-    """Base of interceptors; override what you need.
+    """Base class of interceptors; override the methods that you need.
 
-    What an interceptor raises is logged, once for each of its methods, and otherwise ignored. Thread: ``on_send`` on
-    the application's threads, ``on_acknowledgement`` on the sender's, which must not be held up.
+    Errors that an interceptor raises are logged, once for each of its methods, and otherwise ignored. Thread:
+    ``on_send`` runs on the application's threads, ``on_acknowledgement`` on the sender's, which it must not block.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Called once with the producer's configuration, by its dotted keys, when the class was configured."""
+        """Take the producer's configuration, by its dotted keys. Called once, if the setting names the class."""
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        """The record to send: ``record``, changed or not, or another. Keys and values are not serialized yet."""
+        """Return the record to send: ``record`` or another one. Keys and values are not serialized yet."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
-        """The record was written, or failed with ``error``; its offset is -1 then, as is a partition not yet chosen."""
+        """Note that the record was written, or failed with ``error``.
+
+        After an error the offset is -1, and so is the partition if none was chosen.
+        """
 
     def close(self) -> None:
-        """The producer has closed."""
+        """Release resources. Called when the producer has closed."""
 
 
 class ProducerInterceptors:
-    """A chain of interceptors, each given what the one before returned (Java: ProducerInterceptors). Thread: any."""
+    """A chain of interceptors, each of which gets the record that the previous one returned (Java:
+    ProducerInterceptors).
+
+    Thread: any.
+    """
 
     __slots__ = ("_failed", "_interceptors", "_log")
 
@@ -44,7 +53,7 @@ class ProducerInterceptors:
         self._failed: set[tuple[int, str]] = set()
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        """Return the record to send. The chain goes on with the record before where an interceptor fails."""
+        """Return the record to send. An interceptor that fails is skipped."""
         for interceptor in self._interceptors:
             try:
                 returned = interceptor.on_send(record)
@@ -63,7 +72,7 @@ class ProducerInterceptors:
                 self._log_once(interceptor, "on_acknowledgement")
 
     def on_send_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
-        """The record failed before it reached a batch."""
+        """Tell the interceptors of a record that failed before it reached a batch."""
         self.on_acknowledgement(no_metadata(topic_partition), error, headers)
 
     def close(self) -> None:
@@ -80,7 +89,7 @@ class ProducerInterceptors:
 
 
 class InterceptedDelivery:
-    """The OnDelivery of a record that was intercepted: the interceptors' turn, then the application's."""
+    """The ``on_delivery`` of an intercepted record: calls the interceptors, then the application's callback."""
 
     __slots__ = ("_headers", "_interceptors", "on_delivery")
 
@@ -96,10 +105,10 @@ class InterceptedDelivery:
 
 
 def no_metadata(topic_partition: TopicPartition) -> RecordMetadata:
-    """What stands for the metadata of a record that was not written."""
+    """Return the metadata that stands for a record that was not written."""
     return RecordMetadata(topic_partition.topic, topic_partition.partition, topic_partition, -1, -1, None, -1, -1)
 
 
 def headers_of(headers: Any) -> Headers:
-    """Return headers for a call of ``on_acknowledgement``; none if they are what the record failed for."""
+    """Return headers to pass to ``on_acknowledgement``: an empty list if the given ones are invalid."""
     return headers if isinstance(headers, (list, tuple)) else ()

@@ -49,43 +49,44 @@ _compiled = compiled("producer")
 
 THREAD_NAME_PREFIX = "kafka-producer-network-thread"
 
-#: More than a batch of one record without headers needs beside its key and value.
+#: Upper bound, in bytes, of what a batch of one record without headers adds to its key and value.
 _RECORD_OVERHEAD = 128
-#: Keys up to this long are looked up before they are hashed.
+#: The longest key, in bytes, whose partition is cached.
 _CACHED_KEY_SIZE = 64
 
 _CLOSED = "the producer is closed"
 _FORKED = "this producer was made before fork(): its thread is in the parent process. Make one in the child"
 
-#: The thread needs a moment to end by force, unless a callback of the application keeps it.
+#: Time for the thread to end after a forced close. It takes longer only while a callback of the application blocks.
 _FORCED_CLOSE_S = 0.5
 
-#: How long ``with`` waits for records when it is left by KeyboardInterrupt or SystemExit.
+#: Time that ``with`` waits for records when KeyboardInterrupt or SystemExit leaves its block.
 _ENDING_TIMEOUT_S = 0.5
 
-#: What needs no serializer where none is set. Whatever else is bytes-like takes the long way and is copied.
+#: Types that need no serializer where none is configured. Other bytes-like objects take the slow path and are copied.
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
 class KafkaProducer(NoTransactions, Generic[K, V]):
-    """Sends records to Kafka, in batches, from a thread of its own.
+    """A client that sends records to Kafka in batches, from a background thread.
 
-    ``config`` maps Kafka's dotted keys to values; keywords are the same keys with underscores, and win. Closing sends
-    what is left, so use it in a ``with`` statement or call ``close``::
+    ``config`` maps Kafka's dotted keys to values; keyword arguments are the same keys with underscores, and take
+    precedence. ``close`` sends the remaining records, so use the producer in a ``with`` statement or call ``close``::
 
         with KafkaProducer(bootstrap_servers="localhost:9092", acks="all") as producer:
             future = producer.send("flights", key=b"UA", value=b"1545")
             print(future.get(timeout=10).offset)
 
-    Times are in seconds where kafka-python has seconds: ``flush``, ``close`` and futures. Settings end in ``_ms``.
+    The arguments of ``flush``, ``close`` and of futures are in seconds, as in kafka-python. Settings that end in
+    ``_ms`` are in milliseconds.
 
-    A producer does not survive ``fork``: in the child every call raises UseAfterForkError. Make it after the fork.
-    At exit of the interpreter open producers are closed within 0.8 s; what is not sent by then is lost.
+    A producer does not survive ``fork``: in the child every call raises UseAfterForkError. Create it after the fork.
+    When the interpreter exits, open producers are closed within 0.8 s; records that are not sent by then are lost.
 
-    Thread: any; one producer shared by all threads is faster than one for each.
+    Thread: any. One producer that all threads share is faster than one for each thread.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_send_path")  # a slot for what C looks up with each record
+    __slots__ = ("__dict__", "__weakref__", "_send_path")  # a slot because C code reads it for each record
 
     @overload
     def __init__(
@@ -117,13 +118,13 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     def in_environment(
         cls, environment: Environment, config: Mapping[str, Any] | None = None, /, **kwargs: Any
     ) -> KafkaProducer[K, V]:
-        """A producer whose time, random numbers, thread and connections are those of ``environment``."""
+        """Return a producer that uses the clock, random numbers, threads and connections of ``environment``."""
         settings = ProducerConfig(config, **kwargs)
         return cls.of_parts(settings, ProducerParts(settings, environment))
 
     @classmethod
     def of_parts(cls, config: ProducerConfig, parts: ProducerParts) -> KafkaProducer[K, V]:
-        """A producer of parts that are made already, such as a client without connections."""
+        """Return a producer made of existing parts, such as a client without connections."""
         producer = cls.__new__(cls)
         producer._begin(config, parts)
         return producer
@@ -132,12 +133,12 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         self._config = config
         self._parts = parts
         self._log = parts.log_context.logger(__name__)
-        #: Why calls are refused; None while they are not. Read first by every call.
+        #: The reason why calls are refused, or None. Every call reads it first.
         self._refusal: str | None = None
         self._close_lock = threading.Lock()  # guards: _closing, _closed
         self._closing = False
         self._closed = False
-        # What each record needs, one look-up away.
+        # Attributes that each record needs: they save a lookup in ``parts``.
         self._clock = parts.clock
         self._environment = parts.environment
         self._metadata = parts.metadata
@@ -155,7 +156,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         self._value_serializer = parts.value_serializer
         self._plain_key_types = _PLAIN if parts.key_serializer is BYTES else frozenset()
         self._plain_value_types = _PLAIN if parts.value_serializer is BYTES else frozenset()
-        #: For the compiled ``send``; None where it has to leave records to ``_send_python``.
+        #: The state of the compiled ``send``, or None where ``_send_python`` has to handle all records.
         self._send_path: Any = None
         if _compiled is not None and parts.interceptors is None and parts.partitioner is None:
             self._send_path = _compiled.SendPath(
@@ -190,18 +191,25 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> FutureRecordMetadata:
-        """Put a record into a batch; it is sent soon after. ``topic`` may be a whole ProducerRecord instead.
+        """Append a record to a batch, which the background thread sends soon after.
 
-        ``headers`` are pairs of a name and bytes or None. ``partition`` None lets the partitioner choose.
-        ``timestamp_ms`` is in milliseconds since the epoch, None means now. ``on_delivery(error, metadata)`` is called
-        when the record's fate is known; see FutureRecordMetadata for where and when.
+        ``topic`` may be a ProducerRecord, which then replaces all other arguments but ``on_delivery``. ``headers`` are
+        pairs of a name and bytes or None. If ``partition`` is None, the partitioner chooses. ``timestamp_ms`` is in
+        milliseconds since the epoch; None means now. ``on_delivery(error, metadata)`` is called once the record is
+        acknowledged or has failed; FutureRecordMetadata describes when, and on which thread.
 
-        Blocks while the topic's metadata is missing or ``buffer.memory`` is used up, at most ``max.block.ms``.
+        Blocks up to ``max.block.ms`` while the topic's metadata is missing or ``buffer.memory`` is used up.
 
-        What a broker said of this record or its topic, a record that is too large, and failed authentication are the
-        returned future's error. Raised instead are: KafkaTimeoutError when there was no metadata in time,
-        BufferExhaustedError when there was no memory in time, SerializationError, IllegalArgumentError,
-        IllegalStateError after ``close``, and KafkaError when the producer cannot go on or is closed meanwhile.
+        The returned future fails with the errors that a broker reports for this record or its topic, with those of a
+        record that is too large, and with authentication errors. All others are raised.
+
+        Raises:
+            KafkaTimeoutError: no metadata arrived within ``max.block.ms``.
+            BufferExhaustedError: no memory became free within ``max.block.ms``.
+            SerializationError: a serializer failed.
+            IllegalArgumentError: an argument has the wrong type or value.
+            IllegalStateError: the producer is closed.
+            KafkaError: the producer hit a fatal error, or was closed during the call.
         """
         if self._refusal is not None:
             raise self._refused()
@@ -230,14 +238,14 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
 
     _send_python = send
     if _compiled is not None and not TYPE_CHECKING:
-        # It does what is done for most records, and leaves the others to the method above.
+        # The compiled method handles most records, and passes the others to the method above.
         send = _compiled.send
         send.__doc__, send.__annotations__ = _send_python.__doc__, _send_python.__annotations__
 
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
-        """Let the interceptors see the record, and send what they return.
+        """Pass the record to the interceptors, and send the one that they return.
 
-        The arguments are checked before the first interceptor sees them; what comes out is checked in ``_do_send``.
+        The arguments are checked before the first interceptor sees them; ``_do_send`` checks the returned record.
         """
         interceptors = self._interceptors
         assert interceptors is not None
@@ -265,11 +273,14 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         on_delivery: OnDelivery | None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata:
-        """Append a record to a batch. ``serialized`` has key and value as bytes if that has been done already."""
+        """Append a record to a batch.
+
+        ``serialized`` has the key and the value as bytes, if they have been serialized already.
+        """
         ensure_not_interrupting("send()")
         number = partition
         try:
-            # All arguments are checked before anything is done with one of them.
+            # All arguments are checked before the first of them is used.
             if type(topic) is not str:
                 topic = arguments.checked_topic(topic)
             if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_INT32):
@@ -289,7 +300,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             if serialized is not None:
                 key_bytes, value_bytes = serialized
             elif type(key) not in self._plain_key_types or type(value) not in self._plain_value_types:
-                # A serializer gets the list that was passed to `send`, and may add to it.
+                # Serializers get the list that was passed to `send`, and may append to it.
                 given = headers if type(headers) in {list, tuple} else checked_headers
                 if type(key) not in self._plain_key_types:
                     key_bytes = self._serialize(self._key_serializer, "key", topic, given, key)
@@ -329,11 +340,11 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         except KafkaError as error:
             error = self._parts.sender_thread.explain(error)
             return self._failed(error, topic, number, headers_of(headers), on_delivery)
-        except Exception as error:  # raised by a partitioner: it is the application's, but interceptors learn of it
+        except Exception as error:  # a partitioner of the application raised it; interceptors are still told
             self._note_failure(error, topic, number, headers_of(headers))
             raise
-        except BaseException:  # a signal handler's, such as KeyboardInterrupt
-            self._sender.wakeup()  # the record may be in a new batch, which the sender was not woken for
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
             raise
         return cast(FutureRecordMetadata, future)
 
@@ -348,26 +359,35 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         timestamp: Any = None,
         partition: Any = None,
     ) -> BatchFuture:
-        """Send many records given by columns, at a fraction of what ``send`` costs for each.
+        """Send many records, given as columns, at a fraction of the cost of calling ``send`` for each.
 
-        ``data`` is a table: a pyarrow.RecordBatch or Table, or whatever hands out Arrow's C stream or array (polars,
-        DuckDB, pandas, ...). Or it is a column, the values themselves: an Arrow array, or a sequence of bytes and None.
-        A stream is read bit by bit, as memory for the records becomes free; what it raises in the middle is raised.
+        ``data`` is a table: a pyarrow.RecordBatch or Table, or any object that exports an Arrow C stream or array
+        (polars, DuckDB, pandas, ...). Or it is a single column with the values: an Arrow array, or a sequence of bytes
+        and None. A stream is read piece by piece as memory for the records becomes free; an error of the stream is
+        raised.
 
-        ``value``, ``key``, ``headers``, ``timestamp`` and ``partition`` are names of the table's columns or columns of
-        their own, with as many rows. ``value`` may be left out of a table with one column, or with one of that name.
-        Keys and values are of any binary or string type, bytes as they are; serializers are not called. A row's headers
-        are a list of structs of a name and bytes, or a map; or, for all rows, pairs as in ``send``. Timestamps are
-        Arrow's or whole numbers of milliseconds, or one for all; null means now. Partitions are whole numbers, or one
-        for all; where one is null, the partitioner chooses.
+        ``value``, ``key``, ``headers``, ``timestamp`` and ``partition`` are names of columns of the table, or columns
+        themselves with as many rows. ``value`` may be omitted if the table has one column, or a column named "value".
+        Keys and values are of any binary or string type, and are sent as bytes; serializers are not called. A row's
+        headers are a list of structs of a name and bytes, or a map; or, for all rows, pairs as in ``send``. Timestamps
+        are Arrow timestamps, integers in milliseconds, or one value for all rows; null means now. Partitions are
+        integers, or one integer for all rows; where it is null, the partitioner chooses.
 
-        For partitions, batches, order within a partition, idempotence, retries and timeouts it is a ``send`` of each
-        row. It waits for metadata and for ``buffer.memory``, as long as more becomes free within ``max.block.ms``.
+        Partitions, batches, order within a partition, idempotence, retries and timeouts are those of a ``send`` of each
+        row. Waits for metadata up to ``max.block.ms``, and for ``buffer.memory`` until none becomes free for
+        ``max.block.ms``.
 
-        The future is for all rows, and tells of each slice of them that shares a fate. Rows that are too large fail
-        alone. What ``send`` raises is raised here while nothing was sent; afterwards it is the error of all rows that
-        are left. Raises ImportError for Arrow's data without pyarrow, IllegalArgumentError for data of other types, and
-        IllegalStateError for a producer with interceptors, which would not be called.
+        The returned future covers all rows and reports on each slice of them that succeeds or fails as one. Rows that
+        are too large fail alone. An error that ``send`` would raise is raised here if no row has been sent yet;
+        otherwise it becomes the error of all remaining rows.
+
+        Raises:
+            ImportError: ``data`` is Arrow data, and pyarrow is not installed.
+            IllegalArgumentError: ``data`` or a column is of an unsupported type.
+            IllegalStateError: the producer has interceptors, which would not be called; or it is closed.
+            KafkaTimeoutError: no metadata arrived within ``max.block.ms``.
+            BufferExhaustedError: no memory became free within ``max.block.ms``.
+            KafkaError: the producer hit a fatal error, or was closed during the call.
         """
         from pykclient.producer.batch_future import BatchFuture
         from pykclient.producer.batch_input import BatchInput
@@ -387,8 +407,8 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             if explained is error:
                 raise
             raise explained from explained.__cause__
-        except BaseException:  # a signal handler's, such as KeyboardInterrupt
-            self._sender.wakeup()  # rows may be in new batches, which the sender was not woken for
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()  # rows may be in new batches that the sender was not woken for
             raise
         if sender.refused:
             self._parts.producer_metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
@@ -428,14 +448,14 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         )
 
     def _wake_sender(self) -> None:
-        """There is a batch that the sender does not know of, and would not look for in time."""
+        """Wake the sender for a batch that it does not know of yet."""
         was_expected = False
         try:
             was_expected = self._accumulator.expect_look()
-        finally:  # also when Ctrl-C comes in between, or nobody would wake it any more
+        finally:  # also if Ctrl-C comes in between: nobody else would wake the sender
             self._sender.wakeup()
-        # Give the interpreter's lock away to a sender that was woken and waits for it: a busy thread would keep it for
-        # 5 ms at a time. One that was not woken before is still asleep, and who waits for its record gives it away.
+        # Release the GIL for a sender that was woken and waits for it: a busy thread would keep the GIL for 5 ms at a
+        # time. A sender that was not woken before is still asleep; whoever waits for its record releases the GIL then.
         if was_expected:
             self._clock.sleep_ms(0)
 
@@ -451,35 +471,21 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         cluster: Cluster,
         count: int,
     ) -> int | None:
-        """Return the choice of the configured partitioner, or None where that leaves it to the built-in one.
+        """Return the configured partitioner's choice, or None where it leaves the choice to the built-in partitioner.
 
         Raises:
             IllegalArgumentError: it chose something else than one of the topic's ``count`` partitions.
         """
         assert self._partitioner is not None
         chosen = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
-        if chosen is None:
-            return None
-        try:
-            number = arguments.whole_number(chosen)
-        except TypeError:
-            raise IllegalArgumentError(
-                f"{type(self._partitioner).__name__} chose {arguments.shown(chosen)} for topic {topic!r}; "
-                "a partitioner returns the number of a partition, or None for the built-in choice"
-            ) from None
-        if not 0 <= number < count:
-            raise IllegalArgumentError(
-                f"{type(self._partitioner).__name__} chose partition {arguments.shown(number)} of topic {topic!r}, "
-                f"which has {count}"
-            )
-        return number
+        return None if chosen is None else arguments.checked_choice(chosen, self._partitioner, topic, count)
 
     # --- failures ----------------------------------------------------------------------------------------------
 
     def _failed(
         self, error: KafkaError, topic: str, partition: int | None, headers: Headers, on_delivery: OnDelivery | None
     ) -> FutureRecordMetadata:
-        """Report a record that did not get into a batch: what brokers say by the future, the rest by raising."""
+        """Report a record that did not reach a batch: return a failed future for brokers' errors, raise all others."""
         self._parts.producer_metrics.record_error()
         topic_partition = self._note_failure(error, topic, partition, headers)
         if not isinstance(error, (BrokerError, AuthenticationError)):
@@ -500,7 +506,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         headers: Headers | None,
         on_delivery: OnDelivery | None,
     ) -> FutureRecordMetadata:
-        """What ``_do_send`` does with such an error, for the compiled ``send``."""
+        """Handle a serializer's error for the compiled ``send``, as ``_do_send`` does."""
         if isinstance(error, KafkaError):
             return self._failed(error, topic, partition, headers_of(headers), on_delivery)
         self._note_failure(error, topic, partition, headers_of(headers))
@@ -529,12 +535,12 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
 
     @classmethod
     def max_usable_produce_magic(cls, api_version: tuple[int, ...]) -> int:
-        """Return the newest message format that brokers of a version take: 0, 1 or 2. From kafka-python.
+        """Return the newest message format, 0, 1 or 2, that brokers of a version support (kafka-python).
 
         This client always sends format 2, as it supports brokers from 2.1 on.
 
         Raises:
-            IllegalArgumentError: ``api_version`` is no tuple of whole numbers.
+            IllegalArgumentError: ``api_version`` is not a tuple of integers.
         """
         if not isinstance(api_version, tuple) or not all(isinstance(number, int) for number in api_version):
             raise IllegalArgumentError(f"api_version is {arguments.shown(api_version)}; it must be a tuple as (2, 8)")
@@ -548,14 +554,14 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         return self._config
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and wait until each record sent before is acknowledged or failed and its callbacks ran.
+        """Send all batches now, and wait until all earlier records are done and their callbacks have run.
 
-        ``timeout`` is in seconds; None waits without bound.
+        A record is done once it is acknowledged or has failed. ``timeout`` is in seconds; None waits without a limit.
 
         Raises:
-            KafkaTimeoutError: records are left after ``timeout`` seconds. They are still being sent.
-            IllegalArgumentError: ``timeout`` is negative, or no number.
-            KafkaError: a callback called this method, which would wait for itself.
+            KafkaTimeoutError: records are left after ``timeout`` seconds. The producer keeps sending them.
+            IllegalArgumentError: ``timeout`` is negative, or not a number.
+            KafkaError: a callback called this method, and would wait for itself.
         """
         self._ensure_usable()
         timeout_ms = arguments.milliseconds(timeout)
@@ -570,14 +576,14 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the numbers of the partitions of ``topic``.
+        """Return the partition numbers of ``topic``.
 
         Waits for the topic's metadata as ``send`` does.
 
         Raises:
             InvalidTopicError: no topic can have this name.
-            IllegalArgumentError: ``topic`` is no text.
-            KafkaTimeoutError: no metadata came within ``max.block.ms``.
+            IllegalArgumentError: ``topic`` is not a str.
+            KafkaTimeoutError: no metadata arrived within ``max.block.ms``.
         """
         self._ensure_usable()
         ensure_not_interrupting("partitions_for()")
@@ -585,13 +591,13 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         return {info.partition for info in cluster.partitions_for_topic(topic)}
 
     def bootstrap_connected(self) -> bool:
-        """Whether any broker has answered since the start."""
+        """Return whether any broker has answered since the producer was created."""
         self._ensure_usable()
         cluster = self._metadata.fetch()
         return bool(cluster.nodes) and not cluster.is_bootstrap_configured
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Values as ``{group: {name: value}}``; with ``raw`` the metric objects by their MetricName."""
+        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
         self._ensure_usable()
         is_raw = arguments.checked_flag(raw, "raw")
         ensure_not_interrupting("metrics()")
@@ -600,18 +606,20 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is left and end; after ``timeout`` seconds, give up what is not answered by then.
+        """Send the remaining records and release all resources.
 
-        Records that are given up fail with KafkaError. May be called again, which does nothing. While another thread
-        closes, or after an interrupted call (Ctrl-C), it waits as well, and gives up after its own ``timeout``. From a
-        callback it does not wait, and gives up at once, unless the producer is being closed already. While a callback
-        blocks, it returns half a second after ``timeout``.
+        Waits up to ``timeout`` seconds, or without a limit if None. Records that are unacknowledged by then fail with
+        KafkaError.
+
+        Further calls do nothing. A call while another thread closes, or after an interrupted call (Ctrl-C), waits too,
+        up to its own ``timeout``. In a callback it does not wait: remaining records fail at once, unless the producer
+        is being closed already. If a callback blocks, ``close`` returns half a second after ``timeout``.
 
         Raises:
             IllegalStateError: a signal handler or a ``__del__`` called this method while its thread was inside another
-                call that held a lock. The producer takes no more records then and sends what is left in the background.
-                Call ``close`` again, outside of the handler, to wait for that.
-            IllegalArgumentError: ``timeout`` is negative, or no number.
+                call that held a lock. The producer then accepts no more records and sends the remaining ones in the
+                background. Call ``close`` again outside of the handler to wait for that.
+            IllegalArgumentError: ``timeout`` is negative, or not a number.
         """
         timeout_ms = arguments.milliseconds(timeout)
         if self._refusal == _FORKED:
@@ -653,7 +661,10 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         return self._environment.get_ident() == self._io_thread.ident
 
     def refuse_after_fork(self) -> None:
-        """Called in a forked child, where neither the thread nor any lock can be relied on."""
+        """Refuse all further calls.
+
+        Called in a forked child, which has no sender thread and may have inherited held locks.
+        """
         self._refuse(_FORKED)
         self._accumulator.fail_after_fork(UseAfterForkError(_FORKED))
 
@@ -666,12 +677,13 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; within half a second when the program is being ended, as by Ctrl-C."""
+        """Close; within half a second when KeyboardInterrupt or SystemExit ends the program."""
         is_ending = error_type is not None and not issubclass(error_type, Exception)
         self.close(_ENDING_TIMEOUT_S if is_ending else None)
 
     def __del__(self) -> None:
-        # Runs on whichever thread drops the last reference, inside whatever lock that holds: so no locks here.
+        # No locks here: this runs on whichever thread drops the last reference, possibly while that thread holds a
+        # lock.
         if getattr(self, "_refusal", _CLOSED) is None:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
             self._sender.abandon()

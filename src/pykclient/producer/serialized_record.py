@@ -1,4 +1,4 @@
-"""A record's key and value as bytes, and whether they are too large to be sent."""
+"""Serializing a record's key and value, and checking their size."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def serialize(
     """Return the bytes of a record's key or value; ``what`` is "key" or "value".
 
     Raises:
-        SerializationError: The serializer failed, or did not return bytes. If it failed, the error is also of the class
-            of what it raised.
+        SerializationError: the serializer failed, or did not return bytes. If it failed, the error is also of the class
+            that it raised.
     """
     try:
         if type(serializer) is CallableSerializer:
@@ -32,7 +32,7 @@ def serialize(
             serialized = serializer.serialize(topic, headers or (), data)
     except Exception as error:
         if isinstance(error, SerializationError) and not isinstance(serializer, Serde):
-            raise  # the application's own
+            raise  # already an error of the application
         if serializer is BYTES:
             text = f"is {_with_article(type(data).__name__)}, and there is no {what}_serializer; {_advice(data)}"
         else:
@@ -74,7 +74,7 @@ def ensure_valid_record_size(
     """Check that a record fits into a request and into the buffer.
 
     Raises:
-        RecordTooLargeError: It does not, even alone in its batch.
+        RecordTooLargeError: it does not fit, even alone in its batch.
     """
     size = estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, compression, key, value, headers)
     for name in ("max.request.size", "buffer.memory"):
