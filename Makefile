@@ -18,12 +18,16 @@ TWINNED := $(addprefix tests/,record protocol network producer consumer simulati
 # These take both twins into one process, whatever it runs otherwise: once is enough.
 BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.py)
 
-.PHONY: help demo test lint bench bench-spark docs test-all-pythons test-spark-versions clean
+# Files that never come near code with a compiled twin (python -m tests.support.twin_use).
+WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
+
+.PHONY: help demo test test-full lint bench bench-spark docs test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
 	@echo 'make demo KAFKA=real   the same on a real Kafka (needs Java and Maven)'
-	@echo 'make test              every check and every test, compiled and in Python'
+	@echo 'make test              every check and the tests, compiled and in Python; on real brokers the main ones'
+	@echo 'make test-full         the same with every test on real brokers and every test of twinned areas in Python'
 	@echo 'make lint              the checks alone'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=--quick for a first idea)'
 	@echo 'make bench-spark       the data source for Spark beside the one that comes with Spark (ARGS=--quick)'
@@ -35,13 +39,19 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
-# Tests wait for half of their time, so there are three processes for two cores. The second run is of
-# the implementation in Python: of everything that has a compiled twin, without real brokers. It and the first share the
-# compiled tests, also where Python is told not to keep any.
+# Tests wait for half of their time, so there are three processes for two cores. The second run is of the implementation in
+# Python: of everything that has a compiled twin, without real brokers. It and the first share the compiled tests, also where
+# Python is told not to keep any. On real brokers `make test` runs a contract file for each area, chaos and Spark
+# (tests/support/contracts.py), and `make test-full` every test.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --contracts $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(BOTH) $(WITHOUT_TWINS) $(ARGS)
+
+test-full: export PYTHONDONTWRITEBYTECODE =
+test-full: lint
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(ARGS)
-	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(BOTH) $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka' $(TWINNED) $(BOTH) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check

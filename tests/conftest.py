@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
+from tests.support.contracts import is_contract
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.order import longest_first
 from tests.support.unused import UnusedClusters
@@ -36,6 +37,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _NEEDS_JAVA = ("java", "kafka", "spark")
 _left_out = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--contracts", action="store_true", help="of tests on real brokers, those in contract files alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,9 +82,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first for parallel processes; leave out tests that need Java if it is missing."""
+    """Put the longest files first for parallel processes; leave out what is for `make test-full` with ``--contracts``,
+    and tests that need Java if it is missing.
+    """
     if hasattr(config, "workerinput"):
         longest_first(items)
+    if config.getoption("contracts"):
+        beyond = [item for item in items if item.get_closest_marker("kafka") and not is_contract(item)]
+        config.hook.pytest_deselected(items=beyond)
+        items[:] = [item for item in items if item not in set(beyond)]
     wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]
     why = artifacts.missing() if wanting else None
     if why is None:

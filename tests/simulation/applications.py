@@ -244,8 +244,8 @@ class ProducerApplication:
         else:
             self.inbox.put(lambda: self.probe(tp))
 
-    def probe_speed(self, tp: TopicPartition) -> None:
-        """On a healthy cluster a record takes a few round trips, and nobody sleeps meanwhile."""
+    def probe_speed(self, tp: TopicPartition, extra_ms: int = 0) -> None:
+        """On a healthy cluster a record takes a few round trips, and ``extra_ms`` where something else is slow."""
         settings, clock = self.world.settings, self.world.clock
         start_ms = clock.now_ms()
         record = self.send_one(tp.partition, _PROBE_SIZE)
@@ -253,7 +253,9 @@ class ProducerApplication:
             with contextlib.suppress(KafkaError):
                 record.future.get()
             took_ms = clock.now_ms() - start_ms
-            limit_ms = settings.linger_ms + 8 * (settings.link_delay_ms + settings.link_jitter_ms) + _SLACK_MS
+            limit_ms = (
+                settings.linger_ms + 8 * (settings.link_delay_ms + settings.link_jitter_ms) + _SLACK_MS + extra_ms
+            )
             self._ensure(took_ms <= limit_ms, f"a record took {took_ms} ms on a healthy cluster, not {limit_ms}")
         self.unprobed.discard(tp)
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pykclient.errors import KafkaError
+from pykclient.network.cluster_connection_states import SLOW_LOOKUP_MS
 from pykclient.record import CompressionRatioEstimator
 from pykclient.testing.broker import Broker
 from pykclient.testing.log.unified_log import UnifiedLog
@@ -503,14 +504,14 @@ class World:
         self.faults.heal()
         self._await("all replicas are in sync again", self._in_sync)
 
-    def _probe_speed(self, what: str) -> None:
+    def _probe_speed(self, what: str, extra_ms: int = 0) -> None:
         for producer in self.producers:
             producer.unprobed = {self.partitions[0]}
-            producer.inbox.put(partial(producer.probe_speed, self.partitions[0]))
+            producer.inbox.put(partial(producer.probe_speed, self.partitions[0], extra_ms))
         self._await(what, lambda: not any(producer.unprobed for producer in self.producers))
 
     def _dns_drill(self) -> None:
-        """A broker whose name nobody answers for costs nothing where the others are concerned."""
+        """A broker whose name does not resolve delays the others' records only while metadata waits for it."""
         leader = self.cluster.leader(self.partitions[0])
         others = [id for id in self.cluster.nodes if id != leader]
         if leader is None or not others:
@@ -521,7 +522,7 @@ class World:
             for tp in self.partitions:
                 producer.inbox.put(partial(producer.send_one, tp.partition, 8))
             producer.inbox.put(partial(self.clock.sleep_ms, _LOOK_MS))
-        self._probe_speed("a record takes no time while a name is not answered")
+        self._probe_speed("a record takes no time while a name is not answered", SLOW_LOOKUP_MS)
         self.faults.heal()
         self._probe(self.partitions)
 

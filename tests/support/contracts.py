@@ -1,0 +1,34 @@
+"""Which tests `make test` runs on real brokers: a file for each area, chaos, and Spark.
+
+The others of them run on the embedded cluster there, which passes the same tests, and on real brokers in
+`make test-full`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.unused import file_of
+
+#: What begins or ends the path of a file whose tests on real brokers are run every time.
+_DIRECTORIES = ("tests/chaos/", "tests/support/")
+_FILES = (
+    "tests/consumer/test_groups_kafka.py",
+    "tests/interop/test_records.py",
+    "tests/interop/test_transactions.py",  # the embedded cluster has none
+    "tests/network/test_real_broker.py",
+    "tests/producer/test_producer_on_kafka.py",
+)
+#: What the embedded cluster answers beside what a real broker answers.
+_COMPARISON = "/test_as_kafka.py"
+
+
+def is_contract(item: pytest.Item) -> bool:
+    """Return whether `make test` runs a test that is marked with ``kafka``."""
+    file = file_of(item)
+    return (
+        item.get_closest_marker("spark") is not None
+        or file in _FILES
+        or file.startswith(_DIRECTORIES)
+        or file.endswith(_COMPARISON)
+    )
