@@ -1,4 +1,4 @@
-"""The methods of transactions, which are not supported yet."""
+"""The transactional methods of a producer, which are not supported yet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pykclient.errors import IllegalStateError
 from pykclient.types import TopicPartition
 
 _NO_TRANSACTIONS = (
-    "transactions need transactional.id, and this version of pykclient does not support that yet; without it a "
-    "producer is idempotent, so that each record is written once and in order"
+    "transactions need transactional.id, which this version of pykclient does not support yet; without it the "
+    "producer is idempotent: each record is written once and in order"
 )
 
 

@@ -1,4 +1,4 @@
-"""The thread that sends (Java: Sender)."""
+"""The producer's I/O thread (Java: Sender)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.metadata_snapshot import MetadataSnapshot
 
-#: Later versions of the produce request call topics by id only (KIP-516).
+#: From the next version on, produce requests identify topics by id only (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
 
 
@@ -34,7 +34,10 @@ _CLOSED_BY_FORCE = "the producer was closed by force before the record was sent"
 
 
 class SenderConfig:
-    """The settings of a Sender. ``acks`` is -1 for all; times in milliseconds, sizes in bytes."""
+    """The settings of a Sender.
+
+    ``acks`` is -1 for all. Times are in milliseconds, sizes in bytes.
+    """
 
     __slots__ = (
         "acks",
@@ -61,14 +64,14 @@ class SenderConfig:
         self.max_request_size = max_request_size
         self.request_timeout_ms = request_timeout_ms
         self.retry_backoff_ms = retry_backoff_ms
-        #: With one request in flight: a partition is muted while it has one, so retries cannot change the order.
+        #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
         self.guarantee_message_order = guarantee_message_order
-        #: The oldest version of the request that brokers must know; None: any.
+        #: The lowest version of the produce request that brokers must support; None allows any.
         self.min_produce_version = min_produce_version
 
 
 class Sender:
-    """Takes batches that are due out of the accumulator, sends them to the leaders, and completes them.
+    """Drains batches that are due from the accumulator, sends them to their leaders, and completes them.
 
     Thread: io, but for ``wakeup``, ``initiate_close``, ``force_close`` and ``is_running``, which any thread may call.
     """
@@ -110,10 +113,13 @@ class Sender:
     # --- the thread's life -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Send until told to close; then what is left, unless told to hurry; then let go of the connections.
+        """Run the sender until it is closed.
 
-        Errors in a round are logged, and the next round goes on. What is not an Exception, such as SystemExit out of a
-        plugin, ends the thread: then all records that are left fail, and later ones are refused.
+        After ``initiate_close`` it first sends the remaining records; after ``force_close`` it fails them. Then it
+        closes the connections.
+
+        The sender logs an Exception raised in a round and starts the next round. Any other exception, such as
+        SystemExit raised by a plugin, ends the thread: all remaining records fail, and later ones are refused.
         """
         thread = self._thread
         thread.begin()
@@ -121,13 +127,13 @@ class Sender:
             self._run()
         except thread.killed_by:
             raise
-        except BaseException as error:  # noqa: BLE001 - nothing else would tell those that wait
+        except BaseException as error:  # noqa: BLE001 - nothing else would fail the waiting records
             self._fail(error)
         finally:
             thread.end()
 
     def _fail(self, error: BaseException) -> None:
-        self._log.critical("The producer's I/O thread ends, because of what was raised in it", exc_info=error)
+        self._log.critical("The producer's I/O thread ends, because an error was raised in it", exc_info=error)
         thread = self._thread
         thread.failure = error
         self._running = False
@@ -145,12 +151,12 @@ class Sender:
         while self._running:
             self._run_once_safely()
         self._accumulator.close()
-        self._log.debug("Closing: sending what is left")
+        self._log.debug("Closing: sending the remaining records")
         while not self._force_close and self._has_work_left():
             self._run_once_safely()
         if self._force_close:
-            self._log.debug("Closing by force: failing what is left")
-        if self._force_close or self._accumulator.has_incomplete:  # nothing else would ever complete it
+            self._log.debug("Closing by force: failing the remaining records")
+        if self._force_close or self._accumulator.has_incomplete:  # nothing else would ever complete them
             self._accumulator.abort_incomplete_batches(KafkaError(_CLOSED_BY_FORCE))
         self._client.close()
         self._metadata.close()
@@ -162,15 +168,15 @@ class Sender:
     def _run_once_safely(self) -> None:
         try:
             self.run_once()
-        except Exception as error:  # noqa: BLE001 - this thread must go on
-            if repr(error) != self._last_error:  # the same in each round says nothing new
+        except Exception as error:  # noqa: BLE001 - this thread must keep running
+            if repr(error) != self._last_error:  # log a repeated error only once
                 self._log.exception("Error in the producer's I/O thread")
             self._last_error = repr(error)
             self._responses.fail_stranded(error)
             self._clock.sleep_ms(self._config.retry_backoff_ms)
 
     def run_once(self) -> None:
-        """One round: get a producer id if need be, send what is due, read answers."""
+        """Run one round: request a producer id if needed, send batches that are due, and handle responses."""
         manager = self._transaction_manager
         self._accumulator.begin_look()
         if manager is not None:
@@ -180,10 +186,10 @@ class Sender:
                 self._client.poll(self._config.retry_backoff_ms, self._clock.now_ms())
                 return
             if manager.has_abortable_error:
-                # The cause may pass: fail what waits, and let the next record try again.
+                # The cause may be temporary: fail the waiting batches, and let the next record try again.
                 self._abort_batches(manager.last_error)
                 manager.transition_to_uninitialized()
-            if self._accumulator.has_incomplete:  # an idle producer asks for nothing
+            if self._accumulator.has_incomplete:  # an idle producer needs no id
                 manager.bump_idempotent_epoch_and_reset_id_if_needed()
             if self._maybe_send_and_poll_transactional_request(manager):
                 return
@@ -200,12 +206,14 @@ class Sender:
     # --- sending -----------------------------------------------------------------------------------------------
 
     def _send_producer_data(self, now_ms: int) -> int:
-        """Send what is due; returns how long the network may wait for something to happen.
+        """Send the batches that are due; return how long the network client may wait, in ms.
 
-        In eight steps: fail what has expired; find the nodes that a batch is due for; ask for leaders that are missing;
-        leave out nodes that cannot take a request; take out their batches and number them; note those as in flight,
-        and mute their partitions where order hangs on that; send a request to each node; say when to look again. Java
-        fails what has expired after it took out the batches, and so may send one that it has just failed.
+        There are eight steps. Fail expired batches. Find the nodes with batches that are due. Request metadata for
+        missing leaders. Leave out nodes that cannot take a request. Drain the other nodes' batches and assign sequence
+        numbers. Track these batches as in flight, and mute their partitions if order depends on it. Send one request
+        per node. Compute the time of the next check.
+
+        Java fails expired batches after draining, and so may send a batch that it has just failed.
         """
         self._fail_expired_batches(now_ms)
         accumulator = self._accumulator
@@ -247,27 +255,30 @@ class Sender:
         snapshot: MetadataSnapshot,
         now_ms: int,
     ) -> int:
-        """When to look again at the nodes that were ready: they may have more than went into their requests.
+        """Return in how many ms to check the ready nodes again: their requests may not have held all batches.
 
-        Java looks again at once, and so goes round for nothing after each request.
+        Java checks again at once, and so runs one useless round after each request.
         """
         if not result.ready_nodes:
             return FOREVER_MS
         if not any(collated.values()):
-            # Due, but held back by sequence numbers: until the epoch is bumped, or until an answer ends the wait.
+            # The batches are due, but wait for sequence numbers: until the epoch is bumped, or a response arrives.
             manager = self._transaction_manager
             return 0 if manager is not None and manager.is_about_to_bump_epoch else self._config.retry_backoff_ms
         return self._accumulator.delay_of_rest_ms(snapshot, result.ready_nodes, now_ms)
 
     def _request_leaders(self, topics: set[str], now_ms: int) -> None:
-        """Of topics whose election is pending, or that were idle for so long that they left the metadata."""
+        """Request metadata for topics with no known leader.
+
+        Their election may be pending, or they may have been idle long enough to leave the metadata.
+        """
         for topic in topics:
             self._metadata.add(topic, now_ms)
-        self._log.debug("Asking for metadata: no leader is known for partitions of %s", topics)
+        self._log.debug("Requesting metadata: no leader is known for partitions of %s", topics)
         self._metadata.request_update(False)
 
     def _drop_unready_nodes(self, result: ReadyCheckResult, now_ms: int) -> int:
-        """Leave the nodes that can take a request; returns when to look at the others again."""
+        """Drop the nodes that cannot take a request; return in how many ms to check them again."""
         timeout_ms = FOREVER_MS
         for node in list(result.ready_nodes.values()):
             is_ready = self._client.ready(node, now_ms)
@@ -289,26 +300,30 @@ class Sender:
         unsendable, self._accumulator.unsendable = self._accumulator.unsendable, []
         for batch, error in unsendable:
             self._log.error("%s could not be prepared for sending: %r", batch, error)
-            refused = batch.attempts == 0 and not batch.may_be_written  # it was never sent
+            refused = batch.attempts == 0 and not batch.may_be_written  # the batch was never sent
             self._responses.fail_batch(batch, error, refused=refused)
 
     def _fail_expired(self, batch: ProducerBatch, now_ms: int) -> None:
         if batch.in_flight:
-            what = "was not answered"
+            what = "received no response"
         else:
-            what = "was not answered with success" if batch.in_retry else "was not sent"
+            what = "received no successful response" if batch.in_retry else "was not sent"
         report = self._client.connection_report()
         error = KafkaTimeoutError(
             f"{batch.record_count} record(s) for {batch.topic_partition} expired: the batch {what} within "
             f"{(now_ms - batch.created_ms) / 1000} s (delivery.timeout.ms){': ' + report if report else ''}"
         )
-        # Its memory is not free while the network client may write it: the answer, or the disconnect, frees it.
+        # While a batch is in flight, the network client may still be writing its memory. The response or the disconnect
+        # frees it.
         self._responses.fail_batch(batch, error, deallocate=not batch.in_flight)
 
     def _send_produce_request(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> None:
-        """Send ``batches`` in one request. If it cannot be made or handed over, fail them; the other nodes' go on."""
+        """Send ``batches`` in one request.
+
+        If the request cannot be built or sent, its batches fail. Batches for other nodes are not affected.
+        """
         config = self._config
         by_partition: dict[TopicPartition, ProducerBatch] = {}
         for batch in batches:
@@ -324,14 +339,14 @@ class Sender:
                 config.request_timeout_ms,
                 partial(self._handle_produce_response, by_partition, topic_names),
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, these batches must get an answer
+        except Exception as error:  # noqa: BLE001 - these batches must complete in any case
             self._handle_build_error(by_partition, error)
             return
         try:
             self._client.send(request, now_ms)
-        except (IllegalStateError, DisconnectError) as error:  # the client did not take it
+        except (IllegalStateError, DisconnectError) as error:  # the client did not accept the request
             self._responses.fail_unsent(by_partition, error)
-        except Exception:  # noqa: BLE001 - the client has dropped the connection, and answers the request in its next poll
+        except Exception:  # noqa: BLE001 - the client has disconnected, and completes the request in its next poll
             self._log.exception("A request could not be handed to the network")
 
     def _handle_produce_response(
@@ -344,14 +359,14 @@ class Sender:
             else:
                 self._handle_build_error(batches, build_error)
         except Exception as error:
-            # There is no other answer to come.
+            # No other response will complete these batches.
             for batch in batches.values():
                 batch.in_flight = False
             self._responses.fail_stranded(error)
             raise
 
     def _handle_build_error(self, batches: dict[TopicPartition, ProducerBatch], error: Exception) -> None:
-        """Fail the batches for which a request could not be built, and put the others back to be sent without them."""
+        """Fail the batches that prevented a request from being built, and requeue the others."""
         to_blame = {tp: batch for tp, batch in batches.items() if len(batches) == 1 or not self._can_be_sent(batch)}
         if not to_blame:
             to_blame = batches
@@ -374,9 +389,9 @@ class Sender:
     def _produce_request(
         self, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> tuple[RequestBuilder, dict[UUID, str]]:
-        """The request for ``batches``, and the names of the topics that it calls by id.
+        """Return the request for ``batches``, and the names of the topics it identifies by id.
 
-        Kept with the request, as a topic may be made anew, under another id, before the answer comes.
+        The names are kept with the request: a topic may be recreated with another id before the response arrives.
         """
         from pykclient.protocol.messages.produce import ProduceRequest
 
@@ -387,7 +402,7 @@ class Sender:
             name, partition = batch.topic_partition
             topic = topics.get(name)
             if topic is None:
-                self._metadata.add(name, now_ms)  # it is in use
+                self._metadata.add(name, now_ms)  # marks the topic as used, so the metadata keeps it
                 topic_id = snapshot.topic_ids.get(name, ZERO_UUID)
                 if topic_id == ZERO_UUID:
                     max_version = _LAST_VERSION_WITH_TOPIC_NAMES
@@ -403,7 +418,7 @@ class Sender:
     # --- the producer id ---------------------------------------------------------------------------------------
 
     def _maybe_send_and_poll_transactional_request(self, manager: TransactionManager) -> bool:
-        """Ask any broker for a producer id, if that is due. True when this round has polled and is over."""
+        """Request a producer id from any broker if one is due; return True if this round has polled and is over."""
         retry_backoff_ms = self._config.retry_backoff_ms
         now_ms = self._clock.now_ms()
         if manager.has_in_flight_request:
@@ -441,26 +456,29 @@ class Sender:
 
     @property
     def is_running(self) -> bool:
-        """False once the producer is being closed."""
+        """False once the producer is closing."""
         return self._running
 
     def wakeup(self) -> None:
-        """End the waiting for the network: there is something to do."""
+        """Wake the sender if it is waiting for the network."""
         self._client.wakeup()
 
     def initiate_close(self) -> None:
-        """Take no more records, send those there are, and end."""
-        # The accumulator first: what is appended after the loop has ended would never be answered.
+        """Accept no more records, send the remaining ones, and end the thread."""
+        # Close the accumulator first: a record appended after the loop has ended would never complete.
         self._accumulator.close()
         self._running = False
         self.wakeup()
 
     def abandon(self) -> None:
-        """End like ``initiate_close``, without taking any lock: for a producer that is garbage, and for handlers."""
+        """End the thread like ``initiate_close``, but take no lock.
+
+        For a producer that is being garbage-collected, and for signal handlers.
+        """
         self._running = False
         self.wakeup()
 
     def force_close(self) -> None:
-        """Take no more records, fail those there are, and end."""
+        """Accept no more records, fail the remaining ones, and end the thread."""
         self._force_close = True
         self.initiate_close()

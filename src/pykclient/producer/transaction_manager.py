@@ -1,7 +1,7 @@
 """The producer id, its epoch, and the sequence numbers that make retries safe (KIP-98, KIP-360).
 
-Each record of a partition has a number; the broker refuses gaps and drops what it has seen. So a batch can be sent
-again without being written twice, and batches in flight cannot overtake each other. Java: TransactionManager.
+Each record of a partition has a sequence number. The broker refuses gaps and drops duplicates. So a retried batch is
+not written twice, and batches in flight cannot overtake each other. Java: TransactionManager.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from pykclient.producer.produce_response import PartitionResponse
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
-#: A broker may have forgotten a producer of which it heard nothing for longer. It is told to by
-#: ``producer.id.expiration.ms``, a day by default, and what a rest costs is one round trip.
+#: After this pause, assume that the broker may have forgotten the producer. Brokers forget after
+#: ``producer.id.expiration.ms``, a day by default. Assuming it too early costs one round trip.
 REST_MS = 60_000
 
 _MAX_EPOCH = (1 << 15) - 1
 _NO_TIMEOUT_MS = (1 << 31) - 1
 _NO_IN_FLIGHT_REQUEST = -1
 
-#: After these the producer cannot go on; any other failure of a batch concerns that batch only.
+#: Errors after which the producer has failed permanently. Any other error affects only the batch that failed.
 _FATAL_ERRORS = (
     ClusterAuthorizationError,
     TransactionalIdAuthorizationError,
@@ -61,7 +61,7 @@ _FATAL_ERRORS = (
 
 
 class InitProducerIdHandler:
-    """Asks for a producer id, and takes the answer in (Java: TransactionManager.InitProducerIdHandler). Thread: io."""
+    """Requests a producer id and handles the response (Java: TransactionManager.InitProducerIdHandler). Thread: io."""
 
     __slots__ = ("_manager", "retry_not_before_ms")
 
@@ -79,12 +79,12 @@ class InitProducerIdHandler:
 
 
 class TransactionManager:
-    """Sequence numbers per partition, and what to do when they no longer fit what the broker expects.
+    """Assigns sequence numbers per partition, and recovers when they no longer match what the broker expects.
 
     Thread: io, but for ``maybe_fail_with_error``, which any thread may call.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_state")  # a slot for what C looks up with each record
+    __slots__ = ("__dict__", "__weakref__", "_state")  # a slot, because C code reads ``_state`` for each record
 
     def __init__(self, log_context: LogContext, retry_backoff_ms: int) -> None:
         self._log = log_context.logger(__name__)
@@ -95,10 +95,10 @@ class TransactionManager:
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self._pending_requests: deque[InitProducerIdHandler] = deque()
         self._in_flight_correlation_id = _NO_IN_FLIGHT_REQUEST
-        # A batch that was given up after it was sent may have been written or not, so its partition's next number is
-        # unknown until all in flight are answered. The value is the number that follows that batch.
+        # A batch that failed after it was sent may or may not have been written. The partition's next sequence is
+        # unknown until no batch is in flight. The value is the sequence that follows the failed batch.
         self._unresolved: dict[TopicPartition, int] = {}
-        # What is in flight to these is numbered anew at the next bump of the epoch.
+        # Batches in flight to these partitions get new sequence numbers at the next epoch bump.
         self._partitions_to_rewrite: set[TopicPartition] = set()
         self._epoch_bump_required = False
 
@@ -106,12 +106,12 @@ class TransactionManager:
 
     @property
     def is_transactional(self) -> bool:
-        """False until transactions come."""
+        """False: transactions are not supported yet."""
         return False
 
     @property
     def is_completing(self) -> bool:
-        """Whether a transaction is being ended, so that all batches are due."""
+        """True if a transaction is being completed, which makes all batches due."""
         return False
 
     @property
@@ -131,10 +131,14 @@ class TransactionManager:
         return self._state == state.ABORTABLE_ERROR
 
     def maybe_fail_with_error(self) -> None:
-        """Raise what made this producer unusable, if anything did."""
+        """Raise the error that made this producer unusable, if there is one.
+
+        Raises:
+            KafkaError: the producer has failed permanently.
+        """
         if self._state == state.FATAL_ERROR:
             raise KafkaError(
-                f"this producer cannot go on after: {self.last_error!r}; close it and make a new one"
+                f"the producer has failed permanently after {self.last_error!r}; close it and create a new one"
             ) from self.last_error
 
     def transition_to_fatal_error(self, error: Exception) -> None:
@@ -145,7 +149,7 @@ class TransactionManager:
         self._transition_to(state.ABORTABLE_ERROR, error)
 
     def transition_to_uninitialized(self) -> None:
-        """Ask for a producer id again when there is something to send."""
+        """Return to the initial state, so that the next batch requests a producer id again."""
         self._transition_to(state.UNINITIALIZED)
 
     def _transition_to(self, target: str, error: Exception | None = None) -> None:
@@ -157,7 +161,7 @@ class TransactionManager:
     # --- getting an id -----------------------------------------------------------------------------------------
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
-        """Do the bump that a failure asked for; ask for an id where there is none."""
+        """Bump the epoch if a failure requires it, and queue a request for a producer id if there is none."""
         if self._epoch_bump_required and self.has_producer_id:
             self._bump_epoch()
         if self._state == state.UNINITIALIZED and not self.has_producer_id:
@@ -166,16 +170,16 @@ class TransactionManager:
 
     @property
     def is_about_to_bump_epoch(self) -> bool:
-        """Return whether the next round begins with a bump of the epoch, which needs no answer from a broker."""
+        """True if the next round starts with an epoch bump, which needs no response from a broker."""
         return self._epoch_bump_required and self.has_producer_id
 
     def _bump_epoch(self) -> None:
-        """The idempotent producer raises its epoch by itself: nobody else uses its id (KIP-360)."""
+        """Bump the epoch locally: an idempotent producer shares its id with no other producer (KIP-360)."""
         self._epoch_bump_required = False
         producer_id, epoch = self.producer_id_and_epoch
         if epoch == _MAX_EPOCH:
-            # What is in flight gets its numbers when the new id is there. Java numbers it under "no id" at once, and so
-            # sends it as if there were no idempotence: a retry of that can be written twice.
+            # Batches in flight get new numbers once the new id arrives. Java numbers them under "no id" at once. It so
+            # sends them without idempotence, and a retry can be written twice.
             self._set_producer_id_and_epoch(NO_PRODUCER_ID_AND_EPOCH)
             self._transition_to(state.UNINITIALIZED)
         else:
@@ -198,13 +202,13 @@ class TransactionManager:
         self.producer_id_and_epoch = value
 
     def next_request(self) -> InitProducerIdHandler | None:
-        """What to send next to a broker other than batches, taken from the queue."""
+        """Take the next request other than a produce request from the queue; return None if there is none."""
         if not self._pending_requests or self._state == state.FATAL_ERROR:
             return None
         return self._pending_requests.popleft()
 
     def retry(self, handler: InitProducerIdHandler, not_before_ms: int) -> None:
-        """Put it back for another try."""
+        """Requeue the request, to be sent no earlier than ``not_before_ms``."""
         handler.retry_not_before_ms = not_before_ms
         self._pending_requests.appendleft(handler)
 
@@ -216,13 +220,13 @@ class TransactionManager:
         self._in_flight_correlation_id = correlation_id
 
     def authentication_failed(self, error: AuthenticationError) -> None:
-        """No broker can be asked for an id."""
+        """Handle a failed authentication with the broker to be asked for a producer id."""
         if self._state == state.INITIALIZING:
             self._pending_requests.clear()
             self.transition_to_abortable_error(error)
 
     def handle_init_producer_id(self, handler: InitProducerIdHandler, response: ClientResponse) -> None:
-        """Take the answer to the request for a producer id in."""
+        """Handle the response to the request for a producer id."""
         if response.correlation_id != self._in_flight_correlation_id:
             self.transition_to_fatal_error(IllegalStateError("more than one request for a producer id was in flight"))
             return
@@ -231,7 +235,7 @@ class TransactionManager:
         if response.authentication_error is not None:
             self.authentication_failed(response.authentication_error)
         elif response.disconnected:
-            self._log.debug("Disconnected from node %s while asking for a producer id", response.destination)
+            self._log.debug("Disconnected from node %s while requesting a producer id", response.destination)
             self.retry(handler, not_before_ms)
         elif response.build_error is not None:
             self.transition_to_fatal_error(response.build_error)
@@ -243,7 +247,7 @@ class TransactionManager:
                 self._rewrite_partitions()
                 self._transition_to(state.READY)
             elif isinstance(error, RetriableError):
-                self._log.debug("Asking for a producer id again after %r", error)
+                self._log.debug("Requesting a producer id again after %r", error)
                 self.retry(handler, not_before_ms)
             elif isinstance(error, ClusterAuthorizationError):
                 self.transition_to_abortable_error(error)
@@ -256,10 +260,10 @@ class TransactionManager:
         return self._state != state.FATAL_ERROR
 
     def should_stop_drain(self, first: ProducerBatch) -> bool:
-        """Return whether sequence numbers forbid to send ``first``, the next batch of its partition, now.
+        """Return whether sequence numbers forbid sending ``first``, the next batch of its partition, now.
 
-        A batch that would need numbers over 2^31 - 1 waits until nothing of its partition is in flight, and asks for a
-        new epoch then, which starts from 0.
+        A batch that would need sequence numbers above 2^31 - 1 waits until no batch of its partition is in flight. It
+        then requests a new epoch, which starts at 0.
         """
         topic_partition = first.topic_partition
         if not self.is_send_to_partition_allowed(topic_partition) or not self.has_producer_id:
@@ -268,15 +272,15 @@ class TransactionManager:
         in_flight = entry.in_flight
         if not first.has_sequence:
             if in_flight and (
-                # A batch of a new epoch starts at sequence 0, so those of the old one must be through.
+                # A batch of a new epoch starts at sequence 0, so all batches of the old epoch must have completed.
                 entry.producer_id_and_epoch != self.producer_id_and_epoch
-                # The very first batch goes alone, and the first after a rest. A broker that knows nothing of this
-                # producer, or has forgotten it, takes any sequence number: if the first batch failed and the second was
-                # taken, the first could not be written any more (KAFKA-14359, which the Java client lives with).
+                # The very first batch is sent alone, and so is the first after a pause. A broker that does not know
+                # this producer, or has forgotten it, accepts any sequence. If the first batch failed and the second was
+                # accepted, the first could no longer be written (KAFKA-14359, not fixed in Java).
                 or not entry.is_known_to_broker
             ):
                 return True
-            # While it is unknown whether an expired batch was written, the next number is unknown.
+            # Until it is known whether a failed batch was written, the next sequence is unknown.
             if self.has_unresolved_sequence(topic_partition):
                 return True
             if entry.has_sequences_for(first):
@@ -285,12 +289,12 @@ class TransactionManager:
                 self._log.info("%s has used up its sequence numbers; starting from 0 in a new epoch", topic_partition)
                 self.request_idempotent_epoch_bump_for_partition(topic_partition)
             return True
-        # A retry: only the one that is next by sequence may go, which leaves one request in flight.
+        # Retries are sent in order of sequence, with one request in flight.
         expected = in_flight[0].base_sequence if in_flight else NO_SEQUENCE
         return expected not in (NO_SEQUENCE, first.base_sequence)
 
     def number(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Number a batch that is sent for the first time, and track it from now on."""
+        """Assign sequence numbers to a batch that is sent for the first time, and track it as in flight."""
         entry = self._partitions.get_or_create(batch.topic_partition)
         if not entry.in_flight:
             if entry.producer_id_and_epoch != self.producer_id_and_epoch:
@@ -304,7 +308,7 @@ class TransactionManager:
         entry.add_in_flight_batch(batch)
 
     def sequence_number(self, topic_partition: TopicPartition) -> int:
-        """The base sequence of the partition's next batch."""
+        """Return the base sequence of the partition's next batch."""
         return self._partitions.get_or_create(topic_partition).next_sequence
 
     def has_inflight_batches(self, topic_partition: TopicPartition) -> bool:
@@ -312,7 +316,7 @@ class TransactionManager:
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         if not batch.has_sequence:
-            raise IllegalStateError(f"{batch} has no sequence number to be tracked by")
+            raise IllegalStateError(f"{batch} has no sequence number")
         self._partitions.get(batch.topic_partition).add_in_flight_batch(batch)
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
@@ -321,7 +325,7 @@ class TransactionManager:
             entry.remove_in_flight_batch(batch)
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int:
-        """The lowest base sequence in flight, NO_SEQUENCE without any."""
+        """Return the lowest base sequence in flight, NO_SEQUENCE if nothing is in flight."""
         in_flight = self._partitions.get_or_create(topic_partition).in_flight
         return in_flight[0].base_sequence if in_flight else NO_SEQUENCE
 
@@ -336,9 +340,9 @@ class TransactionManager:
     # --- outcomes ----------------------------------------------------------------------------------------------
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
-        # The numbers may have been forgotten while the answered batch was on its way: start a new entry then.
+        # The partition's entry may have been removed while the batch was in flight; create a new one then.
         entry = self._partitions.get_or_create(batch.topic_partition)
-        # Of one that was given up this is the late answer, and it may be about numbers of an epoch that is past.
+        # For a batch that had already failed this is the late response, and its sequence may belong to an old epoch.
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
             batch.is_done and batch.sequence_has_been_reset
         ):
@@ -349,12 +353,13 @@ class TransactionManager:
         entry.remove_in_flight_batch(batch)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:
-        """Settle what becomes of the numbers of a batch that failed for good.
+        """Update the partition's sequence numbers after a batch has failed permanently.
 
-        ``refused``: it is surely not in the log, so its numbers leave a gap, which a new epoch closes. Where that is
-        not sure, batches behind it may be in the log already, and must not get other numbers before they are answered.
-        Nor must a batch before it: a retry of what may be in the log would be written again under another number. Java
-        bumps the epoch at once.
+        ``refused``: the batch is certainly not in the log. Its numbers then leave a gap, which a new epoch closes.
+
+        If that is not certain, later batches may already be in the log, and must not be renumbered before their
+        responses arrive. The same holds for an earlier batch: it may be in the log, and a retry under another number
+        would write it again. Java bumps the epoch at once.
         """
         if isinstance(error, _FATAL_ERRORS):
             self.transition_to_fatal_error(error)
@@ -370,8 +375,8 @@ class TransactionManager:
                 batch.producer_epoch,
                 batch.base_sequence,
             )
-            # A broker remembers the last five batches only. An earlier attempt may have been written before these, and
-            # so may the batches behind it.
+            # A broker remembers only the last five batches. An earlier attempt may have been written before those, and
+            # so may the batches behind this one.
             refused = batch.attempts == 0 and not batch.may_be_written
         if refused and not self._partitions.get_or_create(batch.topic_partition).has_in_flight_before(batch):
             self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
@@ -379,29 +384,30 @@ class TransactionManager:
             self.mark_sequence_unresolved(batch)
 
     def can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse) -> bool:
-        """Whether ``batch`` may be sent again; asks for a bump of the epoch where its numbers no longer fit."""
+        """Return whether ``batch`` may be retried; request an epoch bump if its numbers no longer fit."""
         topic_partition = batch.topic_partition
         if isinstance(error, InvalidProducerEpochError) and batch.sequence_has_been_reset:
-            return True  # this was its attempt under the old epoch, which the new one has overtaken
+            return True  # the attempt used the old epoch; the batch now has the new one
         if isinstance(error, UnknownProducerIdError):
-            # Without the log's start offset it cannot be told what was lost: ask until it is known. A batch that was
-            # numbered anew meanwhile only fails for its old number.
+            # Without the log start offset it is unknown what was lost: retry until the broker reports it. A batch that
+            # was renumbered meanwhile fails only because of its old number.
             if response.log_start_offset != NO_OFFSET and not batch.sequence_has_been_reset:
                 self.request_idempotent_epoch_bump_for_partition(topic_partition)
             return True
         if isinstance(error, OutOfOrderSequenceError):
             if batch.may_be_written and not batch.sequence_has_been_reset:
-                # The broker compares whole batches, so to it a part of one that it has is no duplicate. Under another
-                # number it would be written again. Java does that.
+                # The broker compares whole batches, so it does not recognize a part of a known batch as a duplicate. A
+                # retry under another number would write the records again. Java does that.
                 return False
             unresolved = self._unresolved.get(topic_partition)
             if unresolved is None:
                 is_next = batch.base_sequence == self.last_acked_sequence(topic_partition) + 1
                 if is_next and not batch.sequence_has_been_reset:
-                    # Nothing before it is missing here, so the broker lost what it had acknowledged.
+                    # All earlier batches were acknowledged, so the broker has lost acknowledged records.
                     self.request_idempotent_epoch_bump_for_partition(topic_partition)
             elif batch.base_sequence == unresolved == self.first_in_flight_sequence(topic_partition):
-                # It follows directly on the batch that failed, and nothing before that is open: so it was not written.
+                # This batch directly follows the failed one and is the first in flight, so the failed batch was not
+                # written.
                 self.request_idempotent_epoch_bump_for_partition(topic_partition)
             return True
         return isinstance(error, RetriableError)
@@ -413,17 +419,20 @@ class TransactionManager:
         return bool(self._unresolved)
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
-        """Whether its next number is unknown, or about to change: a number given out now would be changed in flight."""
+        """Return whether the partition's next sequence is unknown or about to change.
+
+        A sequence assigned now would change while its batch is in flight.
+        """
         return topic_partition in self._unresolved or topic_partition in self._partitions_to_rewrite
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """It is unknown whether ``batch`` was written: number no further batches until it is clear."""
+        """Stop numbering the partition's batches until it is known whether ``batch`` was written."""
         topic_partition = batch.topic_partition
         following = batch.last_sequence + 1
         self._unresolved[topic_partition] = max(following, self._unresolved.get(topic_partition, 0))
 
     def maybe_resolve_sequences(self) -> None:
-        """With nothing left in flight it is known whether numbers are missing; if so, start over in a new epoch."""
+        """Request an epoch bump for each unresolved partition where nothing is in flight and numbers are missing."""
         for topic_partition in list(self._unresolved):
             if self.has_inflight_batches(topic_partition):
                 continue
@@ -431,7 +440,7 @@ class TransactionManager:
             last_acked = self.last_acked_sequence(topic_partition)
             if next_sequence != last_acked + 1:
                 self._log.info(
-                    "%s: sequence %d was acknowledged last, and %d is next: numbering from 0 in a new epoch",
+                    "%s: the last acknowledged sequence is %d, but the next is %d: numbering from 0 in a new epoch",
                     topic_partition,
                     last_acked,
                     next_sequence,

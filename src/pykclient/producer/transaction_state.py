@@ -1,9 +1,9 @@
 """The states of a producer id, as a table (Java: TransactionManager.State).
 
-An idempotent producer asks for an id when it first has something to send (UNINITIALIZED, INITIALIZING, READY). It goes
-back to the start when its epochs are used up, or after an error that may pass, such as a missing permission. The states
-of transactions (IN_TRANSACTION, PREPARED_TRANSACTION, COMMITTING_TRANSACTION, ABORTING_TRANSACTION) join this table
-together with transactions.
+An idempotent producer requests an id when it first has a record to send (UNINITIALIZED, INITIALIZING, READY). It
+returns to UNINITIALIZED when its epochs are used up, and after an error with a temporary cause, such as a missing
+permission. The table does not yet contain the states of transactions (IN_TRANSACTION, PREPARED_TRANSACTION,
+COMMITTING_TRANSACTION, ABORTING_TRANSACTION).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FATAL_ERROR: Final = "FATAL_ERROR"
 
 STATES = (UNINITIALIZED, INITIALIZING, READY, ABORTABLE_ERROR, FATAL_ERROR)
 
-#: From a state to those that may follow. Nothing follows a fatal error, except another one.
+#: The allowed next states of each state. A fatal error is final; only another fatal error may follow.
 MOVES: dict[str, frozenset[str]] = {
     UNINITIALIZED: frozenset((INITIALIZING, FATAL_ERROR)),
     INITIALIZING: frozenset((READY, ABORTABLE_ERROR, FATAL_ERROR)),
@@ -31,6 +31,10 @@ MOVES: dict[str, frozenset[str]] = {
 
 
 def check_move(source: str, target: str) -> None:
-    """Raises IllegalStateError for a move that the table lacks."""
+    """Check that the table allows a transition.
+
+    Raises:
+        IllegalStateError: the table has no transition from ``source`` to ``target``.
+    """
     if target not in MOVES[source]:
         raise IllegalStateError(f"a producer id cannot go from {source} to {target}")
