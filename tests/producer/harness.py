@@ -1,4 +1,4 @@
-"""A producer's insides on a mock clock and a mock client."""
+"""The parts of a producer on a mock clock and a mock client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def snapshot(
     node_count: int = 2,
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> MetadataSnapshot:
-    """``partitions`` maps to the leader's id."""
+    """Return a metadata snapshot; ``partitions`` maps to the leader's id."""
     epochs = epochs or {}
     return MetadataSnapshot(
         "cluster",
@@ -93,7 +93,7 @@ def produce_response(
     endpoints: Sequence[Node] = (),
     by_id: bool = True,
 ) -> ProduceResponse:
-    """``results`` maps to (error code, base offset); ``leader`` is (id, epoch)."""
+    """Return a produce response; ``results`` maps to (error code, base offset), ``leader`` is (id, epoch)."""
     topics: dict[str, ProduceResponse.TopicProduceResponse] = {}
     for tp, (error_code, base_offset) in results.items():
         topic = topics.get(tp.topic)
@@ -127,7 +127,7 @@ def produce_response(
 
 
 class SenderHarness:
-    """A Sender with an accumulator, mock client and clock; ``run_once`` is one round."""
+    """A Sender with an accumulator, mock client and clock; ``run_once`` runs one round."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class SenderHarness:
             self.sender.run_once()
 
     def get_producer_id(self, producer_id: int = 13, epoch: int = 0) -> None:
-        """Answer the request for an id that the first record brings about."""
+        """Respond to the InitProducerId request that the first record causes."""
         assert self.manager is not None
         self.client.prepare_response(
             InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch), _is_init_producer_id
@@ -207,7 +207,7 @@ class SenderHarness:
         raise AssertionError("no producer id")
 
     def respond(self, error_code: int = 0, base_offset: int = 0, tp: TopicPartition = TP0, **kwargs: Any) -> None:
-        """Answer the oldest produce request, and let the answer arrive."""
+        """Respond to the oldest produce request, and let the sender process the response."""
         self.client.respond(produce_response({tp: (error_code, base_offset)}, **kwargs))
 
     def respond_to(self, request: ClientRequest, error_code: int, base_offset: int, tp: TopicPartition = TP0) -> None:
@@ -217,7 +217,7 @@ class SenderHarness:
         return list(self.client.requests)
 
     def sent_batches(self) -> list[tuple[int, int, int, int]]:
-        """(producer id, epoch, base sequence, record count) of each batch that is on its way, oldest request first."""
+        """Return (producer id, epoch, base sequence, record count) of each batch in flight, oldest request first."""
         sent = []
         for request in self.client.requests:
             message = request.request_builder.build(request.request_builder.latest_allowed_version)
@@ -244,7 +244,7 @@ def _is_init_producer_id(request: Any) -> bool:
 
 
 def deliveries(into: list[tuple[Exception | None, int]]) -> OnDelivery:
-    """An on_delivery that notes errors and offsets."""
+    """Return an on_delivery callback that records errors and offsets."""
     return lambda error, metadata: into.append((error, metadata.offset))
 
 

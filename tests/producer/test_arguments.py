@@ -1,4 +1,4 @@
-"""Every argument of every public method of a producer and its futures is checked before anything is begun."""
+"""Every public method of a producer and its futures checks all arguments before it does anything."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["make"]
 
 
 class Text(str):
-    """A subclass of str that does not compare as one."""
+    """A subclass of str that equals nothing."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Number(enum.IntEnum):
 
 
 class Opaque:
-    """Raises on whatever is tried with it."""
+    """An object that raises from every operation."""
 
     def __bool__(self) -> bool:
         raise TypeError("no truth value")
@@ -95,7 +95,7 @@ HOSTILE: list[Any] = [
 ]
 
 
-#: Calls that work, by method.
+#: Valid calls, by method.
 PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "send": {
         "topic": TOPIC,
@@ -127,7 +127,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "abort_transaction": {},
     "close": {"timeout": 5},
 }
-#: For the library itself.
+#: Methods for the library itself.
 INTERNAL = {"in_environment", "of_parts", "refuse_after_fork"}
 
 FUTURE_CALLS: dict[str, dict[str, Any]] = {
@@ -171,7 +171,7 @@ def test_no_method_is_left_out() -> None:
 
 
 def outcome(call: Callable[..., Any], given: dict[str, Any]) -> str:
-    """Call, wait for what came of it, and return its name; anything but an error of ours fails the test."""
+    """Make the call and return the name of its KafkaError, or "done"; any other error fails the test."""
     try:
         returned = call(**given)
         if isinstance(returned, (FutureRecordMetadata, BatchFuture)):
@@ -213,7 +213,7 @@ def test_hostile_arguments(make: Make, settings: dict[str, Any]) -> None:
 
 
 def test_hostile_records(make: Make) -> None:
-    """The same for the fields of a ProducerRecord, and for arguments beside it."""
+    """The fields of a ProducerRecord, and arguments next to it, are checked as well."""
     producer, _ = make(max_block_ms=5)
     valid = {name: value for name, value in PRODUCER_CALLS["send"].items() if name != "on_delivery"}
     for _, given in hostile_calls({"send": valid}):

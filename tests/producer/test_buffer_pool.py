@@ -1,4 +1,4 @@
-"""The pool lends no more than it has, in turn, and gets everything back (Java: BufferPoolTest)."""
+"""The pool never lends more than it has, serves waiters in order, and gets all memory back (Java: BufferPoolTest)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(function: Callable[[], object]) -> threading.Thread:
 
 
 def allocate(pool: BufferPool, size: int, max_block_ms: int) -> bytearray:
-    """What a thread does that takes a buffer for a batch."""
+    """Allocate a buffer for a batch as an appending thread does."""
     loan = Loan()
     try:
         buffer = pool.allocate(loan, size, max_block_ms)
@@ -110,7 +110,7 @@ def test_waiting_ends_when_memory_comes_back() -> None:
 
 
 def test_who_waits_gets_the_buffer_that_comes_back() -> None:
-    """Also where buffers do not fill the memory, and the rest of it was gathered in the meantime."""
+    """A waiter gets the returned buffer even if the remaining memory is smaller than a buffer."""
     pool = BufferPool(1536, 1024, SYSTEM_CLOCK)
     buffer = allocate(pool, 1024, 10)
     got: list[bytearray] = []
@@ -133,7 +133,7 @@ def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.Mon
     threads[0].join(0.05)
     assert got == []
     assert pool.queued == 2
-    pool.deallocate(buffers[1], 1024)  # now it is an eighth, for both
+    pool.deallocate(buffers[1], 1024)  # an eighth of the memory is now free, enough for both
     for thread in threads:
         thread.join(10)
     assert len(got) == 2
@@ -152,7 +152,7 @@ def test_who_waits_does_so_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_first_come_first_served_even_for_a_large_request() -> None:
-    """A large request gathers what comes back, while small ones behind it wait."""
+    """A large request accumulates returned memory while smaller, later requests wait."""
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
     parts = [allocate(pool, 2, 0) for _ in range(5)]
     order: list[str] = []
@@ -168,7 +168,7 @@ def test_first_come_first_served_even_for_a_large_request() -> None:
     for part in parts[:3]:
         pool.deallocate(part, 2)
     assert order == []
-    with pytest.raises(BufferExhaustedError):  # nobody else gets in between
+    with pytest.raises(BufferExhaustedError):  # a newcomer cannot overtake
         allocate(pool, 1, 0)
     pool.deallocate(parts[3], 2)
     large.join(30)
@@ -244,7 +244,7 @@ def test_many_threads_leave_nothing_behind() -> None:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Whatever is lent and given back in whichever order: the books are right, and memory returns."""
+    """Accounting is correct and all memory returns after any sequence of allocations and deallocations."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Records sent while the cluster misbehaves: nothing lost, nothing twice, in order. Another client reads them back."""
+"""Records sent during faults are neither lost, duplicated nor reordered; another client reads them back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITIONS = 3
 
 
 class Stream:
-    """A thread that sends numbered records to all partitions in turn, until told to stop."""
+    """A thread that sends numbered records to all partitions in turn until it is stopped."""
 
     def __init__(self, producer: KafkaProducer[Any, Any], topic: str) -> None:
         self.producer = producer
@@ -40,11 +40,11 @@ class Stream:
             raise
 
     def acknowledged(self) -> int:
-        """How many of the records sent so far are."""
+        """Return how many of the records sent so far are acknowledged."""
         return sum(future.done() for future in list(self.futures))
 
     def await_retries(self) -> None:
-        """Wait until more records have been sent again, as a request was not answered in request.timeout.ms."""
+        """Wait until more records are retried because a request exceeded request.timeout.ms."""
         before = self._retried()
         eventually(lambda: self._retried() > before, 60)
 
@@ -53,7 +53,7 @@ class Stream:
         return total
 
     def await_progress(self, records: int = 100) -> None:
-        """Wait until ``records`` sent from now on are acknowledged."""
+        """Wait until ``records`` records sent from now on are acknowledged."""
         start = len(self.futures)
         eventually(lambda: len(self.futures) >= start + records, 60)
         for future in self.futures[start : start + records]:
@@ -77,7 +77,7 @@ def streaming(bootstrap_servers: str, topic: str, **settings: Any) -> Iterator[S
 
 
 def check(any_cluster: AnyKafka, stream: Stream) -> None:
-    """Each record is there once, at the offset that its future tells, in the order of sending."""
+    """Check that each record is in the log once, in the order of sending, at the offset that its future returned."""
     records = read_all(any_cluster.bootstrap_servers, stream.topic, len(stream.futures), 60)
     for partition in range(PARTITIONS):
         values = [record[3] for record in records if record[0] == partition]

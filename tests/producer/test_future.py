@@ -1,4 +1,4 @@
-"""Waiting for records and hearing of them, from threads and from asyncio."""
+"""Futures of records: waiting and callbacks, from threads and from asyncio."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_failure() -> None:
         with pytest.raises(NetworkError) as caught:
             future.get(0)
     assert caught.value.__traceback__ is not None
-    assert len(traceback.extract_tb(caught.value.__traceback__)) <= 2  # raising it again does not pile up tracebacks
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= 2  # raising it again does not accumulate tracebacks
 
 
 def test_a_result_is_set_once() -> None:
@@ -103,7 +103,7 @@ def test_callbacks_in_the_order_of_records() -> None:
     first.add_done_callback(heard.append)
     succeed(result)
     assert heard == [first.value, first, (("x", second.value), {"y": 1}), second.value]
-    first.add_callback(heard.append)  # known already: at once
+    first.add_callback(heard.append)  # the result is known, so the callback runs at once
     assert heard[-1] == first.value
 
 

@@ -1,4 +1,4 @@
-"""Signal handlers may raise, or call the producer again, at any place in it: nothing is lost, leaked or stuck then."""
+"""Signal handlers may raise or call the producer at any point in it: no record or memory is lost, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAIT_S = 20
 
 
 class PatientBrokers(Brokers):
-    """Brokers that let the sender sleep until somebody wakes it, or until it said that it would look again."""
+    """Brokers that let the sender sleep until its poll timeout or a wakeup."""
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
         if not self.responses and not self.requests and not (self.metadata and self.metadata.update_requested):
@@ -38,12 +38,12 @@ class PatientBrokers(Brokers):
 
 
 def copied(value: bytes) -> bytes:
-    """A serializer in Python."""
+    """Serialize in Python."""
     return bytes(value)
 
 
 class Choosing(Partitioner):
-    """Chooses partition 0 until a batch is full, then partition 1."""
+    """A partitioner that alternates between partitions 0 and 1 with each new batch."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -56,7 +56,7 @@ class Choosing(Partitioner):
 
 
 class Client:
-    """A producer whose brokers are a mock client, and what there is to check of it."""
+    """A producer over mock brokers, with its checks."""
 
     def __init__(self, *, known: bool = True, **settings: Any) -> None:
         config = ProducerConfig(
@@ -85,9 +85,9 @@ class Client:
         return [bytes(record.value or b"") for _, record in self.brokers.received]
 
     def check(self, once: set[bytes]) -> None:
-        """The sender sends what there is without being told again, nothing is left over, and the producer still works.
+        """Check that the sender sends all records without another call, no memory leaks, and the producer works.
 
-        The records of ``once`` were sent before, and each other record at most once.
+        Each record of ``once`` was sent before and arrives once; every other record arrives at most once.
         """
         producer, pool = self.producer, self.pool
         eventually(lambda: not self.accumulator.has_incomplete, WAIT_S, "a batch that nobody completes", 0.001)
@@ -109,7 +109,7 @@ class Client:
 
 
 def send(partition: int | None = 0, size: int = 0, **record: Any) -> Callable[[Client], object]:
-    """A call that sends one record of at least ``size`` bytes."""
+    """Return a call that sends one record of at least ``size`` bytes."""
     return lambda client: client.producer.send(TOPIC, b"interrupted".ljust(size, b"."), partition=partition, **record)
 
 
@@ -119,11 +119,11 @@ def send_batch(partition: int | None = 0) -> Callable[[Client], object]:
 
 
 class Case(NamedTuple):
-    """A call to interrupt, and the producer that it is made with."""
+    """A call to interrupt, and its producer's settings."""
 
     call: Callable[[Client], object]
     settings: Mapping[str, Any] = MappingProxyType({})
-    #: What is sent before, to partition 0.
+    #: The value sent to partition 0 before the call.
     before: bytes = b""
 
 
@@ -151,7 +151,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_exception_at_any_place(name: str) -> None:
     case = CASES[name]
-    clients = []  # kept, so that no old producer is collected in the middle of a call
+    clients = []  # kept, so no old producer is collected during a call
     for place in places():
         with place:
             client = Client(**case.settings)
@@ -186,9 +186,9 @@ NESTED: dict[str, Callable[[Client], object]] = {
 @pytest.mark.parametrize("nested", NESTED)
 @pytest.mark.parametrize("name", ["send", "send behind a full batch", "send that waits for memory", "flush"])
 def test_a_call_of_a_handler_at_any_place(name: str, nested: str) -> None:
-    """It does what it says, or raises at once because the interrupted code holds a lock."""
+    """The handler's call works, or raises at once because the interrupted code holds a lock."""
     case = CASES[name]
-    clients: list[Client] = []  # kept, so that no old producer is collected in the middle of a call
+    clients: list[Client] = []  # kept, so no old producer is collected during a call
     outcomes: list[BaseException | None] = []
 
     def handle() -> None:

@@ -1,4 +1,4 @@
-"""The producer's face: what it takes, what it refuses and how (Java: KafkaProducerTest). Brokers are a mock client."""
+"""KafkaProducer over mock brokers: accepted and refused arguments, and their effects (Java: KafkaProducerTest)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.support.wait import eventually
 
 
 class Brokers(MockClient):
-    """Answers every produce request, waits for a wakeup in ``poll`` as sockets would, and keeps what it was sent."""
+    """Brokers that respond to every produce request, keep its records, and wait in ``poll`` as sockets do."""
 
     def __init__(self, metadata: ProducerMetadata) -> None:
         super().__init__(SYSTEM_CLOCK, metadata)
@@ -302,7 +302,7 @@ def test_a_serializer_that_returns_no_bytes(make: Make) -> None:
 
 
 def test_it_cannot_be_pickled(make: Make) -> None:
-    """A function for another process that closes over it says so, and what to do."""
+    """Pickling a producer, as for a function in another process, fails with an error that says what to do."""
     producer, brokers = make()
     for what in (producer, producer.send):
         with pytest.raises(TypeError, match=r"<KafkaProducer .*> cannot be pickled.* make it in the function"):
@@ -414,7 +414,7 @@ def test_an_unreachable_bootstrap_server_is_named() -> None:
                 producer.send(TOPIC, b"v")
             return "127.0.0.1:1" in str(caught.value)
 
-        eventually(is_named, 30, every_s=0)  # on a busy machine the time may be over before it has tried to connect
+        eventually(is_named, 30, every_s=0)  # under load, the time may be over before the first connection attempt
 
 
 def test_a_misspelt_bootstrap_server_is_named() -> None:
@@ -433,7 +433,7 @@ def test_settings_that_cannot_be() -> None:
 
 
 class ByBatch(Partitioner):
-    """Goes on to the next partition with each batch."""
+    """A partitioner that moves to the next partition with each new batch."""
 
     def __init__(self) -> None:
         self.current = 0
@@ -507,7 +507,7 @@ def test_interceptors_change_records_and_hear_of_them(make: Make) -> None:
     producer.flush(10)
     assert brokers.received[0][1].value == b"v!!"
     assert first.acknowledged == second.acknowledged == [(metadata, None, (("i", b"1"), ("i", b"1")))]
-    assert order == [1]  # interceptors first
+    assert order == [1]  # interceptors run first
     producer.close()
     assert (first.closed, second.closed) == (1, 1)
 
@@ -539,7 +539,7 @@ def test_what_interceptors_raise_is_logged_once_and_the_producer_lives(
     assert len(brokers.received) == 5
     assert len(recorder.acknowledged) == 5
     assert [record.getMessage().split(" ")[-9] for record in caplog.records if record.exc_info] != []
-    assert len(caplog.records) == 2  # on_send and on_acknowledgement
+    assert len(caplog.records) == 2  # one from on_send and one from on_acknowledgement
 
 
 def test_a_callback_that_raises_is_logged_and_the_producer_lives(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -564,7 +564,7 @@ def test_close_sends_what_is_left(make: Make) -> None:
     producer.close()
     assert all(future.succeeded() for future in futures)
     assert len(brokers.received) == 10
-    producer.close()  # again, which does nothing
+    producer.close()  # a second close does nothing
 
 
 def test_close_gives_up_in_time(make: Make) -> None:
@@ -579,7 +579,7 @@ def test_close_gives_up_in_time(make: Make) -> None:
 
 
 def test_close_after_an_interrupted_one_waits(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C ended the first; the second is the one at exit of the program."""
+    """After Ctrl-C interrupts close, a second close, such as that at exit, waits."""
     recorder = Recorder()
     producer, brokers = make(interceptor_classes=[recorder])
     brokers.answering = False

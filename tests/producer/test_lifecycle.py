@@ -1,4 +1,4 @@
-"""Programs that forget to close, fork, or are interrupted: each in a process of its own, against a real broker."""
+"""Programs that do not close, fork, or are interrupted: each in a process of its own, against a real broker."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ print("sent")
 
 
 def test_exit_does_not_wait_for_a_cluster_that_is_gone(any_kafka: AnyKafka, topic: str) -> None:
-    """The broker cannot be reached any more; delivery.timeout.ms would be two minutes."""
+    """The exit is fast although the broker is unreachable and delivery.timeout.ms is two minutes."""
     program = """
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
 producer.send(topic, b"x").get(20)

@@ -1,7 +1,7 @@
-"""A sender against a model of a broker that checks sequence numbers, while answers get lost in every way.
+"""A sender against a model of a broker that checks sequence numbers and loses responses in every way.
 
-On virtual time, repeatable from a seed: whatever happens, each record is written once, in order, and
-its future tells where.
+The test runs on virtual time and is repeatable from a seed. Each record is written once, in order, at the place that
+its future returns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMEMBERED_BATCHES = 5
 
 
 class PartitionLog:
-    """One partition as a broker keeps it: records, and per producer the last batches (ProducerStateManager)."""
+    """One partition's log: records, and the last batches of each producer (ProducerStateManager)."""
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
@@ -32,7 +32,7 @@ class PartitionLog:
         self.batches: list[tuple[int, int, int]] = []  # base sequence, last sequence, base offset
 
     def append(self, batch: DefaultRecordBatch) -> tuple[int, int]:
-        """(error code, base offset)."""
+        """Append a batch; return (error code, base offset)."""
         values = [record.value for record in batch.records()]
         first, last = batch.base_sequence, batch.base_sequence + len(values) - 1
         if self.epoch is not None and batch.producer_epoch < self.epoch:
@@ -48,7 +48,7 @@ class PartitionLog:
         elif self.epoch is not None and first != 0:
             return errors.OutOfOrderSequenceError.code, -1
         else:
-            self.epoch, self.batches = batch.producer_epoch, []  # of an unknown producer any sequence is taken
+            self.epoch, self.batches = batch.producer_epoch, []  # any sequence is accepted from an unknown producer
         offset = len(self.values)
         self.values += values
         self.batches = [*self.batches, (first, last, offset)][-REMEMBERED_BATCHES:]
@@ -96,7 +96,7 @@ class Simulation:
         self.h.client.update_metadata(metadata_response(self.leaders, epoch=self.epoch))
 
     def answer(self) -> None:
-        """The oldest request of some node is processed and answered."""
+        """Process the oldest request of some node and respond to it."""
         request = self.pick()
         if request is not None:
             self.h.client.respond_to_request(request, self.process(request))
@@ -105,7 +105,7 @@ class Simulation:
         self.rng.choice([self.disconnect, self.disconnect, self.move_leader, self.refuse])()
 
     def disconnect(self) -> None:
-        """Of what is on its way to a node, the first few requests were processed; nobody hears of it."""
+        """Process the first few requests in flight to a node, and disconnect without a response."""
         node = self.rng.choice(nodes(2))
         on_the_way = [request for request in self.h.requests() if request.destination == node.id_string]
         for request in on_the_way[: self.rng.randrange(len(on_the_way) + 1)]:
@@ -122,7 +122,7 @@ class Simulation:
             self.refresh_metadata()
 
     def refuse(self) -> None:
-        """A request meets a broker that is not ready yet: nothing is written."""
+        """Refuse a request as a broker that is not ready yet does, and write nothing."""
         request = self.pick()
         if request is not None:
             self.h.client.respond_to_request(request, self.process(request, error_code=NOT_LEADER))
@@ -158,11 +158,14 @@ class Simulation:
         for tp, log in self.logs.items():
             assert log.values == [value for value, _ in self.sent[tp]]
             for place, (_, future) in enumerate(self.sent[tp]):
-                assert future.get(0).offset in (place, -1)  # -1 where a broker only knew that it has it
+                assert future.get(0).offset in (place, -1)  # -1 if the broker only knew that it is a duplicate
         self.check_memory()
 
     def check_with_expiry(self) -> None:
-        """Records may fail, written or not; the log has no record twice, none too early, and what succeeded."""
+        """Check the log when records may fail, written or not.
+
+        The log has every successful record, no duplicate, and no record out of order.
+        """
         for tp, log in self.logs.items():
             numbers = [int(value or b"-1") for value in log.values]
             assert numbers == sorted(set(numbers))

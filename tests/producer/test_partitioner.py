@@ -1,4 +1,4 @@
-"""Hashes against Java and librdkafka, and what each partitioner does with them."""
+"""Hashes compared with Java and librdkafka, and each partitioner's use of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_remembered_hash_is_the_hash(key: bytes) -> None:
     "name", ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]
 )
 def test_hashing_partitioners_equal_librdkafka(name: str) -> None:
-    """Against its own mock brokers, whose topics have 4 partitions."""
+    """The partitions equal those of librdkafka on its own mock brokers, whose topics have 4 partitions."""
     from confluent_kafka import Producer
 
     theirs: dict[bytes, int] = {}
@@ -128,7 +128,7 @@ def test_uniform_sticky_moves_with_each_batch_and_only_then() -> None:
     partitioner.on_new_batch(TOPIC, shape, first)
     second = partitioner.partition(TOPIC, None, None, None, None, shape)
     assert second != first
-    partitioner.on_new_batch(TOPIC, shape, first)  # another thread's, which comes late
+    partitioner.on_new_batch(TOPIC, shape, first)  # another thread's call, which comes late
     assert partitioner.partition(TOPIC, None, None, None, None, shape) == second
 
 

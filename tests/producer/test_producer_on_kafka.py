@@ -1,4 +1,4 @@
-"""Everything a producer can be set to, written to a real Kafka and read back by another client."""
+"""Records written to real Kafka with every producer setting, and read back by another client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Read = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]
 
 
 def read_all(bootstrap_servers: str, topic: str, count: int, timeout_s: float = 30.0) -> list[Read]:
-    """(partition, offset, key, value, headers, timestamp) of all records, by confluent-kafka, in the log's order."""
+    """Read all records with confluent-kafka, in log order: (partition, offset, key, value, headers, timestamp)."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic, "enable.auto.commit": False})
@@ -108,7 +108,7 @@ def test_a_new_topic_is_created_and_partitions_are_used(any_kafka: AnyKafka, top
 
 def test_without_keys_all_partitions_get_their_share(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=4)
-    # Adaptive partitioning would give less to where the broker is slower, which on a busy machine may be anywhere.
+    # Adaptive partitioning would send less to a slow broker, and under load any broker may be slow.
     settings = {"batch.size": 2000, "partitioner.adaptive.partitioning.enable": False}
     with KafkaProducer[Any, Any](settings, bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         for _ in range(20_000):
@@ -148,7 +148,7 @@ def test_a_record_that_the_broker_finds_too_large(any_kafka: AnyKafka, topic: st
 
 
 def test_a_batch_that_the_broker_finds_too_large_is_split(any_kafka: AnyKafka, topic: str) -> None:
-    """The topic's limit is below batch.size, and full batches come one after the other: all arrive, once, in order."""
+    """With a topic limit below batch.size and many full batches, all records arrive once and in order."""
     any_kafka.create_topic(topic, config={"max.message.bytes": 4000})
     rng = random.Random(3)
     values = [b"%d" % index + rng.randbytes(500) for index in range(500)]
@@ -189,7 +189,7 @@ def test_futures_in_asyncio(any_kafka: AnyKafka, topic: str) -> None:
 
 
 def test_an_idle_producer_rests(any_kafka: AnyKafka, topic: str) -> None:
-    """No busy loop: the thread goes round a few times while nothing happens."""
+    """The sender runs only a few rounds while nothing happens; it does not spin."""
     any_kafka.create_topic(topic)
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         producer.send(topic, b"v").get(20)

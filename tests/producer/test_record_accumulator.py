@@ -1,4 +1,4 @@
-"""When batches are made, due, drained, expired and put back (Java: RecordAccumulatorTest)."""
+"""Batches of the accumulator: creation, readiness, draining, expiry and re-enqueueing (Java: RecordAccumulatorTest)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Harness:
         return future
 
     def fill(self, partition: int = 0) -> int:
-        """Append until a second batch is begun; returns how many records are in the first."""
+        """Append until a second batch starts; return the number of records in the first."""
         count = 0
         while len(self.queue(partition)) < 2:
             self.append(partition)
@@ -150,7 +150,7 @@ def test_a_batch_per_partition_and_no_more_than_fits() -> None:
     drained = h.drain(max_size=1024)
     assert [batch.topic_partition for batch in drained] == [TP0]
     assert h.accumulator.has_due_rest
-    # The next round starts where the last one ended.
+    # The next round starts where the last one stopped.
     assert [batch.topic_partition for batch in h.drain(max_size=1024)] == [TP1]
     assert {batch.topic_partition for batch in h.drain()} == {TP0, TP1}
     assert not h.accumulator.has_due_rest
@@ -268,7 +268,10 @@ def test_retried_batches_go_in_front_in_order() -> None:
 
 @pytest.mark.parametrize("order", [*permutations(range(3))])
 def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[int, ...]) -> None:
-    """Java puts each in front, so that an old one behind a young one expires late: expiry looks at the first."""
+    """Re-enqueued batches without sequence numbers are sorted by age.
+
+    Java puts each in front, so an old batch behind a young one expires late, because expiry looks at the first only.
+    """
     h = Harness(linger_ms=0)
     batches = []
     for _ in range(3):
@@ -287,7 +290,10 @@ def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[
 
 
 def test_a_retry_goes_before_what_was_never_sent_whatever_their_ages() -> None:
-    """Two threads that append look at the clock before they have the queue, so the later may be the older."""
+    """A retried batch precedes unsent ones even if it is younger.
+
+    Appending threads read the clock before they lock the queue, so a later batch may have an earlier time.
+    """
     h = Harness(linger_ms=0)
     h.append()
     (batch,) = h.drain()
@@ -314,7 +320,7 @@ def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
     assert h.queue() == batches
     h.clock.advance(RETRY_BACKOFF_MS)
     assert h.drain() == [batches[0]]
-    assert h.drain() == []  # until the first is answered
+    assert h.drain() == []  # until the first batch is acknowledged
     manager.handle_completed_batch(batches[0], 1)
     assert h.drain() == [batches[1]]
 
@@ -402,7 +408,7 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     (rest,) = h.drain()
     for batch in (big, rest):
         batch.max_record_size = 150
-    big.is_split_batch = True  # so that it is halved
+    big.is_split_batch = True  # makes the split halve it
     assert h.accumulator.split_and_reenqueue(big) > 1
     h.accumulator.complete_and_deallocate_batch(big)
     rest.complete(0, -1)
@@ -412,7 +418,7 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     accumulator = h.accumulator
     accumulator._clock = SYSTEM_CLOCK
     for batch in accumulator._incomplete:
-        batch.produce_future._clock = SYSTEM_CLOCK  # or the wait below would end by itself
+        batch.produce_future._clock = SYSTEM_CLOCK  # on the mock clock the wait below would time out by itself
 
     def wait() -> None:
         assert accumulator.flush(10_000, lambda: None)
@@ -449,7 +455,7 @@ def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
     for future in (drained_future, waiting, later):
         assert "closed by force" in str(future.exception)
     assert drained[0].final_state == ABORTED
-    assert h.pool.available_memory == h.pool.total_memory - 1024  # the network client may still be writing that one
+    assert h.pool.available_memory == h.pool.total_memory - 1024  # the client may still be writing it
     drained[0].in_flight = False
     h.accumulator.deallocate(drained[0])
     assert h.pool.available_memory == h.pool.total_memory
@@ -491,7 +497,7 @@ def test_every_record_counts_towards_the_switch_of_the_partition() -> None:
         if not runs or runs[-1][0] != partitioner.sticky.partition:
             runs.append([partitioner.sticky.partition, 0])
         runs[-1][1] += 1
-    # Eight records fit a batch, but less than batch.size went out with them: so two batches each, or more by chance.
+    # Eight records fill a batch but are smaller than batch.size, so each partition gets two batches, or more by chance.
     assert all(length % 16 == 0 for _, length in runs[1:-1])
     assert len(runs) > 5
 
@@ -513,7 +519,7 @@ def test_adaptive_partitioning_follows_queue_lengths() -> None:
     h.ready()
     partitioner = h.accumulator.built_in_partitioner(TOPIC)
     partitioner.next_partition(h.snapshot.cluster)
-    assert partitioner.load_stats is None  # a partition has no queue yet
+    assert partitioner.load_stats is None  # the partitions have no queues yet
     h.append(partition=2)
     h.fill(0)
     h.fill(0)

@@ -1,4 +1,4 @@
-"""Records sent by columns: what arrives, where, and what becomes of rows that do not."""
+"""Records sent in columns: their contents and partitions on arrival, and the results of rows that fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Open = Callable[..., KafkaProducer[Any, Any]]
 
 @pytest.fixture
 def producer_of(any_kafka: AnyKafka) -> Iterator[Open]:
-    """Makes producers that are closed after the test."""
+    """A factory of producers that are closed after the test."""
     made: list[KafkaProducer[Any, Any]] = []
 
     def open_one(**settings: Any) -> KafkaProducer[Any, Any]:
@@ -52,7 +52,7 @@ def producer_of(any_kafka: AnyKafka) -> Iterator[Open]:
 
 
 def read(cluster: AnyKafka, topic: str, partitions: int, count: int) -> dict[int, list[Any]]:
-    """What confluent-kafka reads: (key, value, headers) by partition."""
+    """Read with confluent-kafka; return (key, value, headers) by partition."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "check.crcs": True}
     )
@@ -76,7 +76,7 @@ def read(cluster: AnyKafka, topic: str, partitions: int, count: int) -> dict[int
 
 
 def rows_by_offset(future: BatchFuture) -> dict[int, list[int]]:
-    """By partition, row numbers in the order of their offsets."""
+    """Return each partition's row numbers in the order of their offsets."""
     placed = sorted(
         (each.partition, each.base_offset + index, row)
         for each in future.slices
@@ -114,8 +114,8 @@ def test_a_table(any_kafka: AnyKafka, topic: str, producer_of: Open, codec: str)
             (None if keys[row] is None else str(keys[row]).encode(), values[row], pairs[row]) for row in rows
         ]
         keyed = [row for row in rows if keys[row] is not None]
-        assert keyed == sorted(keyed)  # the order of rows is that of the partition
-    # And each where `send` puts it.
+        assert keyed == sorted(keyed)  # partitions keep the order of rows
+    # `send` chooses the same partition.
     for row in range(1, 100, 7):
         if keys[row] is not None:
             sent = producer.send(topic, b"", str(keys[row]).encode()).get(10)
@@ -128,7 +128,7 @@ def test_a_table(any_kafka: AnyKafka, topic: str, producer_of: Open, codec: str)
 
 
 class Stream:
-    """Anything with Arrow's stream, and nothing else."""
+    """An object that has only Arrow's stream interface."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -138,7 +138,7 @@ class Stream:
 
 
 class Array:
-    """The same with Arrow's array."""
+    """An object that has only Arrow's array interface."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -186,7 +186,7 @@ def test_kinds_of_data(make: Make, data: Any) -> None:
 def test_columns_beside_the_data(make: Make) -> None:
     producer, brokers = make()
     table = pa.Table.from_batches(
-        [TABLE.to_batches()[0].slice(0, 2), TABLE.to_batches()[0].slice(2)]  # cut otherwise than the columns
+        [TABLE.to_batches()[0].slice(0, 2), TABLE.to_batches()[0].slice(2)]  # chunked differently from the columns
     )
     future = producer.send_batch(
         TOPIC,
@@ -249,7 +249,7 @@ def test_nothing_to_send(make: Make) -> None:
 
 
 class Doubling(ProducerInterceptor):
-    """One that would not be called."""
+    """An interceptor that would not be called."""
 
 
 def test_refused_with_interceptors_and_after_close(make: Make) -> None:
@@ -284,7 +284,7 @@ def test_a_partition_that_there_is_not(make: Make) -> None:
 
 
 def test_a_full_buffer(make: Make) -> None:
-    """What is in a batch is sent; the rest has the error that `send` would raise."""
+    """Rows already in a batch are sent; the others get the error that `send` would raise."""
     producer, brokers = make(buffer_memory=8192, batch_size=1024, max_block_ms=100)
     brokers.answering = False
     future = producer.send_batch(TOPIC, [bytes(200)] * 1000, partition=1)
@@ -299,15 +299,15 @@ def test_a_full_buffer(make: Make) -> None:
     assert future.failed()
     assert len(brokers.received) == 1000 - left
     assert future.offsets().null_count == left
-    # All of it is told once.
+    # Each row has exactly one result.
     assert sorted(row for each in future.slices for row in each.rows) == list(range(1000))
     with pytest.raises(BufferExhaustedError):
         future.get(0)
-    assert producer.send_batch(TOPIC, [bytes(200)] * 1000, partition=1).get(10).num_rows == 1000  # it waits its turn
+    assert producer.send_batch(TOPIC, [bytes(200)] * 1000, partition=1).get(10).num_rows == 1000  # waits for memory
 
 
 def test_errors_by_slice(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
-    """The broker refuses a partition's batch, and takes the others."""
+    """The broker refuses one partition's batch and accepts the others."""
     any_kafka.create_topic(topic, partitions=2, config={"max.message.bytes": 1000})
     producer = producer_of(compression_type="none")
     values = [b"small", bytes(2000), b"small"]
@@ -321,7 +321,7 @@ def test_errors_by_slice(any_kafka: AnyKafka, topic: str, producer_of: Open) -> 
 
 
 def test_a_batch_that_is_split(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
-    """A batch too large for the broker goes in parts, and each row's offset is known all the same."""
+    """A batch too large for the broker is split, and each row's offset is still known."""
     any_kafka.create_topic(topic, config={"max.message.bytes": 4000})
     producer = producer_of(batch_size=16_384, linger_ms=100)
     values = [b"%d" % number + bytes(100) for number in range(500)]
@@ -386,7 +386,7 @@ def test_order_among_sends(any_kafka: AnyKafka, topic: str, producer_of: Open) -
 
 
 def test_from_poll_arrow_to_send_batch(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
-    """A copy of a topic, partition by partition."""
+    """A topic is copied partition by partition."""
     for name in (topic, f"{topic}-copy"):
         any_kafka.create_topic(name, partitions=2)
     producer = producer_of()
@@ -433,7 +433,7 @@ def test_the_same_as_one_by_one(
     brokers.received.clear()
     placed = {row: each.partition for each in future.slices for row in each.rows}
     for row, (key, value, partition) in enumerate(given_rows):
-        # Rows without key and partition may go anywhere, so to where they went.
+        # Rows without key and partition may go to any partition, so use the one that `send_batch` chose.
         chosen = placed[row] if key is None and partition is None else partition
         producer.send(TOPIC, value, key, partition=chosen, timestamp_ms=7)
     producer.flush(10)
@@ -450,7 +450,7 @@ def test_the_same_as_one_by_one(
 
 @pytest.fixture
 def make_once(make: Make) -> Callable[..., Any]:
-    """One producer for each choice of settings."""
+    """A factory that reuses one producer per combination of settings."""
     made: dict[Any, Any] = {}
 
     def get(**settings: Any) -> Any:
@@ -464,7 +464,7 @@ def make_once(make: Make) -> Callable[..., Any]:
 
 
 def test_without_pyarrow() -> None:
-    """Plain sequences need none."""
+    """Plain sequences work without pyarrow."""
     program = """
 import sys
 sys.modules["pyarrow"] = None

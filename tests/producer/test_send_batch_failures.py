@@ -1,4 +1,4 @@
-"""What becomes of rows when brokers refuse or do not answer, memory ends, or the program does."""
+"""Results of rows when brokers refuse or do not respond, memory runs out, or the program ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Answer = ProduceResponse.PartitionProduceResponse
 
 
 def answer_with(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, answers: dict[int, Answer]) -> None:
-    """What the brokers say of these partitions, instead of taking what is sent there."""
+    """Replace the brokers' responses for these partitions."""
     respond = brokers.respond_to_request
 
     def respond_otherwise(request: Any, response: Any) -> Any:
@@ -66,7 +66,7 @@ def test_an_error_of_one_partition(make: Make, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_rows_that_the_broker_names(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says which records of the batch are bad; the others were not written either (KIP-467)."""
+    """The broker names the invalid records of a batch; the others were not written either (KIP-467)."""
     producer, brokers = make()
     named = ProduceResponse.BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message="no key")
     answer_with(brokers, monkeypatch, {1: Answer(index=1, error_code=87, record_errors=[named])})
@@ -107,7 +107,7 @@ def test_close_while_it_waits_for_memory(make: Make) -> None:
 
 
 class Sleeper(threading.Event):
-    """Whoever waits for it does so until it is set, or the test has failed."""
+    """An event whose waiters sleep until it is set, or until the test has failed."""
 
     is_asleep = False
 
@@ -117,7 +117,7 @@ class Sleeper(threading.Event):
 
 
 def test_a_large_row_behind_others(make: Make) -> None:
-    """Memory that it waits for is in batches which the sender has not been told of yet."""
+    """A large row waits for memory in batches that the sender has not been notified of yet."""
     producer, brokers = make(buffer_memory=8000, batch_size=1000, linger_ms=30_000, max_block_ms=3000)
     brokers.update_metadata(metadata_response({TopicPartition(TOPIC, number): 0 for number in range(8)}))
     producer.send_batch(TOPIC, [b"first"], partition=7)
@@ -130,7 +130,7 @@ def test_a_large_row_behind_others(make: Make) -> None:
 
 
 def test_many_partitions_in_little_memory(make: Make) -> None:
-    """Once memory is short, a few rows do not take a whole batch of it."""
+    """When memory is short, a few rows do not allocate a whole batch."""
     producer, brokers = make(buffer_memory=64 * 1024, batch_size=16 * 1024, max_block_ms=100)
     brokers.update_metadata(metadata_response({TopicPartition(TOPIC, number): 0 for number in range(7)}))
     brokers.answering = False
@@ -140,7 +140,7 @@ def test_many_partitions_in_little_memory(make: Make) -> None:
 
 
 class Interrupting:
-    """A stream during which somebody presses Ctrl-C, or which breaks off."""
+    """A stream that raises after its first batch, for example KeyboardInterrupt."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -155,7 +155,7 @@ class Interrupting:
 
 
 def test_a_stream_that_breaks_off(make: Make) -> None:
-    """What came before is sent."""
+    """Rows before the failure are sent."""
     producer, brokers = make()
     with pytest.raises(OSError, match="the disk is gone"):
         producer.send_batch(TOPIC, Interrupting(OSError("the disk is gone")))
@@ -164,7 +164,7 @@ def test_a_stream_that_breaks_off(make: Make) -> None:
 
 
 def test_ctrl_c_while_it_waits_for_memory(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the call; what is in a batch is sent, no memory is lost, and the producer goes on."""
+    """Ctrl-C ends the call; rows in a batch are sent, no memory is lost, and the producer still works."""
     producer, brokers = make(buffer_memory=8192, batch_size=1024, max_block_ms=60_000)
     brokers.answering = False
     pool = producer._accumulator._pool
@@ -184,7 +184,7 @@ def test_ctrl_c_while_it_waits_for_memory(make: Make, monkeypatch: pytest.Monkey
 
 
 def test_no_memory_for_the_first_row(make: Make) -> None:
-    """Nothing was sent, so it is raised."""
+    """The call raises if no row was sent."""
     producer, brokers = make(buffer_memory=1024, batch_size=1024, max_block_ms=50)
     brokers.answering = False
     producer.send_batch(TOPIC, [b"a"], partition=0)

@@ -1,4 +1,4 @@
-"""The sender against a mock client: what it sends, in which order, and what it makes of answers (Java: SenderTest)."""
+"""The sender against a mock client: its requests, their order, and the handling of responses (Java: SenderTest)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def h() -> SenderHarness:
 
 @pytest.fixture
 def warm(h: SenderHarness) -> SenderHarness:
-    """The broker has acknowledged sequence 0 of the partition, so that several batches may be in flight."""
+    """A sender whose sequence 0 of the partition is acknowledged, so several batches may be in flight."""
     h.append()
     h.run_once()
     h.respond(base_offset=0)
@@ -265,7 +265,7 @@ def test_an_unanswered_request_is_a_timeout() -> None:
 
 
 def test_an_answer_to_something_else_is_no_answer(h: SenderHarness, caplog: pytest.LogCaptureFixture) -> None:
-    """The record is sent again, with the same numbers, and its memory is not lost."""
+    """After a response for other partitions, the record is retried with the same numbers and no memory is lost."""
     future = h.append()
     h.run_once()
     sent = h.sent_batches()
@@ -330,7 +330,7 @@ def test_a_retried_batch_expires() -> None:
     assert h.manager is not None
     assert h.manager.has_unresolved_sequences
     h.run_once()
-    # Its numbers may have been used, so numbering starts over in a new epoch.
+    # Its sequence numbers may be in use, so numbering restarts in a new epoch.
     assert h.manager.producer_id_and_epoch == (13, 0)
     h.append()
     h.run_once()
@@ -338,7 +338,7 @@ def test_a_retried_batch_expires() -> None:
 
 
 def test_no_number_is_given_out_while_a_bump_is_due(warm: SenderHarness) -> None:
-    """A record comes just after the sender found nothing to do, and so did not bump the epoch yet."""
+    """A record that arrives while an epoch bump is pending is numbered after the bump."""
     h = warm
     h.append()
     h.run_once()
@@ -351,7 +351,7 @@ def test_no_number_is_given_out_while_a_bump_is_due(warm: SenderHarness) -> None
 
 
 def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness) -> None:
-    """The expired batch was written after all: the next one's success shows it, and nothing is numbered anew."""
+    """The next batch's success proves that an expired batch was written, so no epoch bump is needed."""
     h = warm
     first = h.append(value=b"1")
     h.run_once()
@@ -366,7 +366,7 @@ def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness)
     assert isinstance(first.exception, KafkaTimeoutError)
     third = h.append(value=b"3")
     h.run_once()
-    assert len(h.requests()) == 2  # the third waits until it is clear what became of the first
+    assert len(h.requests()) == 2  # the third waits for the first one's result
     h.respond_to(requests[1], 0, 1)
     h.run_once(2)
     assert second.get(0).offset == 1
@@ -398,7 +398,7 @@ def test_a_late_success_says_nothing_of_the_new_epoch(warm: SenderHarness) -> No
     h.respond_to(request, 0, 4)
     h.run_once()
     assert h.manager is not None
-    assert h.manager.last_acked_sequence(TP0) == -1  # not 4, of the old epoch
+    assert h.manager.last_acked_sequence(TP0) == -1  # 4 was in the old epoch
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -417,7 +417,10 @@ def test_one_in_flight_mutes_the_partition() -> None:
 
 
 def test_the_first_batch_of_a_partition_goes_alone(h: SenderHarness) -> None:
-    """KAFKA-14359: a broker that knows nothing of the producer would take the second batch if the first failed."""
+    """A partition's first batch is sent alone, because a broker accepts any first sequence number (KAFKA-14359).
+
+    If the first batch failed, a broker without state of the producer would accept the second.
+    """
     first = h.append(value=b"1")
     h.run_once()
     second = h.append(value=b"2")
@@ -436,7 +439,10 @@ def test_the_first_batch_of_a_partition_goes_alone(h: SenderHarness) -> None:
 
 
 def test_the_first_batch_after_a_rest_goes_alone(warm: SenderHarness) -> None:
-    """The broker may have forgotten the producer by ``producer.id.expiration.ms``, and take any sequence number."""
+    """A batch after an idle time is sent alone, because the broker may have forgotten the producer.
+
+    It does so after ``producer.id.expiration.ms``, and then accepts any sequence number.
+    """
     h = warm
 
     def in_flight_after(rest_ms: int) -> int:
@@ -470,7 +476,7 @@ def test_five_in_flight_that_all_fail_come_back_in_order(warm: SenderHarness) ->
     for index in range(1, 6):
         h.clock.advance(RETRY_BACKOFF_MS)
         h.run_once()
-        # While it retries, one at a time, lowest sequence first.
+        # Retries go one at a time, lowest sequence first.
         assert h.sent_batches() == [(13, 0, index, 1)]
         h.respond(base_offset=index)
         h.run_once()
@@ -498,7 +504,7 @@ def test_a_gap_that_fills_needs_no_new_epoch(warm: SenderHarness) -> None:
 
 
 def test_a_real_gap_starts_a_new_epoch_and_renumbers_what_is_in_flight(h: SenderHarness) -> None:
-    """KIP-360: the broker lost what it had acknowledged."""
+    """A broker that lost acknowledged records causes an epoch bump and renumbering (KIP-360)."""
     h.append(value=b"0")
     h.run_once()
     h.respond(base_offset=0)
@@ -595,7 +601,7 @@ def test_a_refused_batch_does_not_renumber_one_before_it_that_may_be_written(war
     assert isinstance(futures[1].exception, InvalidRecordError)
     h.clock.advance(2 * RETRY_BACKOFF_MS)
     h.run_once()
-    assert h.sent_batches() == [(13, 0, 1, 1)]  # what the broker knows as written
+    assert h.sent_batches() == [(13, 0, 1, 1)]  # the batch that the broker has written
     h.respond(base_offset=1)
     h.run_once(2)
     assert h.sent_batches() == [(13, 0, 3, 1)]
@@ -621,7 +627,7 @@ def test_a_refusal_after_a_lost_answer_renumbers_nothing_that_may_be_written(war
     h.clock.advance(2 * RETRY_BACKOFF_MS)
     h.run_once()
     assert h.sent_batches() == [(13, 0, 1, 1)]
-    h.respond(INVALID_RECORD, -1)  # of its second attempt: the first one may be written
+    h.respond(INVALID_RECORD, -1)  # refuses the retry, but the first attempt may be written
     h.run_once()
     assert isinstance(first.exception, InvalidRecordError)
     h.clock.advance(4 * RETRY_BACKOFF_MS)
@@ -636,7 +642,7 @@ def test_an_unknown_error_of_the_broker_renumbers_nothing_that_may_be_written(wa
     second = h.append(value=b"2")
     h.run_once()
     requests = h.requests()
-    h.respond_to(requests[0], errors.UnknownServerError.code, -1)  # it had written it
+    h.respond_to(requests[0], errors.UnknownServerError.code, -1)  # although the batch was written
     h.respond_to(requests[1], AFTER_APPEND, -1)
     h.run_once()
     h.clock.advance(2 * RETRY_BACKOFF_MS)
@@ -713,7 +719,10 @@ def test_a_batch_too_large_for_the_broker_is_split(idempotent: bool) -> None:
 
 
 def test_a_record_sent_after_a_split_does_not_join_a_part() -> None:
-    """A part has its sequence numbers: one more record would get a number that the next batch gets as well."""
+    """A part of a split batch takes no more records.
+
+    It has its sequence numbers, so another record would share a number with the next batch.
+    """
     CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
     h = SenderHarness(compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response())
     for index in range(4):
@@ -736,7 +745,7 @@ def test_a_record_sent_after_a_split_does_not_join_a_part() -> None:
 
 
 def test_parts_of_a_batch_that_may_be_written_keep_their_numbers() -> None:
-    """The broker wrote the batch, but its answer was lost; then the limit was lowered."""
+    """Parts keep their numbers if the batch may be written: its response was lost, then the size limit was lowered."""
     CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
     h = SenderHarness(compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response())
     futures = [h.append(value=bytes([65 + index]) * 300) for index in range(4)]
@@ -798,7 +807,10 @@ def test_no_permission_fails_what_waits_and_can_pass() -> None:
 
 
 def test_aborted_batches_hold_up_no_new_id(warm: SenderHarness) -> None:
-    """Their answers come late or never, and the partition begins the new id when none of the old is in flight."""
+    """Aborted batches do not count as in flight, so a partition can switch to a new producer id.
+
+    Their responses come late or never.
+    """
     h = warm
     aborted = h.append()
     h.run_once()
@@ -888,7 +900,7 @@ def test_close_sends_what_is_left() -> None:
 
 
 def test_close_leaves_no_future_open() -> None:
-    """Even of a batch that is neither queued nor in flight any more."""
+    """Close completes the futures of all batches, even of one that is neither queued nor in flight."""
     h = SenderHarness(idempotent=False)
     future = h.append()
     h.drained()

@@ -1,4 +1,4 @@
-"""The sender's thread never waits for itself, and never ends without a word."""
+"""The sender's thread never waits for itself, and never ends without an error in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition's sequence numbers end at 2^31 - 1. Then the epoch is bumped, and they begin from 0 again."""
+"""After sequence number 2^31 - 1 the epoch is bumped, and numbering restarts from 0."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TP = TopicPartition("t", 0)
 
 
 def go_to(producer: KafkaProducer[Any, Any], left: int) -> None:
-    """Let partition 0 have ``left`` sequence numbers before it writes anything."""
+    """Leave partition 0 only ``left`` sequence numbers, and send its first record with one of them."""
     producer.send(TP.topic, b"", partition=1).get(10)
     manager = producer._transaction_manager
     assert manager is not None
@@ -84,7 +84,7 @@ def test_the_bump_waits_for_what_is_in_flight() -> None:
     entry.last_acked_sequence = END - 4
     h.append()
     h.run_once()
-    h.respond(0, 0)  # the first one goes alone
+    h.respond(0, 0)  # the first one is sent alone
     h.run_once()
     first = h.append()
     h.run_once()
@@ -93,7 +93,7 @@ def test_the_bump_waits_for_what_is_in_flight() -> None:
     third = h.append()
     h.run_once(3)
     assert h.sent_batches() == [(13, 0, END - 2, 1), (13, 0, END - 1, 1)]
-    # A retry keeps its number, and the third waits for it.
+    # A retry keeps its number, and the third batch waits for it.
     h.respond(NotLeaderOrFollowerError.code, -1)
     h.respond(0, 1)
     h.run_once()
@@ -145,7 +145,10 @@ def test_parts_of_a_split_batch_share_the_last_numbers() -> None:
 
 
 def test_a_retry_that_is_out_of_order_may_be_written() -> None:
-    """A broker remembers five batches. Those behind the first attempt may be in the log, and keep their numbers."""
+    """A retry that is out of order keeps its number, because the first attempt may be in the log.
+
+    A broker remembers only five batches.
+    """
     h = SenderHarness(retries=1)
     h.append()
     h.get_producer_id()
@@ -174,7 +177,7 @@ def test_a_retry_that_is_out_of_order_may_be_written() -> None:
 
 @pytest.mark.parametrize(("numbers", "first_seed"), [(3, 50_000), (12, 500_700), (40, 600_000)])
 def test_few_numbers_in_any_schedule(monkeypatch: pytest.MonkeyPatch, numbers: int, first_seed: int) -> None:
-    """Schedules of faults in which an epoch has only so many numbers."""
+    """Random schedules of faults preserve order when an epoch has few sequence numbers."""
 
     def has_sequences_for(entry: TxnPartitionEntry, batch: Any) -> bool:
         return entry.next_sequence == 0 or entry.next_sequence + batch.record_count <= numbers + 1

@@ -1,4 +1,4 @@
-"""The compiled way of a record into its batch against its twin in Python: the same calls, the same outcomes."""
+"""The compiled producer path and its Python version: the same calls give the same results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def twins() -> tuple[Twin, Twin]:
 
 
 class NoThread:
-    """Stands for the sender's thread: nothing is sent, so that batches stay where they can be looked at."""
+    """A substitute for the sender's thread that sends nothing, so batches stay for inspection."""
 
     ident = -1
 
@@ -75,7 +75,7 @@ class BytesSubclass(bytes):
 
 
 class StrangeSequence:
-    """Headers of a class of their own."""
+    """Headers of an unusual class."""
 
     def __init__(self, *headers: Any) -> None:
         self._headers = headers
@@ -118,9 +118,9 @@ hostile_appends = st.builds(Append, timestamps, data, data, hostile_headers)
 def build(
     twin: Twin, records: list[Append], codec: str, limit: int, room: int, ratio: float, base_offset: int, magic: int
 ) -> list[Any]:
-    """All that a builder says and does, to the bytes of its batch."""
+    """Return everything observable of a builder, including the bytes of its batch."""
     buffer = bytearray(b"\xaa" * room)
-    view = memoryview(buffer) if room % 2 else None  # somebody's: then the buffer cannot grow
+    view = memoryview(buffer) if room % 2 else None  # a view of the buffer keeps it from growing
     builder = twin.memory_records_builder.MemoryRecordsBuilder(
         buffer,
         magic=magic,
@@ -156,7 +156,7 @@ def build(
     st.sampled_from((0, 1, 1 << 40, (1 << 63) - 40)),
     st.sampled_from((2, 2, 2, 1)),
 )
-@example(  # a distance between timestamps that does not fit 64 bits
+@example(  # the timestamp delta does not fit 64 bits
     records=[Append(-1, None, None, ()), Append((1 << 63) - 1, None, None, ())],
     codec="none",
     limit=0,
@@ -199,7 +199,7 @@ def test_murmur2_of_what_is_no_key(twins: tuple[Twin, Twin], key: Any) -> None:
 
 
 def serialize(value: Any) -> Any:
-    """A serializer with moods."""
+    """Serialize, or fail, depending on the value."""
     if value == b"raise":
         raise ValueError("no")
     if value == b"none":
@@ -212,7 +212,7 @@ def serialize(value: Any) -> Any:
 
 
 class World:
-    """A producer without a thread, and what it told."""
+    """A producer without a thread, and a record of its results."""
 
     def __init__(self, twin: Twin, config: dict[str, Any], seed: int, auto_tick_ms: int) -> None:
         self.twin = twin
@@ -251,7 +251,7 @@ class World:
         self.clock.advance(duration_ms)
 
     def complete(self, fails: bool) -> None:
-        """The oldest batch of each partition has its fate."""
+        """Complete the oldest batch of each partition."""
         accumulator = self.parts.accumulator
         for info in list(accumulator._topics.values()):
             for queue in list(info.queues.values()):
@@ -290,7 +290,7 @@ class World:
             self.parts.transaction_manager.transition_to_fatal_error(ValueError("fatal"))
 
     def grow(self) -> None:
-        """The topic gets partitions."""
+        """Add partitions to the topic."""
         tp = self.twin.types.TopicPartition
         self.parts.client.update_metadata(self.twin.harness.metadata_response({tp(TOPIC, p): p % 2 for p in range(5)}))
 
@@ -396,7 +396,7 @@ def test_the_compiled_methods_are_in_their_places(twins: tuple[Twin, Twin]) -> N
 
 
 def test_ordinary_records_are_not_left_to_the_twin(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would be slow without anybody noticing."""
+    """Ordinary records take the compiled path; a fallback would be slow without any other symptom."""
     world = World(twins[1], {"value.serializer": serialize}, 1, 0)
     for partition in (None, 0, 1, 2):
         world.send(False, TOPIC, b"v", None, None, partition)

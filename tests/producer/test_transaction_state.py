@@ -1,4 +1,4 @@
-"""A test per edge of the table."""
+"""Every transition in the table of transaction states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever keeps a batch from being sent or completed fails that batch alone; others are sent, no memory is lost."""
+"""An error in one batch fails only that batch; the others are sent, and no memory is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def raises(*_: Any) -> Any:
 
 
 def only_for_bad(instead: Callable[..., Any], method: Any) -> Callable[..., Any]:
-    """``method``, but ``instead`` for batches of partition BAD, whichever argument is the batch."""
+    """Return a function that calls ``instead`` for batches of partition BAD, and ``method`` for all others."""
 
     def call(*arguments: Any) -> Any:
         (batch,) = (each for each in arguments if isinstance(each, ProducerBatch))
@@ -68,7 +68,7 @@ def test_a_batch_that_cannot_be_sent_fails_alone(where: str, in_flight: int) -> 
         cluster.create_topic("t", assignment={0: [1], 1: [1], 2: [2]})
 
         def send_to_all() -> list[Exception | None]:
-            """All are due in one round, as nothing but the flush makes them so."""
+            """Send a record to each partition; only the flush makes them due, so all are sent in one round."""
             futures = [producer.send("t", b"v", partition=number) for number in (0, 1, 2)]
             producer.flush(10)
             return [future.exception for future in futures]
@@ -92,7 +92,7 @@ def test_a_batch_that_cannot_be_sent_fails_alone(where: str, in_flight: int) -> 
     [(RecordAccumulator, "drain"), (Sender, "_delay_of_rest_ms"), (ProduceResponseHandler, "_succeed")],
 )
 def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, ordered: bool) -> None:
-    """Not even by one in the middle of the sender or of the handling of a response."""
+    """An error within a round of the sender, or while it handles a response, strands no record."""
     h = SenderHarness(idempotent=False, guarantee_message_order=ordered)
     original = getattr(cls, method)
 
@@ -112,7 +112,7 @@ def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, orde
     for _ in range(3):
         h.run_once()
     assert all(future.done() for future in futures)
-    if method != "_delay_of_rest_ms":  # where they had been sent
+    if method != "_delay_of_rest_ms":  # here the error came after sending
         for future in futures:
             assert isinstance(future.exception, KafkaError)
             assert "an unexpected error kept" in str(future.exception)
@@ -125,7 +125,7 @@ def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, orde
 
 
 def _swallow(call: Callable[[], object]) -> None:
-    """MockClient lets out what callbacks raise; the real client logs it."""
+    """Run ``call`` and ignore MemoryError: MockClient propagates errors of callbacks, the real client logs them."""
     try:
         call()
     except MemoryError:
@@ -147,7 +147,7 @@ def test_a_client_that_is_closing_takes_no_request() -> None:
 
 
 def test_a_partition_is_a_whole_number_whoever_asks() -> None:
-    """A float that equals one would be a queue of its own that no request can carry."""
+    """A float that equals an integer is refused: it would create a separate queue that no request can carry."""
     h = SenderHarness()
     with pytest.raises(TypeError):
         h.accumulator.append(TP0.topic, 4 / 2, 0, b"", b"", (), None, 0, h.metadata.fetch())  # type: ignore[arg-type]

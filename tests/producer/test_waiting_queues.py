@@ -1,4 +1,4 @@
-"""When queues are due, and when the sender has to be told."""
+"""When queues become due, and when the sender must be woken."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def test_the_sender_is_woken_only_for_what_it_would_find_too_late() -> None:
     h = Harness()
     accumulator = h.accumulator
     now_ms = h.clock.now_ms()
-    assert h.append()[1]  # nothing is known of when it looks next
+    assert h.append()[1]  # the sender's next deadline is unknown
     accumulator.end_look(now_ms + LINGER_MS)
-    assert not h.append(partition=1)[1]  # due when it looks anyway
+    assert not h.append(partition=1)[1]  # due when the sender's wait ends anyway
     accumulator.end_look(now_ms + LINGER_MS + 1)
     assert h.append(partition=2)[1]
     accumulator.end_look(now_ms)
     accumulator.begin_look()
     h.drain(0)
-    assert h.append()[1]  # from the beginning of a round on its word counts no more
+    assert h.append()[1]  # a round has begun, so the deadline no longer counts
 
 
 def test_a_batch_that_turns_out_to_be_full_is_due_at_once() -> None:
@@ -43,7 +43,7 @@ def test_one_wakeup_is_enough_until_the_sender_looks() -> None:
     assert h.append()[1]
     assert not accumulator.expect_look()
     assert not h.append(partition=1)[1]
-    assert h.append(value=bytes(1000))[1]  # a full one is a reason to let a sender run that waits for the interpreter
+    assert h.append(value=bytes(1000))[1]  # a full batch lets a sender that waits for the GIL run
     assert accumulator.expect_look()
     accumulator.begin_look()
     assert h.append(partition=2)[1]
@@ -85,7 +85,7 @@ def test_new_metadata_moves_all_queues() -> None:
 
 
 def _walk(h: Harness) -> tuple[set[int], int]:
-    """Which nodes are due, and when to look at the others again, by a look at all queues, as in Java."""
+    """Return the nodes that are due and the time to the next check, by scanning all queues as Java does."""
     now_ms = h.clock.now_ms()
     waits_ms: dict[int, list[int]] = {0: [], 1: []}
     for partition in range(3):
