@@ -1,9 +1,9 @@
-"""Real producers and consumers against a cluster of real brokers, on virtual time, through faults made from a seed.
+"""Real producers and consumers against a cluster of real brokers, on virtual time, with faults generated from a seed.
 
-``schedule`` says what happens and is made from a seed, ``faults`` makes it happen, ``applications`` are what uses the
-clients, ``world`` runs all of it and ``checks`` says what must hold whatever happened. From a shell::
+``schedule`` generates the steps from a seed, ``faults`` applies them to the cluster, ``applications`` use the clients,
+``world`` runs everything, and ``checks`` holds the invariants. From a shell::
 
-    python -m tests.simulation --count 1000                # fresh seeds
-    python -m tests.simulation --seed 17 --shrink          # one again, made smaller
+    python -m tests.simulation --count 1000                # new seeds
+    python -m tests.simulation --seed 17 --shrink          # rerun one seed, and shrink its schedule
     python -m tests.simulation.mutants                     # is every deliberate fault found?
 """

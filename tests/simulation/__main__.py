@@ -1,4 +1,4 @@
-"""Runs many schedules from a shell: see the package."""
+"""Run many schedules from a shell; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> int:
         return _trace(make(first))
     gc.collect()
     gc.freeze()
-    gc.set_threshold(400_000, 20, 100)  # a schedule leaves much behind, and that in circles
+    gc.set_threshold(400_000, 20, 100)  # a schedule leaves much garbage in cycles
     for seed, why in _outcomes(range(first, first + options.count), options.jobs, options.limit):
         done += 1
         if why is not None:

@@ -1,4 +1,4 @@
-"""What uses the clients: a program that sends, and a program that reads, each an actor that is told what to do."""
+"""The applications that use the clients: producers and consumers, each an actor that takes commands."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TOPIC = "orders"
-#: A second topic, which comes and goes.
+#: A second topic, which steps create and delete.
 EXTRA = "orders-extra"
 GROUP = "billing"
 GROUP_METADATA = TopicPartition("__consumer_offsets", 0)
 
-#: How late an outcome may be: the sender sleeps for a backoff at most while it waits for a producer id.
+#: The most that an outcome may be late: while it waits for a producer id, the sender sleeps for at most a backoff.
 LATE_MS = 300
 POLL_MS = 200
 _PROBE_SIZE = 8
 _SLACK_MS = 30
-#: How many records a loop gets, and how many rows a batch has, before the application that mixes them all goes on.
+#: The records per loop, and rows per batch, of an application that mixes all ways to read.
 _MIXED_RECORDS = 3
 AUTO_COMMIT_INTERVAL_MS = 100
 
 
 class Inbox:
-    """What an actor is to do next, from other actors."""
+    """The commands of other actors that an actor has yet to run."""
 
     def __init__(self, world: World) -> None:
         self._clock = world.simulation.clock
@@ -69,7 +69,7 @@ class Inbox:
 
 
 class Outcome(NamedTuple):
-    """The fate of a record, as a callback or a future tells it."""
+    """The result of a record, as a callback or future reports it."""
 
     error: Exception | None
     tp: TopicPartition
@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
 
 
 class SentRecord:
-    """One record, from ``send`` to its fate."""
+    """One record and its results."""
 
     def __init__(self, producer: str, value: bytes) -> None:
         self.producer = producer
@@ -112,7 +112,7 @@ class ProducerApplication:
         self.records: list[SentRecord] = []
         self.crashed = False
         self.closed = False
-        #: Partitions that it has yet to show that it can write to.
+        #: Partitions to which the producer has yet to prove that it can write.
         self.unprobed: set[TopicPartition] = set()
         self.actor = world.simulation.actor(self.run, self.name)
         self.producer: KafkaProducer[bytes, bytes]
@@ -154,7 +154,7 @@ class ProducerApplication:
             self.send_one(partition, size, topic)
 
     def send_batch(self, partition: int, size: int, count: int) -> None:
-        """Send ``count`` records at once; every third of them is larger than the others."""
+        """Send ``count`` records at once; every third one has a different size."""
         world = self.world
         records = [SentRecord(self.name, world.next_value(size if row % 3 else size // 2 + 8)) for row in range(count)]
         try:
@@ -223,7 +223,7 @@ class ProducerApplication:
             limit_ms = world.settings.max_block_ms + LATE_MS
             self._ensure(took_ms <= limit_ms, f"send blocked for {took_ms} ms, not {world.settings.max_block_ms}")
         record.accepted_ms = world.clock.now_ms()
-        if record.outcomes:  # refused before it was in a batch, or delivered already
+        if record.outcomes:  # refused before it joined a batch, or already delivered
             record.tp = record.outcomes[0].tp
         else:
             record.tp = record.future.locate()[0].topic_partition
@@ -231,7 +231,7 @@ class ProducerApplication:
         return record
 
     def probe(self, tp: TopicPartition) -> None:
-        """Send until it succeeds."""
+        """Send a record, and again until one succeeds."""
         record = self.send_one(tp.partition, _PROBE_SIZE, tp.topic)
         if record is not None:
             assert record.future is not None
@@ -245,7 +245,7 @@ class ProducerApplication:
             self.inbox.put(lambda: self.probe(tp))
 
     def probe_speed(self, tp: TopicPartition, extra_ms: int = 0) -> None:
-        """On a healthy cluster a record takes a few round trips, and ``extra_ms`` where something else is slow."""
+        """Check that a record takes a few round trips on a healthy cluster, plus ``extra_ms`` for a slow part."""
         settings, clock = self.world.settings, self.world.clock
         start_ms = clock.now_ms()
         record = self.send_one(tp.partition, _PROBE_SIZE)
@@ -280,16 +280,16 @@ class ProducerApplication:
         self.closed = True
         for record in self.records:
             self._ensure(bool(record.outcomes), f"{record} has no outcome after close")
-        if took_ms < timeout_ms:  # else requests were given up, and what they carry with them
+        if took_ms < timeout_ms:  # otherwise requests were abandoned, with their memory
             self._check_memory()
 
     def _check_memory(self) -> None:
-        pool = self.producer._accumulator._pool  # closed, so its metrics are gone
+        pool = self.producer._accumulator._pool  # read directly, because closing removed the metrics
         lent = pool.total_memory - pool.available_memory
         self._ensure(lent == 0, f"{lent} bytes of buffer.memory were not given back")
 
     def crash(self) -> None:
-        """By another actor."""
+        """Kill the process. Called by another actor."""
         self.crashed = self.closed = True
         self.environment.crash(self.actor)
         if hasattr(self, "producer"):
@@ -316,27 +316,27 @@ class ProducerApplication:
 
 
 class ConsumerApplication(ConsumerRebalanceListener):
-    """A process with one consumer, which hands on all it reads. A consumer that is fenced is closed, for another one.
+    """A process with one consumer, which reports all it reads. A fenced consumer is closed and replaced.
 
-    While a static member of before is still about to leave, there are two of them, and one is fenced. Whose request to
-    join comes last stays, and that may be the one that leaves.
+    While a former static member is still about to leave, two have the same identity, and one is fenced. The member
+    whose JoinGroup comes last stays, and that may be the one that leaves.
     """
 
     def __init__(self, world: World, number: int, life: int) -> None:
         self.world = world
         self.number = number
         self.name = f"c{number}-{life}"
-        #: Static members keep their identity over restarts.
+        #: Static members keep their identity across restarts.
         self.member = f"c{number}" if world.settings.static_members else self.name
         self.environment = world.simulation.environment(self.name)
         self.inbox = Inbox(world)
         self.closing = self.closed = self.crashed = False
         self._fenced = self._obeying = False
         self.expected: dict[TopicPartition, int] = {}
-        #: What this life has read; of group members also in World.delivered.
+        #: The records that this process read; those of group members also reach World.delivered.
         self.read: dict[TopicPartition, dict[int, bytes]] = {}
         self.errors = 0
-        #: Whether it knew its member id and its coordinator when it was closed: else it cannot leave.
+        #: True if the consumer knew its member id and its coordinator when it was closed; otherwise it cannot leave.
         self.was_member = False
         self._rng = world.simulation.new_rng()
         self.actor = world.simulation.actor(self.run, self.name)
@@ -363,7 +363,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
             "metadata.max.age.ms": settings.metadata_age_ms,
             "enable.auto.commit": settings.groups and settings.auto_commit,
             "consumer.timeout.ms": POLL_MS,
-            # Subscribing to a topic that was deleted must not create it.
+            # Subscribing to a deleted topic must not create it.
             "allow.auto.create.topics": not settings.extra,
         }
         if settings.groups:
@@ -394,7 +394,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         return self.closing or self._fenced
 
     def _obey(self) -> bool:
-        """Do what was asked for next; return whether anything was."""
+        """Run the next command; return whether there was one."""
         command = self.inbox.get_nowait()
         if command is None:
             return False
@@ -405,7 +405,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
 
     @property
     def is_idle(self) -> bool:
-        """True when it has done all that it was asked to, and only reads."""
+        """True if all commands are done and the consumer only reads."""
         return not (self._obeying or self.inbox)
 
     def _begin(self) -> None:
@@ -440,7 +440,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
             self._in_time("a poll", start_ms)
 
     def _in_time(self, what: str, start_ms: int) -> int:
-        """Check how long it took to get something, or nothing; return the time."""
+        """Check that a read that started at ``start_ms`` took no longer than allowed; return the current time."""
         now_ms = self.world.clock.now_ms()
         self._ensure(now_ms - start_ms <= POLL_MS + 2_000 + LATE_MS, f"{what} took {now_ms - start_ms} ms")
         return now_ms
@@ -455,7 +455,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self._deliver_columns(self.consumer.poll_arrow(POLL_MS, max_records=_MIXED_RECORDS if few else None))
 
     def _loop(self) -> None:
-        """A loop over records, which does what it is asked to in the middle, and is left after a few when mixed."""
+        """Loop over records and run commands in between; in mixed mode, leave the loop after a few records."""
         start_ms = self.world.clock.now_ms()
         for got, record in enumerate(self.consumer, 1):
             self._in_time("the next record of a loop", start_ms)
@@ -510,7 +510,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.world.clock.sleep_ms(duration_ms)
 
     def pause(self, duration_ms: int) -> None:
-        paused = sorted(self.consumer.assignment())  # in the same order in each process
+        paused = sorted(self.consumer.assignment())  # in the same order in every process
         self.consumer.pause(*paused)
         self.world.loop.call_later(duration_ms, self.inbox.put, self._resume)
 
@@ -518,7 +518,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.consumer.resume(*sorted(self.consumer.paused()))
 
     def seek(self) -> None:
-        """Back to what was committed, as after a failed transaction of a database."""
+        """Seek to the committed offsets, as after a failed database transaction."""
         for tp in sorted(self.consumer.assignment()):
             offset: Any = 0
             if self.world.settings.groups and tp.topic == TOPIC:
@@ -526,13 +526,13 @@ class ConsumerApplication(ConsumerRebalanceListener):
                     offset = self.consumer.committed(tp) or 0
                 except KafkaError:
                     return
-                if tp not in self.consumer.assignment():  # looking it up may have taken a rebalance
+                if tp not in self.consumer.assignment():  # the lookup may have run a rebalance
                     continue
             self.consumer.seek(tp, offset)
             self.expected[tp] = offset
 
     def wakeup(self) -> None:
-        """By another actor."""
+        """Wake the consumer up. Called by another actor."""
         if hasattr(self, "consumer") and not (self.closing or self._fenced):
             self.consumer.wakeup()
 
@@ -557,7 +557,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
             self.world.left(self)
 
     def crash(self) -> None:
-        """By another actor."""
+        """Kill the process. Called by another actor."""
         self.crashed = self.closed = True
         self.environment.crash(self.actor)
         self.world.ownership.crashed(self.name)
@@ -588,7 +588,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
             raise self.world.violated(InvariantError(f"{self.name}: {problem}"))
 
 
-#: Ways to read: each gets what is there, and gives the turn away while there is nothing.
+#: Ways to read: each reads the available records, and yields to other actors while there are none.
 READERS: dict[str, Callable[[ConsumerApplication], None]] = {
     "poll": ConsumerApplication._poll,
     "arrow": ConsumerApplication._poll_arrow,

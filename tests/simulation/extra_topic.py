@@ -1,4 +1,4 @@
-"""The second topic of a world: created in the middle, deleted, and created again under its name."""
+"""The second topic of a world: created during the schedule, deleted, and recreated under the same name."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TIMEOUT_MS = 5_000
 
 
 class ExtraTopic:
-    """Creates and deletes the topic, and keeps what consumers read out of it. Thread: owner."""
+    """Creates and deletes the topic, and keeps the records that consumers read from it. Thread: owner."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.partitions = [TopicPartition(EXTRA, number) for number in range(world.settings.partitions)]
-        #: What each life of a consumer read, in that order.
+        #: The records that each consumer process read, in that order.
         self._read: dict[str, dict[TopicPartition, list[tuple[int, bytes]]]] = {}
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Ask for the topic; nothing happens without a controller, or when the topic is there already."""
+        """Request creation of the topic; without a controller, or if the topic exists, nothing happens."""
         settings = self._world.settings
         topic = CreateTopicsRequest.CreatableTopic(
             name=EXTRA, num_partitions=settings.partitions, replication_factor=settings.replication_factor
@@ -39,7 +39,7 @@ class ExtraTopic:
         self._request(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
 
     def delete(self) -> None:
-        """Ask for the topic's end, which comes once no replica is left."""
+        """Request deletion of the topic, which completes once no replica is left."""
         state = DeleteTopicsRequest.DeleteTopicState(name=EXTRA)
         self._request(DeleteTopicsRequest(topics=[state], timeout_ms=_TIMEOUT_MS))
 
@@ -52,18 +52,18 @@ class ExtraTopic:
         self._world.note("extra topic", type(response).__name__)
 
     def has_leaders(self) -> bool:
-        """Return whether all partitions can be written to."""
+        """Return whether all partitions have a leader."""
         return all(self._world.cluster.leader(tp) is not None for tp in self.partitions)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def delivered(self, consumer: str, tp: TopicPartition, offset: int, value: bytes) -> None:
-        """Note what a consumer was handed."""
+        """Record that a consumer read a record."""
         self._world.note("read extra", consumer, tp.partition, offset)
         self._read.setdefault(consumer, {}).setdefault(tp, []).append((offset, value))
 
     def everything_read(self, logs: Callable[[TopicPartition], Log]) -> bool:
-        """Return whether all that is in the logs was read: by the group, or by each consumer that runs."""
+        """Return whether all records in the logs were read, by the group or by each running consumer without one."""
         world = self._world
         readers = [consumer.name for consumer in world.consumers]
         for tp in self.partitions:
@@ -76,7 +76,7 @@ class ExtraTopic:
         return True
 
     def check(self, logs: Callable[[TopicPartition], Log]) -> None:
-        """Nothing of an earlier topic was read after something of the one that is there now."""
+        """Check that no consumer read a record of an earlier topic after one of the current topic."""
         for consumer, reads in self._read.items():
             for tp, entries in reads.items():
                 check_one_topic_after_the_other(consumer, tp, entries, logs(tp))

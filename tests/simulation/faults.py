@@ -1,4 +1,4 @@
-"""Makes the faults of a schedule happen, and ends them."""
+"""The faults of a schedule: start and end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PARTIES: Final = {CLIENTS: "client:*", EVERYBODY: "*", COORDINATION: "coordinat
 
 
 class FaultMaker:
-    """What is wrong with a cluster at the moment. Steps that make no sense at their time do nothing."""
+    """The current faults of a cluster. A step that makes no sense at its time does nothing."""
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class FaultMaker:
         before_loss: Callable[[], None],
         environments: Callable[[], Iterable[SimulatedEnvironment]],
     ) -> None:
-        """``before_loss`` is called before a broker loses its memory; ``environments`` are those of the clients."""
+        """Start without faults.
+
+        ``before_loss`` is called before a broker loses its memory; ``environments`` returns those of the clients.
+        """
         self._before_loss = before_loss
         self._environments = environments
         self._cluster = simulation.cluster
@@ -57,7 +60,7 @@ class FaultMaker:
             self._cluster.faults.delay("*", "*", settings.link_delay_ms, jitter_ms=settings.link_jitter_ms)
 
     def _broker(self, number: int) -> int:
-        """The id of a broker that is given by its number or by what it is."""
+        """Return the id of a broker given by number or by role."""
         tp = self._partitions[0]
         leader = self._cluster.leader(tp)
         found: int | None = number
@@ -137,7 +140,7 @@ class FaultMaker:
         self._ends.append(self._loop.call_later(delay_ms, end, *arguments))
 
     def lose_name(self, broker: int, *, hang: bool) -> None:
-        """Break the clients' connections to a broker, whose name is then not answered, or not known, to them."""
+        """Break the clients' connections to a broker, whose name then times out or does not resolve."""
         host = self._cluster.nodes[broker].host
         for environment in self._environments():
             if hang:
@@ -173,11 +176,11 @@ class FaultMaker:
     def _restart(self, broker: int) -> None:
         links = self._cluster.faults.links
         if links.is_cut(f"broker-{broker}", "coordination") or links.is_cut("coordination", f"broker-{broker}"):
-            self._later(_LOOK_MS, self._restart, broker)  # it would not get far
+            self._later(_LOOK_MS, self._restart, broker)  # a restart would not succeed yet
         elif not self._is_alive(broker):
             self._before_loss()
             self._cluster.start_broker(broker)
-        elif self._cluster.broker(broker).state != RUNNING:  # stopping takes longer than it was to be away
+        elif self._cluster.broker(broker).state != RUNNING:  # its shutdown takes longer than its planned absence
             self._later(_LOOK_MS, self._restart, broker)
 
     def _resume(self, broker: int) -> None:
@@ -194,16 +197,16 @@ class FaultMaker:
     def _move_leader(self, tp: TopicPartition, broker: int) -> None:
         try:
             self._cluster.move_leader(tp, broker)
-        except IllegalStateError:  # no controller, no such replica, not in sync: as it may be in life
+        except IllegalStateError:  # no controller, no such replica, or not in sync, as on real clusters
             return
 
     def all_running(self) -> bool:
-        """Whether no broker is down, or still about to stop."""
+        """Return whether no broker is down or shutting down."""
         alive = self._cluster.alive_brokers()
         return len(alive) == len(self._cluster.nodes) and all(broker.state == RUNNING for broker in alive)
 
     def heal(self) -> None:
-        """End all faults, and start what does not run."""
+        """End all faults, and start the brokers that are down."""
         for end in self._ends:
             end.cancel()
         self._ends.clear()

@@ -1,9 +1,10 @@
-"""Does the simulation notice? Puts faults into a copy of clients and brokers, one at a time, and looks for a seed that
-fails.
+"""Mutation tests of the simulation itself.
+
+Each mutant is a fault in a copy of clients and brokers; the run looks for a seed that fails with it.
 
     python -m tests.simulation.mutants [--jobs 2] [--docs] [NAME ...]
 
-With ``--docs`` the table in docs/testing.md is written anew.
+With ``--docs`` the table in docs/testing.md is rewritten.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tests.support.mutants import Mutant, first_failure
 
 _DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 _SEEDS = 2000
-#: Around the table in the documentation.
+#: Markers around the table in the documentation.
 _BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
-#: A schedule without an end, as some faults make it, is found by this.
+#: A limit for schedules that never end, as some faults cause.
 _SECONDS = 3600
 
 
@@ -367,7 +368,7 @@ MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_PROGRESS, *_NAMES, *_BROKERS)
 
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:
-    """The failure's line, or None."""
+    """Return the failure's line, or None."""
     arguments = ["--seed", "1", "--stop", "--count", str(seeds), "--limit", "20"]
     return first_failure(mutant, "tests.simulation", arguments, _SECONDS)
 

@@ -1,4 +1,4 @@
-"""What happens to a cluster and its clients: settings, and steps with their times, all from a seed."""
+"""Schedules for a cluster and its clients: settings, and steps with their times, all generated from a seed."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Final, NamedTuple
 
 from tests.support.shrinking import fewer
 
-# What applications do.
+# Steps of applications, with their arguments.
 SEND: Final = "send"  # producer, partition or -1, size, count
-SEND_BATCH: Final = "send batch"  # the same, with one send_batch
-SEND_EXTRA: Final = "send extra"  # producer, partition, size, count; to the second topic
+SEND_BATCH: Final = "send batch"  # the same, in one send_batch call
+SEND_EXTRA: Final = "send extra"  # producer, partition, size, count; to the extra topic
 FLUSH: Final = "flush"  # producer, timeout in ms
-CLOSE_PRODUCER: Final = "close producer"  # producer, timeout in ms; another one takes its place
+CLOSE_PRODUCER: Final = "close producer"  # producer, timeout in ms; the producer is replaced
 CRASH_PRODUCER: Final = "crash producer"  # producer
-COMMIT: Final = "commit"  # consumer; 1: and wait
-BUSY: Final = "busy"  # consumer, for how many ms it does not poll
-PAUSE_PARTITIONS: Final = "pause partitions"  # consumer, for how many ms
-SEEK: Final = "seek"  # consumer; back to what was committed
-LEAVE: Final = "leave"  # consumer; another one takes its place later
+COMMIT: Final = "commit"  # consumer; 1 for a synchronous commit
+BUSY: Final = "busy"  # consumer, time without poll in ms
+PAUSE_PARTITIONS: Final = "pause partitions"  # consumer, duration in ms
+SEEK: Final = "seek"  # consumer; back to the committed offsets
+LEAVE: Final = "leave"  # consumer; it is replaced later
 CRASH_CONSUMER: Final = "crash consumer"  # consumer
 WAKEUP: Final = "wakeup"  # consumer
 
-# What happens to the cluster; durations are in milliseconds.
-KILL: Final = "kill"  # broker, until it is started again
-STOP: Final = "stop"  # broker, until it is started again
+# Steps of the cluster; durations are in milliseconds.
+KILL: Final = "kill"  # broker, time until restart
+STOP: Final = "stop"  # broker, time until restart
 PAUSE: Final = "pause"  # broker, duration
 CUT: Final = "cut"  # party, party, duration; parties are numbers, see faults
 RESET: Final = "reset"  # party, party, duration
 DELAY: Final = "delay"  # party, party, duration, delay, jitter
-NARROW: Final = "narrow"  # party, party, duration, bytes a second
+NARROW: Final = "narrow"  # party, party, duration, bytes per second
 MOVE_LEADER: Final = "move leader"  # partition, broker
 DROP_REQUEST: Final = "drop request"  # api, times
 DROP_RESPONSE: Final = "drop response"  # api, times
@@ -38,31 +38,31 @@ ERROR: Final = "error"  # api, error code, times
 HOLD: Final = "hold"  # api, times, duration
 STALE_METADATA: Final = "stale metadata"  # broker, duration
 SLOW_DISK: Final = "slow disk"  # broker, duration, delay
-HANG_DNS: Final = "hang dns"  # broker, duration: clients lose their connections and cannot look its name up
-FAIL_DNS: Final = "fail dns"  # the same, with an answer that there is no such name
+HANG_DNS: Final = "hang dns"  # broker, duration: clients lose their connections, and lookups of its name time out
+FAIL_DNS: Final = "fail dns"  # the same, but lookups fail: no such name
 EXPIRE_SESSION: Final = "expire session"  # broker
-CREATE_EXTRA: Final = "create extra"  # (the second topic)
+CREATE_EXTRA: Final = "create extra"  # (the extra topic)
 DELETE_EXTRA: Final = "delete extra"
 
 
 class Settings(NamedTuple):
-    """The defaults are the plainest."""
+    """The settings of a schedule; the defaults are the simplest."""
 
     brokers: int = 1
     partitions: int = 1
     replication_factor: int = 1
     min_isr: int = 1
     release: str | None = None
-    session_timeout_ms: int = 300  # of brokers
+    session_timeout_ms: int = 300  # for brokers
     replica_lag_ms: int = 500
     max_batch_bytes: int = 1 << 20
     segment_bytes: int = 1 << 30
     fetch_slots: int = 1000
     link_delay_ms: int = 1
     link_jitter_ms: int = 0
-    #: Whether a follower is cut off from its leader at the end, to see that the leader goes on without it.
+    #: True to cut a follower off from its leader at the end, and check that the leader continues without it.
     drill: bool = False
-    #: Whether the name of a broker cannot be looked up at the end, to see that the others are as quick as ever.
+    #: True to block lookups of a broker's name at the end, and check that the other brokers are as fast as before.
     dns_drill: bool = False
 
     producers: int = 1
@@ -77,7 +77,7 @@ class Settings(NamedTuple):
     request_timeout_ms: int = 500
     delivery_timeout_ms: int = 3000
     retry_backoff_ms: int = 20
-    metadata_age_ms: int = 3000  # of consumers as well
+    metadata_age_ms: int = 3000  # for consumers as well
     compression: str = "none"
 
     consumers: int = 0
@@ -90,13 +90,13 @@ class Settings(NamedTuple):
     fetch_bytes: int = 1 << 20
     member_session_ms: int = 600
     max_poll_interval_ms: int = 2000
-    #: How the application reads: see applications.READERS.
+    #: The application's way to read; see applications.READERS.
     reading: str = "poll"
-    #: Whether consumers subscribe to a pattern, with or without a group.
+    #: True if consumers subscribe to a pattern, with or without a group.
     pattern: bool = False
-    #: Whether there is a second topic, created in the middle and deleted by steps.
+    #: True if steps create and delete a second topic.
     extra: bool = False
-    #: Whether all consumers are killed at the end, to see how much of what they had read is read again.
+    #: True to kill all consumers at the end, and check how much of what they had read is read again.
     crash_drill: bool = False
 
 
@@ -107,7 +107,7 @@ class Step(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Steps in the order of their times. After the last one, faults end."""
+    """Steps in order of time. Faults end after the last one."""
 
     seed: int
     settings: Settings
@@ -137,7 +137,7 @@ def make(seed: int) -> Schedule:
 
 
 def _left_behind(rng: random.Random, length_ms: int, settings: Settings) -> list[Step]:
-    """A follower misses what is written, and then its leader is gone, in the middle of writing."""
+    """Return steps in which a follower misses records and then its leader fails during writes."""
     at_ms = rng.randrange(100, length_ms)
     steps = []
     if rng.random() < 0.6:
@@ -205,7 +205,7 @@ def _settings(rng: random.Random) -> Settings:
         max_poll_interval_ms=rng.choice((500, 2000)),
         reading=rng.choice(("poll", "poll", "arrow", "loop", "arrow loop", "mixed")),
         pattern=rng.random() < 0.25,
-        # A static leader that comes back goes on with the assignment there is, and does not see new topics (KIP-814).
+        # A returning static leader keeps the existing assignment, and does not notice new topics (KIP-814).
         extra=rng.random() < 0.25 and not static_members,
         crash_drill=rng.random() < 0.5,
     )
@@ -217,7 +217,7 @@ def _step(rng: random.Random, at_ms: int, trouble: float, settings: Settings) ->
     if settings.consumers and rng.random() < 0.35:
         return _consumer_step(rng, at_ms, settings)
     if settings.extra and rng.random() < 0.15:
-        # Before commits had topic ids (4.1), a group can commit into a topic that was made again what it read before.
+        # Before commits had topic ids (4.1), a group could commit an offset of a deleted topic into its successor.
         return Step(at_ms, rng.choice((CREATE_EXTRA, DELETE_EXTRA)) if settings.release is None else CREATE_EXTRA)
     producer = rng.randrange(settings.producers)
     roll = rng.random()
@@ -254,7 +254,7 @@ def _consumer_step(rng: random.Random, at_ms: int, settings: Settings) -> Step:
     return Step(at_ms, LEAVE if roll < 0.9 else CRASH_CONSUMER, (consumer,))
 
 
-#: Names of APIs, the producers' and the consumers' and those among brokers, by number.
+#: Names of APIs by number: those of producers, of consumers, and between brokers.
 APIS: Final = (
     "PRODUCE",
     "PRODUCE",
@@ -273,7 +273,7 @@ APIS: Final = (
     "API_VERSIONS",
 )
 
-#: What brokers may answer at any time without a lie: nothing that is about what a producer has sent before.
+#: Errors that a broker may return at any time: none depends on what a producer sent before.
 ERRORS: Final[dict[str, tuple[int, ...]]] = {
     "PRODUCE": (2, 3, 5, 6, 7, 19, 20, 56, 74, 75, 87),
     "FETCH": (3, 5, 6, 9, 56, 70, 71, 74, 75, 76),
@@ -291,11 +291,11 @@ ERRORS: Final[dict[str, tuple[int, ...]]] = {
     "API_VERSIONS": (35,),
 }
 
-#: Parties by number: brokers from 1, then these.
+#: Parties by number: brokers start at 1, these follow.
 CLIENTS: Final = 10
 EVERYBODY: Final = 11
 COORDINATION: Final = 12
-#: Brokers by what they are when it happens: of the first partition, of the group, of the cluster.
+#: Brokers by their role at that time: for the first partition, the group, or the cluster.
 LEADER: Final = 20
 FOLLOWER: Final = 21
 GROUP_COORDINATOR: Final = 22
@@ -348,7 +348,7 @@ def _trouble(rng: random.Random, at_ms: int, settings: Settings) -> Step:
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
-    """A smaller schedule that fails as well: fewer steps, plainer settings, smaller numbers."""
+    """Return a smaller schedule that still fails: fewer steps, simpler settings, smaller numbers."""
     while True:
         before = schedule
         schedule = _fewer_steps(schedule, fails)

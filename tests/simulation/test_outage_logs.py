@@ -1,4 +1,4 @@
-"""What clients log while brokers are away for minutes: a line for each change, and a reminder a minute."""
+"""Client logs while brokers are down for minutes: one line per change, and one reminder per minute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 
 class Log(logging.Handler):
-    """The lines of clients from info on, with the virtual time since the brokers went away."""
+    """The clients' log lines from INFO on, with the virtual time since the outage began."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -60,7 +60,7 @@ CLIENTS = ("writer", "member", "loner")
 
 
 def run(log: Log, brokers: list[int], *, pause: bool = False) -> None:
-    """Three clients work all the time; ``brokers`` are away for a part of it."""
+    """Run three busy clients, with an outage of ``brokers`` in the middle."""
     with Simulation(seed=5, brokers=3, default_replication_factor=3, offsets_topic_replication_factor=3) as simulation:
         log.simulation = simulation
         simulation.create_topic(TOPIC, partitions=6)
@@ -164,7 +164,7 @@ def test_all_brokers_away(log: Log) -> None:
 
 
 def test_one_broker_away(log: Log) -> None:
-    """The others take over, so nobody is reminded of a broker that nobody needs."""
+    """The other brokers take over, so there are no reminders of an unneeded broker."""
     run(log, [1])
     check_words(log.lines)
     for client in CLIENTS:
@@ -177,7 +177,7 @@ def test_one_broker_away(log: Log) -> None:
 
 
 def test_all_brokers_paused(log: Log) -> None:
-    """Connections stand, but nothing is answered: a warning for each broker when its requests time out."""
+    """Paused brokers keep connections but do not respond; each gets a warning when its requests time out."""
     run(log, [1, 2, 3], pause=True)
     check_words(log.lines)
     for client in CLIENTS:

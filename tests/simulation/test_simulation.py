@@ -1,7 +1,7 @@
-"""Schedules of all kinds, fresh ones each time, and those that once found a defect.
+"""Schedules of all kinds: new ones in each run, and those that once found a defect.
 
-A failure prints its seed and the schedule, shrunk. To see it again: ``SIMULATION_SEED=<seed>`` in the environment, or
-``python -m tests.simulation --seed <seed> --shrink``.
+A failure prints its seed and the shrunk schedule. To reproduce it, set ``SIMULATION_SEED=<seed>`` in the environment,
+or run ``python -m tests.simulation --seed <seed> --shrink``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulation.world import failure, run
 
 _ROOT = Path(__file__).parents[2]
 _SCHEDULES = 300
-#: For the second run of all that has a compiled twin, in Python: others than the first run's, so that there are more.
+#: Schedules of the second run, which uses the pure Python code; its seeds differ from the first run's.
 _SCHEDULES_AGAIN = 150
 _BUDGET_MS = 30_000
 _SHRINKING_MS = 30_000
@@ -32,7 +32,7 @@ def test_many_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     if given is not None:
         run(make(int(given)))
         return
-    # On CI a commit is judged by the same schedules each time; everywhere else new ones are tried.
+    # CI judges a commit by the same schedules each time; other runs try new ones.
     first = 1 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 40)
     wanted = range(first, first + _SCHEDULES)
     if os.environ.get("PYKCLIENT_IMPL") == "python":
@@ -73,7 +73,7 @@ def test_a_seed_is_a_history_in_every_process() -> None:
         f"for seed in {list(seeds)}: print(run(make(seed)).history)"
     )
     histories = []
-    for hash_seed in ("1", "2"):  # the order of sets of strings differs
+    for hash_seed in ("1", "2"):  # changes the order of sets of strings
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=_ROOT, env=environment, capture_output=True, text=True, check=True
@@ -91,7 +91,7 @@ def test_shrinking_keeps_what_fails() -> None:
 
 
 def test_a_broker_that_has_restarted_may_not_know_again_what_is_in_flight() -> None:
-    """Kafka's snapshot of a producer has its last batch only; of two that are retried, one is refused."""
+    """Kafka's producer snapshot has only the last batch, so one of two retried batches is refused."""
     schedule = Schedule(
         40001685,
         Settings(brokers=3, replication_factor=2, min_isr=2, link_delay_ms=5),

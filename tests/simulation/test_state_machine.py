@@ -1,4 +1,4 @@
-"""Schedules that hypothesis makes up, and makes smaller when one fails."""
+"""Schedules that hypothesis generates, and shrinks on failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMES = st.sampled_from((1, 3))
 
 
 class ClusterMachine(RuleBasedStateMachine):
-    """The settings come from a seed, what happens from hypothesis."""
+    """A cluster whose settings come from a seed and whose steps come from hypothesis."""
 
     def __init__(self) -> None:
         super().__init__()

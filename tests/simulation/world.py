@@ -1,4 +1,4 @@
-"""Runs a schedule, and checks what must hold whatever happened."""
+"""The run of a schedule, and the checks of its invariants."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from tests.simulation.extra_topic import ExtraTopic
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import Schedule, Step
 
-#: How long a cluster without faults may take to be whole again, and clients to be done.
+#: The time that a cluster without faults may take to recover, and clients to finish.
 _HEALING_MS = 20_000
 _LOOK_MS = 50
 _WATCH_MS = 20
 _DEFAULT_MAX_BATCH_BYTES = 1 << 20
 _DEFAULT_SEGMENT_BYTES = 1 << 30
 _NO_LIMIT_MS = 100_000
-#: How long a member may be kept from committing by a rebalance, or by looking for the coordinator.
+#: The time for which a rebalance or coordinator lookup may keep a member from committing.
 _REBALANCE_MS = 1_000
 
 
 class _Errors(logging.Handler):
-    """Defects that were caught and logged."""
+    """A log handler that keeps unexpected exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -84,7 +84,7 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """A cluster, applications, and what is to become of them."""
+    """A cluster, its applications, and everything that is checked about them."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -122,18 +122,18 @@ class World:
         self.extra = ExtraTopic(self)
         self.producers: list[ProducerApplication] = []
         self.consumers: list[ConsumerApplication] = []
-        #: Those that are gone.
+        #: Applications that were replaced; some are still closing.
         self.former_producers: list[ProducerApplication] = []
         self.former_consumers: list[ConsumerApplication] = []
         self.ownership = Ownership()
-        #: What the group, or each consumer without one, has read.
+        #: The records that the group has read.
         self.group_read: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in self.partitions}
-        #: When the group had read how far, for judging commits.
+        #: The group's next offset over time, to judge commits.
         self._group_progress: dict[TopicPartition, list[tuple[int, int]]] = {tp: [(0, 0)] for tp in self.partitions}
-        #: What was in flight when a broker went on from a snapshot that does not have it, and the logs looked at.
+        #: Records in flight when a broker loaded a snapshot without them, and the logs already examined.
         self.forgotten: set[bytes] = set()
         self._loaded: dict[tuple[int, TopicPartition], tuple[UnifiedLog, int]] = {}
-        #: The highest high watermark that any broker had.
+        #: The highest high watermark of any broker.
         self._committed: dict[TopicPartition, int] = dict.fromkeys(self.partitions, 0)
         self.violations: list[InvariantError] = []
         self._values = 0
@@ -142,7 +142,7 @@ class World:
         self.trace: Callable[[str], None] | None = None
         self._errors = _Errors()
         self._begun_ms = 0
-        #: When everything has arrived that was delayed by a fault.
+        #: The time when all data delayed by a fault has arrived.
         self._delayed_until_ms = 0
 
     def _environments(self) -> list[SimulatedEnvironment]:
@@ -161,7 +161,7 @@ class World:
         return value
 
     def note(self, *what: object) -> None:
-        """Part of the history, which is the same in each run of a schedule."""
+        """Add a line to the history, which is the same in each run of a schedule."""
         line = f"{self.clock.now_ms() - self.start_ms} {' '.join(map(str, what))}"
         self._history.update(line.encode())
         if self.trace is not None:
@@ -169,11 +169,11 @@ class World:
 
     @property
     def history(self) -> str:
-        """A digest of all that happened."""
+        """A digest of the history."""
         return self._history.hexdigest()
 
     def violated(self, error: InvariantError) -> InvariantError:
-        """Kept, as clients may wrap or log what is raised in callbacks."""
+        """Keep and return the error, because clients may wrap or log what callbacks raise."""
         self.violations.append(error)
         return error
 
@@ -212,7 +212,7 @@ class World:
     # --- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> World:
-        """Raises InvariantError, or whatever else went wrong."""
+        """Run the schedule; raise InvariantError, or any other error that occurs."""
         try:
             self.begin()
             for step in self.schedule.steps:
@@ -234,17 +234,17 @@ class World:
         self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
 
     def _create_topic(self) -> None:
-        """Unless it is created by whoever asks for it first, which can only be done with default settings.
+        """Create the topic, unless the settings allow automatic creation on first use.
 
-        And not with static members: a leader that comes back goes on with the assignment there is (KIP-814), and does
-        not notice that it was made before there was a topic. Java's neither.
+        That needs default topic settings and no static members: a returning static leader keeps the existing assignment
+        (KIP-814), and does not notice that it predates the topic. A Java leader does the same.
         """
         settings = self.settings
         if (
             settings.max_batch_bytes < _DEFAULT_MAX_BATCH_BYTES
             or settings.segment_bytes < _DEFAULT_SEGMENT_BYTES
             or settings.static_members
-            or settings.extra  # consumers that read a second topic create none
+            or settings.extra  # consumers with a second topic create no topics
         ):
             sizes = {
                 "max.message.bytes": str(settings.max_batch_bytes),
@@ -253,7 +253,7 @@ class World:
             self.simulation.create_topic(TOPIC, settings.partitions, settings.replication_factor, sizes)
 
     def _watch(self) -> None:
-        """Whatever is committed is in the log of each in-sync replica, at any time."""
+        """Check that each in-sync replica has all committed records, now and periodically."""
         if self.violations:
             return
         for tp in self.partitions:
@@ -277,7 +277,7 @@ class World:
         self.loop.call_later(_WATCH_MS, self._watch)
 
     def note_high_watermarks(self) -> None:
-        """How far anything was committed; to be called before a broker loses its memory."""
+        """Record the high watermarks. Call this before a broker loses its memory."""
         committed = self._committed
         for tp in self.partitions:
             for broker in self.cluster.brokers.values():
@@ -287,9 +287,10 @@ class World:
                     self._note_forgotten(broker.id, partition.log)
 
     def _note_forgotten(self, broker_id: int, log: UnifiedLog) -> None:
-        """What may be stored twice, if a broker has begun anew with a snapshot of the log's producers.
+        """Record which values may be stored twice because a broker loaded a snapshot of the log's producers.
 
-        Who retries a batch that the snapshot does not have sends all of the partition's that it has in flight anew.
+        If a producer retries a batch that the snapshot lacks, it resends all batches of the partition that are in
+        flight.
         """
         tp, loaded_offset = log.topic_partition, log.producer_state.loaded_offset
         if not loaded_offset or self._loaded.get((broker_id, tp)) == (log, loaded_offset):
@@ -302,7 +303,7 @@ class World:
             if batch.has_producer_id and batch.last_offset not in known
             for record in batch
         }
-        late_ms = self.clock.now_ms() - _WATCH_MS  # this is not noticed at once
+        late_ms = self.clock.now_ms() - _WATCH_MS  # the load is noticed late
         for producer in (*self.former_producers, *self.producers):
             in_flight = {
                 record.value
@@ -313,7 +314,7 @@ class World:
                 self.forgotten |= in_flight
 
     def acknowledged(self, producer: ProducerApplication, tp: TopicPartition, offset: int) -> None:
-        """With acks=all a record is committed before the producer hears of it."""
+        """Check that with acks=all a record is committed before its producer is told."""
         if self.settings.acks == -1 and tp.topic == TOPIC and not self._is_committed(tp, offset):
             self.violated(
                 InvariantError(f"offset {offset} of {tp} is acknowledged to {producer.name} and not committed")
@@ -325,13 +326,13 @@ class World:
         return offset < self._committed[tp]
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let everybody go on for so long."""
+        """Run the simulation for this long."""
         passed: list[bool] = []
         self.loop.call_later(duration_ms, passed.append, True)
         self._drive(lambda: bool(passed))
 
     def finish(self) -> None:
-        """End all faults, let everybody come to an end, and check what must hold."""
+        """End all faults, let all applications finish, and check the invariants."""
         self.pass_time(_LOOK_MS)
         self.faults.heal()
         self.note("healed")
@@ -349,7 +350,7 @@ class World:
         self._errors.check()
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """Stop everything that still runs."""
         self._errors.uninstall()
         for producer in (*self.former_producers, *self.producers):
             if not producer.closed:
@@ -360,7 +361,7 @@ class World:
         self.simulation.close()
 
     def do(self, step: Step) -> None:
-        """Have it happen now."""
+        """Run the step now."""
         self.note(step.what, step.arguments)
         what, a = step.what, step.arguments
         if what in (
@@ -436,7 +437,7 @@ class World:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Faults are over: the cluster becomes whole, clients get on with their work, and end."""
+        """Wait, without faults, until the cluster has recovered and the clients have finished and closed."""
         self._await("all brokers run", self.faults.all_running)
         self._await("the brokers find each other", self.cluster.is_ready)
         self._await("all futures are resolved", lambda: all(producer.settled for producer in self.producers))
@@ -446,7 +447,7 @@ class World:
             self._settle_extra()
         self._await("all replicas are in sync", self._in_sync)
         if self.settings.acks:
-            # Without answers a producer cannot know that one of its connections has been silent since a fault.
+            # With acks=0 a producer cannot notice that a connection has been dead since a fault.
             self._probe_speed("a record takes no time")
             if self.settings.dns_drill:
                 self._dns_drill()
@@ -475,7 +476,7 @@ class World:
         self.note(what)
 
     def _probe(self, partitions: Sequence[TopicPartition]) -> None:
-        """Every producer can write to these again, at the latest when it has noticed what has changed."""
+        """Wait until every producer can write to these partitions again."""
         for producer in self.producers:
             producer.unprobed = set(partitions)
             for tp in partitions:
@@ -483,7 +484,7 @@ class World:
         self._await("producers write again", lambda: not any(producer.unprobed for producer in self.producers))
 
     def _drill(self) -> None:
-        """A follower that is cut off from its leader is waited for no longer than replica.lag.time.max.ms."""
+        """Check that a leader waits for a follower that is cut off no longer than replica.lag.time.max.ms."""
         tp = self.partitions[0]
         leader, controller = self.cluster.leader(tp), self.cluster.active_controller()
         followers = [id for id in self.cluster.isr(tp) if id != leader and controller and id != controller.id]
@@ -491,7 +492,7 @@ class World:
             return
         self.note("drill", leader, followers[0])
         self.cluster.faults.cut(leader, followers[0])
-        # Who misses nothing stays in sync, however silent it is.
+        # A follower that misses no record stays in sync even if it does not fetch.
         writer = self.producers[0]
         writer.inbox.put(partial(writer.send_one, tp.partition, 8))
         lag_ms = self.settings.replica_lag_ms
@@ -511,14 +512,14 @@ class World:
         self._await(what, lambda: not any(producer.unprobed for producer in self.producers))
 
     def _dns_drill(self) -> None:
-        """A broker whose name does not resolve delays the others' records only while metadata waits for it."""
+        """Check that a broker whose name does not resolve delays the others' records only while metadata waits."""
         leader = self.cluster.leader(self.partitions[0])
         others = [id for id in self.cluster.nodes if id != leader]
         if leader is None or not others:
             return
         self.note("dns drill", others[0])
         self.faults.lose_name(others[0], hang=True)
-        for producer in self.producers:  # which then try to connect
+        for producer in self.producers:  # makes them connect
             for tp in self.partitions:
                 producer.inbox.put(partial(producer.send_one, tp.partition, 8))
             producer.inbox.put(partial(self.clock.sleep_ms, _LOOK_MS))
@@ -527,19 +528,19 @@ class World:
         self._probe(self.partitions)
 
     def _settle_extra(self) -> None:
-        """The second topic is there in the end, and can be written to."""
+        """Wait until the second topic exists and is writable."""
 
         def is_there() -> bool:
             if self.extra.has_leaders():
                 return True
-            self.extra.create()  # again, as an earlier topic may be on its way out
+            self.extra.create()  # retried, because an earlier topic may still be in deletion
             return False
 
         self._await("the second topic is there", is_there)
         self._probe(self.extra.partitions)
 
     def _crash_drill(self) -> None:
-        """Automatic commits keep up with reading: after a crash, nothing is read again that was read a while before."""
+        """Check that auto-commit keeps up: after a crash, only recently read records are read again."""
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
         self._await("what was sent has arrived", self._arrived)
         self._await("all that was sent is read", self._everything_read)
@@ -558,7 +559,7 @@ class World:
         check_read_again({tp: [offset for c in self.consumers for offset in c.read.get(tp, ())] for tp in ends}, ends)
 
     def _commit_limit_ms(self) -> int:
-        """How long it takes on a healthy cluster until what was read is committed."""
+        """Return the time in which a record read on a healthy cluster must be committed."""
         settings = self.settings
         round_trip_ms = 2 * (settings.link_delay_ms + settings.link_jitter_ms)
         return AUTO_COMMIT_INTERVAL_MS + POLL_MS + 10 * round_trip_ms + _REBALANCE_MS
@@ -567,7 +568,7 @@ class World:
         return all(len(self.cluster.isr(tp)) == self.settings.replication_factor for tp in self.partitions)
 
     def _replicated(self) -> bool:
-        """Without acknowledgements, producers are done before the brokers are."""
+        """Return whether all replicas are equal. Without acknowledgements, producers finish before replication does."""
         for tp in self.partitions:
             logs = [log for broker in self.cluster.alive_brokers() if (log := self._log(broker, tp)) is not None]
             ends = {log.log_end_offset for log in logs}
@@ -576,7 +577,10 @@ class World:
         return True
 
     def _arrived(self) -> bool:
-        """Without acknowledgements, producers are done before it has; and who was delayed is not up to date before."""
+        """Return whether all sent data has arrived.
+
+        Without acknowledgements, producers finish before it has; and a client whose data is delayed is not up to date.
+        """
         return (
             self.clock.now_ms() > self._delayed_until_ms
             and not self.cluster.network.in_transit("client:p*")
@@ -609,7 +613,7 @@ class World:
     # --- what must hold ----------------------------------------------------------------------------------------------
 
     def _check_commits(self) -> None:
-        """Nothing was committed that had not been handed to the application."""
+        """Check that no offset was committed before its records were returned to the application."""
         for record in self.cluster.history.matching(api="OFFSET_COMMIT"):
             body: Any = record.body
             for topic in body.topics:
@@ -633,7 +637,7 @@ class World:
         return topic.topic_id in ids
 
     def _check_group(self) -> None:
-        """Who closes its consumer leaves, unless it is a static member."""
+        """Check that each closed consumer left the group, unless it is a static member."""
         for broker in self.cluster.alive_brokers():
             group = broker.group_coordinator.groups.get(GROUP)
             members = () if group is None or self.settings.static_members else group.members.values()
@@ -661,7 +665,7 @@ class World:
             if settings.idempotent or (settings.max_in_flight == 1 and settings.acks == -1):
                 sent: dict[TopicPartition, list[bytes]] = {tp: [] for tp in self.partitions}
                 for record in producer.records:
-                    if record.tp in sent:  # rows without one were refused, or their process was killed
+                    if record.tp in sent:  # records without a partition were refused, or their process was killed
                         sent[record.tp].append(record.value)
                 check_order(sent, logs)
             if settings.acks == -1:
@@ -684,12 +688,12 @@ class World:
 
 
 def run(schedule: Schedule) -> World:
-    """Raises InvariantError, or whatever else went wrong."""
+    """Run the schedule; raise InvariantError, or any other error that occurs."""
     return World(schedule).run()
 
 
 def failure(schedule: Schedule) -> str | None:
-    """What went wrong, if anything did."""
+    """Run the schedule; return a description of its failure, or None."""
     try:
         run(schedule)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
