@@ -1,8 +1,8 @@
 """Every error that pykclient raises.
 
-``KafkaError`` is the root. Three questions can be asked of any error by its class: may the same call be tried
-again (``RetriableError``), should metadata be refreshed first (``InvalidMetadataError``), and did a broker
-say it (``BrokerError``, which has ``code``). All errors can be pickled, as Spark moves them between processes.
+``KafkaError`` is the root. An error's class answers three questions: is the call worth a retry (``RetriableError``),
+must metadata be refreshed first (``InvalidMetadataError``), and did a broker report the error (``BrokerError``, which
+has ``code``). All errors can be pickled, as Spark moves them between processes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class KafkaError(Exception):
-    """Root of all errors of this package.
+    """The base class of all errors of this package.
 
-    ``retriable`` and ``invalid_metadata`` say the same as the classes of these names, as in kafka-python.
+    ``retriable`` is True for each RetriableError, ``invalid_metadata`` for each InvalidMetadataError, as in
+    kafka-python.
     """
 
     retriable = False
@@ -31,42 +32,42 @@ class KafkaError(Exception):
 
 
 class RetriableError(KafkaError):
-    """The same operation may succeed when it is tried again (Java: RetriableException)."""
+    """A transient error; a retry of the same operation may succeed (Java: RetriableException)."""
 
     retriable = True
 
 
 class RefreshRetriableError(RetriableError):
-    """Retriable after the client has refreshed what it knows: metadata or the coordinator (KIP-1050)."""
+    """A transient error; refresh the metadata or look up the coordinator before the retry (KIP-1050)."""
 
 
 class InvalidMetadataError(RefreshRetriableError):
-    """The client's picture of the cluster is out of date; it refreshes its metadata and tries again."""
+    """The client's metadata is out of date; the client refreshes it and retries."""
 
     invalid_metadata = True
 
 
 class ApplicationRecoverableError(KafkaError):
-    """The application can go on after it has made a new client or has joined again (KIP-1050)."""
+    """The application can recover by creating a new client or by rejoining the group (KIP-1050)."""
 
 
 class AuthorizationError(KafkaError):
-    """The authenticated principal may not do what it asked for."""
+    """The authenticated principal is not authorized for the operation."""
 
 
 class AuthenticationError(KafkaError):
-    """The connection could not prove who it is. Never retried by itself."""
+    """Authentication with the broker failed; the client does not retry it."""
 
 
 class InvalidOffsetError(KafkaError):
-    """An offset that the log does not have, or a partition that has none."""
+    """The partition's log does not have the offset, or the partition has no offset to start from."""
 
 
 # --- raised by the client itself ---------------------------------------------------------------------------------
 
 
 class KafkaTimeoutError(RetriableError):
-    """Something did not happen in the time it was given (Java: TimeoutException)."""
+    """The operation did not complete within its timeout (Java: TimeoutException)."""
 
 
 class BufferExhaustedError(KafkaTimeoutError):
@@ -74,7 +75,7 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 
 class ConfigError(KafkaError, ValueError):
-    """A configuration key that is unknown, of the wrong type, out of range or not supported; ``key`` tells which."""
+    """A configuration key is unknown, of the wrong type, out of range or not supported; ``key`` is its name."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
         super().__init__(message)
@@ -82,35 +83,35 @@ class ConfigError(KafkaError, ValueError):
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """The call is not allowed in the state that the object is in, such as any use after ``close()``."""
+    """The object's state does not allow this call, for instance after ``close()``."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):
-    """An argument has a value that the method cannot use."""
+    """An argument has a value that the method does not accept."""
 
 
 class ConcurrentModificationError(IllegalStateError):
-    """A second thread called a consumer while another one was inside it."""
+    """A second thread called the consumer while another thread was using it."""
 
 
 class UseAfterForkError(IllegalStateError):
-    """A client made before ``fork()`` was used in the child process."""
+    """A client created before ``fork()`` was used in the child process."""
 
 
 class WakeupError(KafkaError):
-    """``KafkaConsumer.wakeup()`` ended a blocking call."""
+    """``KafkaConsumer.wakeup()`` interrupted a blocking call."""
 
 
 class SerializationError(KafkaError):
-    """A serializer or deserializer failed; its own error is the cause."""
+    """A serializer or deserializer failed; the error it raised is the cause."""
 
 
 class RecordDeserializationError(SerializationError):
     """A fetched record could not be deserialized.
 
-    ``topic_partition`` and ``offset`` tell which; the position stays on it, so ``seek(tp, offset + 1)`` passes it over.
-    ``part`` is ``"key"`` or ``"value"``; ``record`` is the ConsumerRecord with both as bytes, so that it can be put
-    aside for somebody to look at (KIP-1036).
+    ``topic_partition`` and ``offset`` identify the record. The consumer's position stays at the record; ``seek(tp,
+    offset + 1)`` skips it. ``part`` is ``"key"`` or ``"value"``. ``record`` is the ConsumerRecord with key and value as
+    bytes, for instance for a dead letter topic (KIP-1036).
     """
 
     def __init__(
@@ -124,25 +125,25 @@ class RecordDeserializationError(SerializationError):
 
 
 class DisconnectError(RetriableError):
-    """The connection was lost while a request was on its way (Java: DisconnectException)."""
+    """The connection was lost while a request was in flight (Java: DisconnectException)."""
 
 
 class InterceptorError(KafkaError):
-    """An interceptor could not be made or closed."""
+    """An interceptor could not be created or closed."""
 
 
 class CommitFailedError(KafkaError):
-    """Offsets were not committed because the group has moved on; the partitions belong to others now."""
+    """The offsets were not committed: the group has rebalanced, and other members may own the partitions now."""
 
 
 class RetriableCommitFailedError(RetriableError):
-    """An asynchronous commit failed in a way that allows another try."""
+    """An asynchronous commit failed with a transient error and can be retried."""
 
 
 class NoOffsetForPartitionError(InvalidOffsetError):
-    """A partition has neither a position, nor a committed offset, nor a reset policy.
+    """A partition has no position and no committed offset, and no reset policy is set.
 
-    ``partitions`` is the set of those.
+    ``partitions`` is the set of these partitions.
     """
 
     def __init__(self, message: str, partitions: Any = frozenset()) -> None:
@@ -151,9 +152,10 @@ class NoOffsetForPartitionError(InvalidOffsetError):
 
 
 class LogTruncationError(InvalidOffsetError):
-    """The log lost records that were consumed (KIP-320). ``divergent_offsets`` maps partitions to where they differ.
+    """The log was truncated below the consumer's position (KIP-320).
 
-    ``offset_out_of_range_partitions`` maps them to their positions.
+    ``divergent_offsets`` maps partitions to the first offset at which the log differs from what was consumed.
+    ``offset_out_of_range_partitions`` maps partitions to the consumer's positions.
     """
 
     def __init__(self, message: str, divergent_offsets: Any = None, offset_out_of_range_partitions: Any = None) -> None:
@@ -167,31 +169,31 @@ class TransactionAbortedError(KafkaError):
 
 
 class ProtocolError(KafkaError):
-    """Bytes that do not mean what they should."""
+    """Bytes do not conform to the Kafka protocol."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side was about to write what the protocol does not allow."""
+    """The client was about to write bytes that the protocol does not allow."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side sent what the protocol does not allow: truncated, oversized or unreadable."""
+    """The peer sent bytes that the protocol does not allow: truncated, oversized or unreadable."""
 
 
 class SslAuthenticationError(AuthenticationError):
-    """The TLS handshake failed for a reason that will not go away by itself."""
+    """The TLS handshake failed for a reason that a retry does not mend."""
 
 
-# --- said by a broker ----------------------------------------------------------------------------------------------
+# --- reported by a broker ------------------------------------------------------------------------------------------
 
 _BY_CODE: dict[int, type[BrokerError]] = {}
 
 
 class BrokerError(KafkaError):
-    """An error code of the Kafka protocol.
+    """An error with an error code of the Kafka protocol.
 
-    ``code`` is its number (kafka-python: ``errno``), ``error_name`` its name in the protocol; an unknown number is
-    kept. Without a message the text is the first line of the class's docstring.
+    ``code`` is its number (kafka-python: ``errno``), also if this client does not know the number. ``error_name`` is
+    its name in the protocol. The default message is the first line of the class's docstring.
     """
 
     code: int = -1
@@ -209,19 +211,19 @@ class BrokerError(KafkaError):
 
 
 class UnknownCodeError(BrokerError):
-    """The broker answered with an error code that this version of the client does not know."""
+    """The broker returned an error code that this version of the client does not know."""
 
     error_name = "UNKNOWN_CODE"
 
 
 class UnknownServerError(BrokerError, code=-1, name="UNKNOWN_SERVER_ERROR"):
-    """The broker failed in a way that it has no code for; its log says more."""
+    """The broker failed unexpectedly; see the broker's log for the cause."""
 
 
 class OffsetOutOfRangeError(InvalidOffsetError, BrokerError, code=1, name="OFFSET_OUT_OF_RANGE"):
-    """The offset asked for is not in the partition's log: too old and deleted already, or not written yet.
+    """The requested offset is not in the partition's log: already deleted, or not written yet.
 
-    ``offset_out_of_range_partitions`` maps partitions to their positions, when a consumer raises it.
+    When a consumer raises it, ``offset_out_of_range_partitions`` maps partitions to the consumer's positions.
     """
 
     def __init__(self, message: str | None = None, offset_out_of_range_partitions: Any = None) -> None:
@@ -230,27 +232,27 @@ class OffsetOutOfRangeError(InvalidOffsetError, BrokerError, code=1, name="OFFSE
 
 
 class CorruptRecordError(RetriableError, BrokerError, code=2, name="CORRUPT_MESSAGE"):
-    """A batch does not match its checksum, or cannot be valid for another reason."""
+    """A batch fails its checksum or is otherwise invalid."""
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerError, code=3, name="UNKNOWN_TOPIC_OR_PARTITION"):
-    """The broker does not know this topic or partition; it may have been made or moved just now, or deleted."""
+    """The broker does not know this topic or partition; it may have just been created, moved or deleted."""
 
 
 class InvalidFetchSizeError(BrokerError, code=4, name="INVALID_FETCH_SIZE"):
-    """The size asked for in the fetch is not valid."""
+    """The requested fetch size is not valid."""
 
 
 class LeaderNotAvailableError(InvalidMetadataError, BrokerError, code=5, name="LEADER_NOT_AVAILABLE"):
-    """The partition has no leader at the moment; one is being elected."""
+    """The partition has no leader at the moment; an election is in progress."""
 
 
 class NotLeaderOrFollowerError(InvalidMetadataError, BrokerError, code=6, name="NOT_LEADER_OR_FOLLOWER"):
-    """The broker asked is not the partition's leader (or not its replica, for a fetch); leadership has moved."""
+    """The broker is not the partition's leader (or not a replica, for a fetch); leadership has moved."""
 
 
 class RequestTimedOutError(KafkaTimeoutError, BrokerError, code=7, name="REQUEST_TIMED_OUT"):
-    """The broker could not finish the request within the time that the request allows."""
+    """The broker could not complete the request within the request's timeout."""
 
 
 class BrokerNotAvailableError(BrokerError, code=8, name="BROKER_NOT_AVAILABLE"):
@@ -270,15 +272,15 @@ class ControllerMovedError(BrokerError, code=11, name="STALE_CONTROLLER_EPOCH"):
 
 
 class OffsetMetadataTooLargeError(BrokerError, code=12, name="OFFSET_METADATA_TOO_LARGE"):
-    """The text stored with the offset is longer than the broker allows (offset.metadata.max.bytes)."""
+    """The metadata committed with the offset is longer than the broker allows (offset.metadata.max.bytes)."""
 
 
 class NetworkError(InvalidMetadataError, BrokerError, code=13, name="NETWORK_EXCEPTION"):
-    """The connection was closed before the answer came."""
+    """The connection was closed before the response arrived."""
 
 
 class CoordinatorLoadInProgressError(RetriableError, BrokerError, code=14, name="COORDINATOR_LOAD_IN_PROGRESS"):
-    """The coordinator is still loading the state of the group or transaction; try again shortly."""
+    """The coordinator is still loading the state of the group or transaction; retry shortly."""
 
 
 class CoordinatorNotAvailableError(RefreshRetriableError, BrokerError, code=15, name="COORDINATOR_NOT_AVAILABLE"):
@@ -286,7 +288,7 @@ class CoordinatorNotAvailableError(RefreshRetriableError, BrokerError, code=15, 
 
 
 class NotCoordinatorError(RefreshRetriableError, BrokerError, code=16, name="NOT_COORDINATOR"):
-    """The broker asked is not the coordinator of this group or transaction; it has moved."""
+    """The broker is not the coordinator of this group or transaction; the coordinator has moved."""
 
 
 class InvalidConfigurationError(BrokerError, code=40, name="INVALID_CONFIG"):
@@ -294,19 +296,19 @@ class InvalidConfigurationError(BrokerError, code=40, name="INVALID_CONFIG"):
 
 
 class InvalidTopicError(InvalidConfigurationError, code=17, name="INVALID_TOPIC_EXCEPTION"):
-    """The topic's name is not allowed, or the topic may not be used this way (an internal one, for instance)."""
+    """The topic's name is not valid, or the topic does not allow this operation (an internal topic, for instance)."""
 
 
 class RecordBatchTooLargeError(InvalidConfigurationError, code=18, name="RECORD_LIST_TOO_LARGE"):
-    """The batch is larger than a segment of the log."""
+    """The batch is larger than a log segment."""
 
 
 class NotEnoughReplicasError(RetriableError, BrokerError, code=19, name="NOT_ENOUGH_REPLICAS"):
-    """Fewer replicas are in sync than min.insync.replicas asks for; nothing was written."""
+    """Fewer replicas are in sync than min.insync.replicas requires; nothing was written."""
 
 
 class NotEnoughReplicasAfterAppendError(RetriableError, BrokerError, code=20, name="NOT_ENOUGH_REPLICAS_AFTER_APPEND"):
-    """The batch was written, but then fewer replicas were in sync than min.insync.replicas asks for."""
+    """The batch was written, but fewer replicas are in sync than min.insync.replicas requires."""
 
 
 class InvalidRequiredAcksError(InvalidConfigurationError, code=21, name="INVALID_REQUIRED_ACKS"):
@@ -314,11 +316,11 @@ class InvalidRequiredAcksError(InvalidConfigurationError, code=21, name="INVALID
 
 
 class IllegalGenerationError(ApplicationRecoverableError, BrokerError, code=22, name="ILLEGAL_GENERATION"):
-    """The group has gone on to another generation; this member must join again."""
+    """The group has moved on to another generation; this member must rejoin the group."""
 
 
 class InconsistentGroupProtocolError(BrokerError, code=23, name="INCONSISTENT_GROUP_PROTOCOL"):
-    """This member shares no assignor or protocol type with the rest of its group."""
+    """This member has no assignor or protocol type in common with the other members of its group."""
 
 
 class InvalidGroupIdError(BrokerError, code=24, name="INVALID_GROUP_ID"):
@@ -326,7 +328,7 @@ class InvalidGroupIdError(BrokerError, code=24, name="INVALID_GROUP_ID"):
 
 
 class UnknownMemberIdError(ApplicationRecoverableError, BrokerError, code=25, name="UNKNOWN_MEMBER_ID"):
-    """The coordinator does not know this member any more; it must join again."""
+    """The coordinator no longer knows this member; the member must rejoin the group."""
 
 
 class InvalidSessionTimeoutError(BrokerError, code=26, name="INVALID_SESSION_TIMEOUT"):
@@ -334,11 +336,11 @@ class InvalidSessionTimeoutError(BrokerError, code=26, name="INVALID_SESSION_TIM
 
 
 class RebalanceInProgressError(BrokerError, code=27, name="REBALANCE_IN_PROGRESS"):
-    """The group is sharing out its partitions again; this member must join in."""
+    """The group is rebalancing; this member must rejoin the group."""
 
 
 class InvalidCommitOffsetSizeError(BrokerError, code=28, name="INVALID_COMMIT_OFFSET_SIZE"):
-    """The offsets to commit make a message larger than the broker allows."""
+    """The committed offsets make a message that is larger than the broker allows."""
 
 
 class TopicAuthorizationError(AuthorizationError, BrokerError, code=29, name="TOPIC_AUTHORIZATION_FAILED"):
@@ -358,23 +360,23 @@ class InvalidTimestampError(BrokerError, code=32, name="INVALID_TIMESTAMP"):
 
 
 class UnsupportedSaslMechanismError(AuthenticationError, BrokerError, code=33, name="UNSUPPORTED_SASL_MECHANISM"):
-    """The broker does not have this SASL mechanism."""
+    """The broker does not support this SASL mechanism."""
 
 
 class IllegalSaslStateError(AuthenticationError, BrokerError, code=34, name="ILLEGAL_SASL_STATE"):
-    """The request does not belong into this stage of authentication."""
+    """The request is not valid at this stage of SASL authentication."""
 
 
 class UnsupportedVersionError(InvalidConfigurationError, code=35, name="UNSUPPORTED_VERSION"):
-    """The broker does not know this version of the request; broker and client are too far apart in age."""
+    """The broker does not support this version of the request; its release and the client's are too far apart."""
 
 
 class TopicExistsError(BrokerError, code=36, name="TOPIC_ALREADY_EXISTS"):
-    """There is a topic of this name already."""
+    """A topic with this name already exists."""
 
 
 class InvalidPartitionsError(BrokerError, code=37, name="INVALID_PARTITIONS"):
-    """The number of partitions is not valid, for instance smaller than now."""
+    """The number of partitions is not valid, for instance smaller than the current number."""
 
 
 class InvalidReplicationFactorError(InvalidConfigurationError, code=38, name="INVALID_REPLICATION_FACTOR"):
@@ -382,43 +384,43 @@ class InvalidReplicationFactorError(InvalidConfigurationError, code=38, name="IN
 
 
 class InvalidReplicaAssignmentError(BrokerError, code=39, name="INVALID_REPLICA_ASSIGNMENT"):
-    """The list of replicas is not valid: double or unknown brokers, or lists of different lengths."""
+    """The replica assignment is not valid: duplicate or unknown brokers, or lists of different lengths."""
 
 
 class NotControllerError(RetriableError, BrokerError, code=41, name="NOT_CONTROLLER"):
-    """The broker asked is not the controller; it has moved."""
+    """The broker is not the controller; the controller has moved."""
 
 
 class InvalidRequestError(BrokerError, code=42, name="INVALID_REQUEST"):
-    """The request contradicts itself or the protocol; the broker's log says more."""
+    """The request is malformed or inconsistent; see the broker's log for details."""
 
 
 class UnsupportedForMessageFormatError(InvalidConfigurationError, code=43, name="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
-    """The topic's message format is too old for this."""
+    """The topic's message format is too old for this operation."""
 
 
 class PolicyViolationError(BrokerError, code=44, name="POLICY_VIOLATION"):
-    """A policy of the cluster forbids this."""
+    """A policy of the cluster does not allow this operation."""
 
 
 class OutOfOrderSequenceError(BrokerError, code=45, name="OUT_OF_ORDER_SEQUENCE_NUMBER"):
-    """A batch is missing before this one: the producer's sequence numbers have a gap."""
+    """The broker received a batch with an unexpected sequence number: an earlier batch of the producer is missing."""
 
 
 class DuplicateSequenceError(BrokerError, code=46, name="DUPLICATE_SEQUENCE_NUMBER"):
-    """The broker has this batch already, and others after it."""
+    """The broker already has this batch and later ones."""
 
 
 class InvalidProducerEpochError(ApplicationRecoverableError, BrokerError, code=47, name="INVALID_PRODUCER_EPOCH"):
-    """A producer with the same transactional.id has started since; this one may not write any more."""
+    """A newer producer with the same transactional.id has started; this producer is fenced."""
 
 
 class InvalidTxnStateError(BrokerError, code=48, name="INVALID_TXN_STATE"):
-    """This is not allowed in the transaction's present state."""
+    """The transaction's current state does not allow this operation."""
 
 
 class InvalidPidMappingError(ApplicationRecoverableError, BrokerError, code=49, name="INVALID_PRODUCER_ID_MAPPING"):
-    """The producer id does not belong to this transactional.id (any more)."""
+    """The producer id does not belong to this transactional.id, or no longer does."""
 
 
 class InvalidTxnTimeoutError(BrokerError, code=50, name="INVALID_TRANSACTION_TIMEOUT"):
@@ -426,11 +428,11 @@ class InvalidTxnTimeoutError(BrokerError, code=50, name="INVALID_TRANSACTION_TIM
 
 
 class ConcurrentTransactionsError(RetriableError, BrokerError, code=51, name="CONCURRENT_TRANSACTIONS"):
-    """An earlier transaction of this producer is still being completed; try again shortly."""
+    """An earlier transaction of this producer is still completing; retry shortly."""
 
 
 class TransactionCoordinatorFencedError(BrokerError, code=52, name="TRANSACTION_COORDINATOR_FENCED"):
-    """The transaction's marker came from a coordinator that has been replaced."""
+    """The transaction marker came from a coordinator that has been replaced."""
 
 
 class TransactionalIdAuthorizationError(
@@ -440,11 +442,11 @@ class TransactionalIdAuthorizationError(
 
 
 class SecurityDisabledError(BrokerError, code=54, name="SECURITY_DISABLED"):
-    """The cluster has no authorizer, so there is nothing to list or change."""
+    """The cluster has no authorizer, so there are no ACLs to list or change."""
 
 
 class OperationNotAttemptedError(BrokerError, code=55, name="OPERATION_NOT_ATTEMPTED"):
-    """Not attempted, because another part of the same request failed."""
+    """The broker did not attempt this operation because another part of the same request failed."""
 
 
 class KafkaStorageError(InvalidMetadataError, BrokerError, code=56, name="KAFKA_STORAGE_ERROR"):
@@ -456,15 +458,15 @@ class LogDirNotFoundError(BrokerError, code=57, name="LOG_DIR_NOT_FOUND"):
 
 
 class SaslAuthenticationError(AuthenticationError, BrokerError, code=58, name="SASL_AUTHENTICATION_FAILED"):
-    """Authentication failed: wrong credentials, or not accepted by the broker."""
+    """Authentication failed: the credentials are wrong, or the broker does not accept them."""
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError, code=59, name="UNKNOWN_PRODUCER_ID"):
-    """The broker has forgotten this producer, as its last records in the partition are deleted."""
+    """The broker no longer knows this producer, because the producer's last records in the partition were deleted."""
 
 
 class ReassignmentInProgressError(BrokerError, code=60, name="REASSIGNMENT_IN_PROGRESS"):
-    """The partition's replicas are being moved already."""
+    """A reassignment of the partition's replicas is already in progress."""
 
 
 class DelegationTokenDisabledError(BrokerError, code=61, name="DELEGATION_TOKEN_AUTH_DISABLED"):
@@ -472,7 +474,7 @@ class DelegationTokenDisabledError(BrokerError, code=61, name="DELEGATION_TOKEN_
 
 
 class DelegationTokenNotFoundError(BrokerError, code=62, name="DELEGATION_TOKEN_NOT_FOUND"):
-    """The delegation token does not exist (any more)."""
+    """The delegation token does not exist, or no longer exists."""
 
 
 class DelegationTokenOwnerMismatchError(BrokerError, code=63, name="DELEGATION_TOKEN_OWNER_MISMATCH"):
@@ -480,7 +482,7 @@ class DelegationTokenOwnerMismatchError(BrokerError, code=63, name="DELEGATION_T
 
 
 class UnsupportedByAuthenticationError(BrokerError, code=64, name="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"):
-    """Delegation tokens cannot be asked for over this connection; it must be authenticated, and not by a token."""
+    """Delegation tokens can be requested only over an authenticated connection that itself uses no delegation token."""
 
 
 class DelegationTokenAuthorizationError(
@@ -502,19 +504,19 @@ class GroupNotEmptyError(BrokerError, code=68, name="NON_EMPTY_GROUP"):
 
 
 class GroupIdNotFoundError(BrokerError, code=69, name="GROUP_ID_NOT_FOUND"):
-    """There is no group of this name."""
+    """The group does not exist."""
 
 
 class FetchSessionIdNotFoundError(RetriableError, BrokerError, code=70, name="FETCH_SESSION_ID_NOT_FOUND"):
-    """The broker has dropped the fetch session; a new one is made."""
+    """The broker has dropped the fetch session; the client creates a new one."""
 
 
 class InvalidFetchSessionEpochError(RetriableError, BrokerError, code=71, name="INVALID_FETCH_SESSION_EPOCH"):
-    """The fetch session went on without this request; a new one is made."""
+    """The fetch session's epoch does not match the broker's; the client creates a new session."""
 
 
 class ListenerNotFoundError(InvalidMetadataError, BrokerError, code=72, name="LISTENER_NOT_FOUND"):
-    """The leader has no listener of the name that this connection uses."""
+    """The leader has no listener with the name that this connection uses."""
 
 
 class TopicDeletionDisabledError(BrokerError, code=73, name="TOPIC_DELETION_DISABLED"):
@@ -526,23 +528,23 @@ class FencedLeaderEpochError(InvalidMetadataError, BrokerError, code=74, name="F
 
 
 class UnknownLeaderEpochError(RetriableError, BrokerError, code=75, name="UNKNOWN_LEADER_EPOCH"):
-    """The leader epoch in the request is newer than the broker's; the broker will learn of it."""
+    """The leader epoch in the request is newer than the broker's; the broker has yet to learn of it."""
 
 
 class UnsupportedCompressionTypeError(BrokerError, code=76, name="UNSUPPORTED_COMPRESSION_TYPE"):
-    """The broker does not accept this compression, or not in this version of the request."""
+    """The broker does not support this compression type, or not in this version of the request."""
 
 
 class StaleBrokerEpochError(BrokerError, code=77, name="STALE_BROKER_EPOCH"):
-    """The broker has registered again since this request was made."""
+    """The broker has registered again since the request was created."""
 
 
 class OffsetNotAvailableError(RetriableError, BrokerError, code=78, name="OFFSET_NOT_AVAILABLE"):
-    """The leader is new and cannot tell the last committed offset yet."""
+    """The leader is new and does not know the high watermark yet."""
 
 
 class MemberIdRequiredError(BrokerError, code=79, name="MEMBER_ID_REQUIRED"):
-    """The member must join again with the member id that it was given."""
+    """The member must rejoin the group with the member id that the coordinator gave it."""
 
 
 class PreferredLeaderNotAvailableError(
@@ -562,15 +564,15 @@ class FencedInstanceIdError(ApplicationRecoverableError, BrokerError, code=82, n
 class EligibleLeadersNotAvailableError(
     InvalidMetadataError, BrokerError, code=83, name="ELIGIBLE_LEADERS_NOT_AVAILABLE"
 ):
-    """No replica may become the leader."""
+    """No eligible replica is available to become the leader."""
 
 
 class ElectionNotNeededError(InvalidMetadataError, BrokerError, code=84, name="ELECTION_NOT_NEEDED"):
-    """The partition has the right leader; there is nothing to elect."""
+    """The partition already has the right leader; no election is needed."""
 
 
 class NoReassignmentInProgressError(BrokerError, code=85, name="NO_REASSIGNMENT_IN_PROGRESS"):
-    """The partition's replicas are not being moved."""
+    """No reassignment of the partition's replicas is in progress."""
 
 
 class GroupSubscribedToTopicError(BrokerError, code=86, name="GROUP_SUBSCRIBED_TO_TOPIC"):
@@ -578,15 +580,15 @@ class GroupSubscribedToTopicError(BrokerError, code=86, name="GROUP_SUBSCRIBED_T
 
 
 class InvalidRecordError(InvalidConfigurationError, code=87, name="INVALID_RECORD"):
-    """The broker refused the record: no key in a compacted topic, or a timestamp that is not allowed."""
+    """The broker rejected the record: no key in a compacted topic, or a timestamp that is not allowed."""
 
 
 class UnstableOffsetCommitError(RetriableError, BrokerError, code=88, name="UNSTABLE_OFFSET_COMMIT"):
-    """The offset belongs to a transaction that is still open."""
+    """The offset was committed in a transaction that is still open."""
 
 
 class ThrottlingQuotaExceededError(RetriableError, BrokerError, code=89, name="THROTTLING_QUOTA_EXCEEDED"):
-    """A quota is used up; try again after the time that the broker names."""
+    """A quota is exceeded; retry after the time that the broker returned."""
 
 
 class ProducerFencedError(ApplicationRecoverableError, BrokerError, code=90, name="PRODUCER_FENCED"):
@@ -594,11 +596,11 @@ class ProducerFencedError(ApplicationRecoverableError, BrokerError, code=90, nam
 
 
 class ResourceNotFoundError(BrokerError, code=91, name="RESOURCE_NOT_FOUND"):
-    """There is no such resource."""
+    """The resource does not exist."""
 
 
 class DuplicateResourceError(BrokerError, code=92, name="DUPLICATE_RESOURCE"):
-    """The resource exists already."""
+    """The resource already exists."""
 
 
 class UnacceptableCredentialError(BrokerError, code=93, name="UNACCEPTABLE_CREDENTIAL"):
@@ -606,7 +608,7 @@ class UnacceptableCredentialError(BrokerError, code=93, name="UNACCEPTABLE_CREDE
 
 
 class InconsistentVoterSetError(BrokerError, code=94, name="INCONSISTENT_VOTER_SET"):
-    """The two sides do not agree on who the voters are."""
+    """The two sides disagree on the set of voters."""
 
 
 class InvalidUpdateVersionError(BrokerError, code=95, name="INVALID_UPDATE_VERSION"):
@@ -618,7 +620,7 @@ class FeatureUpdateFailedError(BrokerError, code=96, name="FEATURE_UPDATE_FAILED
 
 
 class PrincipalDeserializationError(BrokerError, code=97, name="PRINCIPAL_DESERIALIZATION_FAILURE"):
-    """The forwarding broker sent a principal that cannot be read."""
+    """The forwarding broker sent a principal that cannot be deserialized."""
 
 
 class SnapshotNotFoundError(BrokerError, code=98, name="SNAPSHOT_NOT_FOUND"):
@@ -630,11 +632,11 @@ class PositionOutOfRangeError(BrokerError, code=99, name="POSITION_OUT_OF_RANGE"
 
 
 class UnknownTopicIdError(InvalidMetadataError, BrokerError, code=100, name="UNKNOWN_TOPIC_ID"):
-    """The broker does not know this topic id; the topic may have been made or deleted just now."""
+    """The broker does not know this topic id; the topic may have just been created or deleted."""
 
 
 class DuplicateBrokerRegistrationError(BrokerError, code=101, name="DUPLICATE_BROKER_REGISTRATION"):
-    """A live broker is registered under this id already."""
+    """A live broker is already registered under this id."""
 
 
 class BrokerIdNotRegisteredError(BrokerError, code=102, name="BROKER_ID_NOT_REGISTERED"):
@@ -642,27 +644,27 @@ class BrokerIdNotRegisteredError(BrokerError, code=102, name="BROKER_ID_NOT_REGI
 
 
 class InconsistentTopicIdError(InvalidMetadataError, BrokerError, code=103, name="INCONSISTENT_TOPIC_ID"):
-    """The topic id does not belong to the topic's name; the topic was made anew."""
+    """The topic id does not belong to the topic's name; the topic was deleted and created again."""
 
 
 class InconsistentClusterIdError(BrokerError, code=104, name="INCONSISTENT_CLUSTER_ID"):
-    """The other side belongs to another cluster."""
+    """The peer belongs to another cluster."""
 
 
 class TransactionalIdNotFoundError(BrokerError, code=105, name="TRANSACTIONAL_ID_NOT_FOUND"):
-    """There is no transaction of this transactional.id."""
+    """No transaction with this transactional.id exists."""
 
 
 class FetchSessionTopicIdError(RetriableError, BrokerError, code=106, name="FETCH_SESSION_TOPIC_ID_ERROR"):
-    """The fetch session changed between topic names and topic ids; a new one is made."""
+    """The fetch session changed between topic names and topic ids; the client creates a new session."""
 
 
 class IneligibleReplicaError(BrokerError, code=107, name="INELIGIBLE_REPLICA"):
-    """The replica may not join those in sync: it is shutting down, fenced or behind."""
+    """The replica is not eligible to be in sync: it is shutting down, fenced or behind."""
 
 
 class NewLeaderElectedError(BrokerError, code=108, name="NEW_LEADER_ELECTED"):
-    """The change was made, but it has led to a new leader."""
+    """The change was applied, but it led to the election of a new leader."""
 
 
 class OffsetMovedToTieredStorageError(BrokerError, code=109, name="OFFSET_MOVED_TO_TIERED_STORAGE"):
@@ -670,23 +672,23 @@ class OffsetMovedToTieredStorageError(BrokerError, code=109, name="OFFSET_MOVED_
 
 
 class FencedMemberEpochError(BrokerError, code=110, name="FENCED_MEMBER_EPOCH"):
-    """The coordinator has fenced this member of the group; it must join again."""
+    """The coordinator has fenced this member of the group; the member must rejoin the group."""
 
 
 class UnreleasedInstanceIdError(BrokerError, code=111, name="UNRELEASED_INSTANCE_ID"):
-    """The member that has this group.instance.id has not left yet."""
+    """The member that uses this group.instance.id has not left the group yet."""
 
 
 class UnsupportedAssignorError(BrokerError, code=112, name="UNSUPPORTED_ASSIGNOR"):
-    """The group's coordinator does not have this assignor."""
+    """The group coordinator does not support this assignor."""
 
 
 class StaleMemberEpochError(BrokerError, code=113, name="STALE_MEMBER_EPOCH"):
-    """The member's epoch is out of date; it must catch up with a heartbeat."""
+    """The member's epoch is out of date; the next heartbeat brings it up to date."""
 
 
 class MismatchedEndpointTypeError(BrokerError, code=114, name="MISMATCHED_ENDPOINT_TYPE"):
-    """The request went to a broker where a controller is meant, or the other way round."""
+    """The request went to a broker instead of a controller, or to a controller instead of a broker."""
 
 
 class UnsupportedEndpointTypeError(BrokerError, code=115, name="UNSUPPORTED_ENDPOINT_TYPE"):
@@ -706,7 +708,7 @@ class TelemetryTooLargeError(BrokerError, code=118, name="TELEMETRY_TOO_LARGE"):
 
 
 class InvalidRegistrationError(BrokerError, code=119, name="INVALID_REGISTRATION"):
-    """The controller refused the broker's registration."""
+    """The controller rejected the broker's registration."""
 
 
 class TransactionAbortableError(BrokerError, code=120, name="TRANSACTION_ABORTABLE"):
@@ -714,15 +716,15 @@ class TransactionAbortableError(BrokerError, code=120, name="TRANSACTION_ABORTAB
 
 
 class InvalidRecordStateError(BrokerError, code=121, name="INVALID_RECORD_STATE"):
-    """The record is not in a state that allows this, for instance acknowledged already."""
+    """The record's state does not allow this operation, for instance because it was already acknowledged."""
 
 
 class ShareSessionNotFoundError(RetriableError, BrokerError, code=122, name="SHARE_SESSION_NOT_FOUND"):
-    """The broker has dropped the share session; a new one is made."""
+    """The broker has dropped the share session; the client creates a new one."""
 
 
 class InvalidShareSessionEpochError(RetriableError, BrokerError, code=123, name="INVALID_SHARE_SESSION_EPOCH"):
-    """The share session went on without this request; a new one is made."""
+    """The share session's epoch does not match the broker's; the client creates a new session."""
 
 
 class FencedStateEpochError(BrokerError, code=124, name="FENCED_STATE_EPOCH"):
@@ -734,19 +736,19 @@ class InvalidVoterKeyError(BrokerError, code=125, name="INVALID_VOTER_KEY"):
 
 
 class DuplicateVoterError(BrokerError, code=126, name="DUPLICATE_VOTER"):
-    """The voter is there already."""
+    """The voter already exists."""
 
 
 class VoterNotFoundError(BrokerError, code=127, name="VOTER_NOT_FOUND"):
-    """There is no such voter."""
+    """The voter does not exist."""
 
 
 class InvalidRegularExpressionError(BrokerError, code=128, name="INVALID_REGULAR_EXPRESSION"):
-    """The regular expression is not valid for the broker (RE2 syntax)."""
+    """The broker does not accept the regular expression (RE2 syntax)."""
 
 
 class RebootstrapRequiredError(BrokerError, code=129, name="REBOOTSTRAP_REQUIRED"):
-    """The broker's metadata cannot serve this client; start again from bootstrap.servers."""
+    """The broker's metadata is of no use to this client; the client must bootstrap again from bootstrap.servers."""
 
 
 class StreamsInvalidTopologyError(BrokerError, code=130, name="STREAMS_INVALID_TOPOLOGY"):
@@ -758,15 +760,18 @@ class StreamsInvalidTopologyEpochError(BrokerError, code=131, name="STREAMS_INVA
 
 
 class StreamsTopologyFencedError(BrokerError, code=132, name="STREAMS_TOPOLOGY_FENCED"):
-    """The streams application's topology is older than its group's."""
+    """The streams application's topology is older than the topology of its group."""
 
 
 class ShareSessionLimitReachedError(RetriableError, BrokerError, code=133, name="SHARE_SESSION_LIMIT_REACHED"):
-    """The broker has as many share sessions as it allows."""
+    """The broker has reached its limit of share sessions."""
 
 
 def for_code(code: int, message: str | None = None) -> BrokerError | None:
-    """The error for a protocol error code, or None for 0 (NONE). ``message`` replaces the default text."""
+    """Return the error for a protocol error code, or None for 0 (NONE).
+
+    ``message`` replaces the default message.
+    """
     if code == 0:
         return None
     cls = _BY_CODE.get(code)
@@ -777,7 +782,7 @@ def for_code(code: int, message: str | None = None) -> BrokerError | None:
     return cls(message)
 
 
-# Names of kafka-python for the classes above, so that `except` clauses of ported programs keep working.
+# kafka-python's names for the classes above, so that `except` clauses of ported programs keep working.
 _ALIASES = {
     "KafkaConfigurationError": "ConfigError",
     "NotLeaderForPartitionError": "NotLeaderOrFollowerError",
@@ -816,7 +821,7 @@ _ALIASES = {
     "NodeNotReadyError": "DisconnectError",
     "StaleMetadata": "InvalidMetadataError",
     "MetadataEmptyBrokerList": "InvalidMetadataError",
-    # Names of kafka-python 2, which it has given up since.
+    # Names of kafka-python 2 that version 3 no longer has.
     "NoBrokersAvailable": "KafkaTimeoutError",
     "KafkaUnavailableError": "KafkaTimeoutError",
     "GroupCoordinatorNotAvailableError": "CoordinatorNotAvailableError",
