@@ -132,7 +132,7 @@ def test_each_address_has_its_own_reason() -> None:
         assert_named(
             f"{refused},{deaf}",
             f"{refused}: Connection refused",
-            f"{deaf}: no answer to API_VERSIONS within 600 ms",
+            f"{deaf}: no response to API_VERSIONS within 600 ms",
             request_timeout_ms=600,
             socket_connection_setup_timeout_ms=200,
         )

@@ -68,8 +68,8 @@ def server(answer: bytes) -> Iterator[str]:
         (b"<!DOCTYPE HTML>\n<html><body>Error response</body></html>", "looks like HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x28", "looks like TLS"),
         (b"\x7f\xff\xff\xff", "not that of a Kafka broker"),
-        (b"", "before it answered anything"),
-        (b"\0\0\0\x04\0\0\0\x63", "it answered request 99"),
+        (b"", "before its first response"),
+        (b"\0\0\0\x04\0\0\0\x63", "it responded to request 99"),
         (b"\0\0\0\x08\0\0\0\0\xff\xff\xff\xff", "refused to tell its API versions|unreadable"),
     ],
 )

@@ -838,9 +838,9 @@ def test_initiate_close_wakes_the_poll_and_refuses_more() -> None:
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (b"", "answered request 0"),
-        (b"\0\0", "answered request"),
-        (b"\0\0\0\x63\0\0\0\0", "answered request 99"),
+        (b"", "responded to request 0"),
+        (b"\0\0", "responded to request"),
+        (b"\0\0\0\x63\0\0\0\0", "responded to request 99"),
         (b"\0\0\0\1", "unreadable"),
         (b"\0\0\0\1\xff\xff\xff\xff\xff", "unreadable"),
     ],
@@ -871,7 +871,7 @@ def test_an_answer_that_nobody_asked_for_closes_the_connection(caplog: pytest.Lo
     f.selector.receive("0", b"\0\0\0\0\0\0\0\0")
     f.poll()
     assert f.client.connection_failed(NODE)
-    assert "nobody had asked for" in caplog.text
+    assert "it sent a response, but no request is in flight" in caplog.text
 
 
 def test_an_unknown_error_code_is_left_to_the_caller() -> None:

@@ -182,7 +182,7 @@ def test_all_brokers_paused(log: Log) -> None:
     check_words(log.lines)
     for client in CLIENTS:
         warnings = [line for line in log.of(client) if line.level == "WARNING" and line.time_ms < AWAY_MS]
-        assert sum("no answer to " in line.text and "failed" in line.text for line in warnings) in range(3, 10), (
+        assert sum("no response to " in line.text and "failed" in line.text for line in warnings) in range(3, 10), (
             warnings
         )
         assert 1 <= len(reminders(warnings)) <= 3, warnings

@@ -1,4 +1,4 @@
-"""Requests in flight (Java: InFlightRequests)."""
+"""Requests that were sent and wait for their responses (Java: InFlightRequests)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pykclient.network.network_send import NetworkSend
 
 
 class InFlightRequest:
-    """A request that was passed to the selector. Internal requests are the network client's own. Thread: owner."""
+    """A request that was passed to the selector.
+
+    Internal requests are the network client's own. Thread: owner.
+    """
 
     __slots__ = ("api_version", "is_internal", "request", "send", "send_ms", "throttle_ms")
 
@@ -25,7 +28,10 @@ class InFlightRequest:
         self.throttle_ms = 0
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether the response is overdue. Time during which the node throttled the client does not count."""
+        """Return whether the response is overdue.
+
+        Time during which the node throttled the client does not count.
+        """
         return now_ms - self.send_ms - self.throttle_ms > self.request.request_timeout_ms
 
     def response(
@@ -50,7 +56,7 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """One queue per node, because nodes respond in order. Thread: owner."""
+    """The requests in flight, in one queue per node, because nodes respond in order. Thread: owner."""
 
     __slots__ = ("_count", "_max_per_connection", "_queues")
 
@@ -68,7 +74,7 @@ class InFlightRequests:
         self._count += 1
 
     def complete_next(self, node_id: str) -> InFlightRequest:
-        """Remove and return the oldest request to a node, which the node's next response answers."""
+        """Remove and return the oldest request to a node. The node's next response belongs to it."""
         in_flight = self._queue(node_id).popleft()
         self._count -= 1
         return in_flight
@@ -112,7 +118,7 @@ class InFlightRequests:
         timed_out: list[InFlightRequest] = []
         if self._count:
             for queue in self._queues.values():
-                for in_flight in queue:  # all, because each may have a timeout of its own
+                for in_flight in queue:  # not only the oldest, because each request may have its own timeout
                     if in_flight.is_expired(now_ms):
                         timed_out.append(in_flight)
                         break
@@ -125,5 +131,5 @@ class InFlightRequests:
     def _queue(self, node_id: str) -> deque[InFlightRequest]:
         queue = self._queues.get(node_id)
         if not queue:
-            raise IllegalStateError(f"no request to node {node_id} is waiting for an answer")
+            raise IllegalStateError(f"no request to node {node_id} is waiting for a response")
         return queue

@@ -1,4 +1,4 @@
-"""Requests to nodes and their responses, over connections that it makes itself (Java: NetworkClient)."""
+"""Send requests to nodes and match their responses, over connections that the client opens (Java: NetworkClient)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,17 @@ _ACTIVE, _CLOSING, _CLOSED = "ACTIVE", "CLOSING", "CLOSED"
 
 _UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
 
-#: SASL exchanges use the ids above, so that their answers are never taken for others (Java: SaslClientAuthenticator).
+#: SASL exchanges use the ids above this, so that their responses cannot be mistaken for others (Java:
+#: SaslClientAuthenticator).
 _MAX_CORRELATION_ID: Final = (1 << 31) - 1 - 8
 
 
 class NetworkClient:
-    """Implements ``KafkaClient`` over a ``Selectable``; holds no socket and reads no clock but the one it is given.
+    """A ``KafkaClient`` over a ``Selectable``.
 
-    What a node sends is not trusted: a frame that cannot be the answer to the oldest request closes the connection.
+    It holds no socket, and reads no clock but the one it is given. It does not trust what a node sends: a frame that
+    cannot be the response to the oldest request in flight closes the connection.
+
     Thread: owner, but for ``wakeup``, ``initiate_close``, ``active`` and ``connection_report``.
     """
 
@@ -82,7 +85,7 @@ class NetworkClient:
         self._log_context = log_context
         self._connection_states = self._new_connection_states()
         self._failures = ConnectionFailures()
-        self._nodes: dict[str, tuple[Node, str]] = {}  # id -> node and the address last tried
+        self._nodes: dict[str, tuple[Node, str]] = {}  # node id -> node, and the address last tried
         self._nodes_needing_api_versions: dict[str, RequestBuilder] = {}
         self._aborted_sends: list[ClientResponse] = []
         self._correlation_id = 0
@@ -115,11 +118,17 @@ class NetworkClient:
     # --- readiness -------------------------------------------------------------------------------------------------
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request can go to ``node`` now; never while metadata is due, as that goes first."""
+        """Return True if a request can be sent to ``node`` now.
+
+        False while a metadata request is due, because that is sent first.
+        """
         return not self._updater.is_update_due(now_ms) and self.can_send_request(node.id_string, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Return True if a request can go to ``node`` now. Else start to connect, unless the backoff forbids it."""
+        """Return True if a request can be sent to ``node`` now.
+
+        Else start to connect, unless the backoff forbids it.
+        """
         if self.is_ready(node, now_ms):
             return True
         if self.can_connect(node, now_ms):
@@ -127,7 +136,7 @@ class NetworkClient:
         return False
 
     def can_send_request(self, node_id: str, now_ms: int) -> bool:
-        """Whether the connection stands, is not throttled, and has room for another request."""
+        """Return True if the connection is ready, is not throttled, and has room for another request."""
         return (
             self._connection_states.is_ready(node_id, now_ms)
             and self._selector.is_channel_ready(node_id)
@@ -138,7 +147,7 @@ class NetworkClient:
         return self._connection_states.can_connect(node.id_string, now_ms)
 
     def is_any_node_connecting(self, now_ms: int) -> bool:
-        """Return True while a connection is being made, unless it waits for a slow look-up of its host."""
+        """Return True while a connection is being made, unless that waits for a slow lookup of the host."""
         states = self._connection_states
         return any(
             states.is_connecting(node.id_string) and not states.is_lookup_slow(node.id_string, now_ms)
@@ -152,7 +161,7 @@ class NetworkClient:
         return self._connection_states.poll_delay_ms(node.id_string, now_ms)
 
     def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
-        """How long the connection is still throttled."""
+        """Return for how many milliseconds the connection is still throttled."""
         return self._connection_states.throttle_delay_ms(node.id_string, now_ms)
 
     def connection_failed(self, node: Node) -> bool:
@@ -167,8 +176,9 @@ class NetworkClient:
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
         """Return the connected node with the fewest requests in flight, or the best one to wait for.
 
-        Without a connected node it is one that is connecting, else the one to connect to that was tried longest ago,
-        else one whose host takes long to look up.
+        If no connected node can take a request, return one that is connecting. If there is none, return the node whose
+        last connection attempt is oldest, among those that may be connected to now. As a last resort, return a node
+        whose host lookup is slow.
 
         Raises:
             IllegalStateError: the cluster has no nodes.
@@ -250,7 +260,7 @@ class NetworkClient:
     def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> bool:
         """Send a request of the metadata updater, which gets the response. Return False if it could not be built.
 
-        The updater has been told of the error then.
+        In that case, the updater has already been told of the error.
         """
         return self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
 
@@ -261,7 +271,7 @@ class NetworkClient:
         version = builder.latest_allowed_version
         try:
             versions = self._api_versions.get(node_id)
-            if versions is not None:  # None: versions are not discovered, or this is the request that discovers them
+            if versions is not None:  # None: versions are not discovered, or this request discovers them
                 version = versions.latest_usable_version(builder.api_key, builder.oldest_allowed_version, version)
             message = builder.build(version)
             writer = encode_request(message, version, request.correlation_id, request.client_id)
@@ -276,8 +286,8 @@ class NetworkClient:
         try:
             self._selector.send(send)
         except BaseException as error:
-            # Nobody knows how much of the frame went out, so the connection cannot be used any more. Its requests are
-            # answered by the next poll.
+            # An unknown part of the frame has been sent, so the connection can no longer be used. The next poll
+            # completes its requests.
             cause = KafkaError(f"sending a request failed: {type(error).__name__}: {error}")
             self._drop(self._aborted_sends, node_id, now_ms, cause)
             raise
@@ -306,7 +316,7 @@ class NetworkClient:
             )
         elif request.api_key == ApiKeys.METADATA:
             self._updater.handle_failed_request(now_ms, error)
-        else:  # without the versions of the node the connection is of no use
+        else:  # without the node's API versions, the connection is useless
             self._drop(self._aborted_sends, request.destination, now_ms, error)
 
     # --- polling ---------------------------------------------------------------------------------------------------
@@ -320,7 +330,7 @@ class NetworkClient:
             return responses
         self._connect_resolved(now_ms)
         metadata_timeout_ms = self._updater.maybe_update(now_ms)
-        if self._aborted_sends:  # by the updater just now
+        if self._aborted_sends:  # by maybe_update
             timeout_ms = 0
         selector = self._selector
         selector.poll(min(timeout_ms, metadata_timeout_ms, self._request_timeout_ms))
@@ -343,8 +353,8 @@ class NetworkClient:
                 self._handle_timed_out_requests(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
         finally:
-            # Also when one of the above raises (Ctrl-C, say): these are no longer in flight, so that nothing else would
-            # ever answer them, and a producer's partition would stay muted.
+            # Complete them even if a handler above raises, for example KeyboardInterrupt. These requests are no longer
+            # in flight, so nothing else would complete them, and a producer's partition would stay muted.
             if responses:
                 self._complete(responses)
         return responses
@@ -371,7 +381,7 @@ class NetworkClient:
             in_flight = self._in_flight.peek_next(node_id)
             try:
                 if in_flight is None:
-                    raise RemoteProtocolError("it sent a response that nobody had asked for")
+                    raise RemoteProtocolError("it sent a response, but no request is in flight")
                 body = self._parse(in_flight, frame)
             except ProtocolError as error:
                 rejected.add(node_id)
@@ -393,7 +403,7 @@ class NetworkClient:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != request.correlation_id:
             raise RemoteProtocolError(
-                f"it answered request {correlation_id} where the answer to {request.correlation_id} "
+                f"it responded to request {correlation_id}, but the response to request {request.correlation_id} "
                 f"({ApiKeys.name_of(api_key)} v{version}) was due"
             )
         try:
@@ -405,7 +415,7 @@ class NetworkClient:
             raise RemoteProtocolError(f"its {name} v{version} response is unreadable: {error}") from error
 
     def _throttle(self, in_flight: InFlightRequest, body: Response, now_ms: int) -> None:
-        """Hold back further requests where the response asks for that (KIP-219)."""
+        """Hold back further requests if the response asks for that (KIP-219)."""
         throttle_ms = throttle_time_ms(body)
         sensor = self._config.throttle_time_sensor
         if sensor is not None:
@@ -450,7 +460,7 @@ class NetworkClient:
     def _handle_connections(self) -> None:
         for node_id in self._selector.connected:
             if self._config.discover_broker_versions:
-                # Sent when the channel is ready: a handshake may come first.
+                # Sent once the channel is ready, which may take a handshake.
                 self._nodes_needing_api_versions[node_id] = api_versions_request()
             else:
                 self._became_ready(node_id)
@@ -458,7 +468,8 @@ class NetworkClient:
     def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
         for node_id, builder in list(self._nodes_needing_api_versions.items()):
             if self._selector.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
-                # Only now, so that the state does not outlast a handshake that never ends: connecting has a timeout.
+                # Not earlier, so that the state does not outlast a handshake that never ends: only CONNECTING has a
+                # timeout.
                 self._connection_states.checking_api_versions(node_id)
                 del self._nodes_needing_api_versions[node_id]
                 self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
@@ -474,7 +485,7 @@ class NetworkClient:
         for in_flight in self._in_flight.timed_out_requests(now_ms):
             request = in_flight.request
             name = ApiKeys.name_of(request.api_key)
-            reason = TimeoutError(f"no answer to {name} within {request.request_timeout_ms} ms")
+            reason = TimeoutError(f"no response to {name} within {request.request_timeout_ms} ms")
             self._drop(responses, request.destination, now_ms, reason, timed_out=True)
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -491,7 +502,10 @@ class NetworkClient:
     # --- connections -----------------------------------------------------------------------------------------------
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
-        """Start to connect. A failure shows in the connection's state, and the next attempt waits for the backoff."""
+        """Start to connect to ``node``.
+
+        The connection's state shows a failure, and the next attempt waits for the backoff.
+        """
         node_id = node.id_string
         self._nodes[node_id] = node, node.host
         self._connection_states.connecting(node_id, now_ms, node.host)
@@ -518,7 +532,7 @@ class NetworkClient:
         self._selector.connect(node_id, address, self._config.socket_send_buffer, self._config.socket_receive_buffer)
 
     def _connect_resolved(self, now_ms: int) -> None:
-        """Go on with the connections whose hosts have been looked up."""
+        """Connect to the nodes whose hosts have been looked up."""
         for node_id in self._connection_states.finished_lookups():
             try:
                 self._connection_states.resolved(node_id, now_ms)
@@ -553,7 +567,7 @@ class NetworkClient:
     def _drop(
         self, responses: list[ClientResponse], node_id: str, now_ms: int, cause: Exception, *, timed_out: bool = False
     ) -> None:
-        """Close a connection from this side."""
+        """Close a connection from this side, and complete its requests as disconnected."""
         self._selector.close_channel(node_id)
         state = ChannelState(channel_state.LOCAL_CLOSE, cause=cause)
         self._process_disconnection(responses, node_id, now_ms, state, timed_out=timed_out)
@@ -588,16 +602,16 @@ class NetworkClient:
         return reason_of(state.cause) if state.cause is not None else "connection lost"
 
     def _reason(self, state: ChannelState) -> str:
-        """Why a connection did not come to carry requests."""
+        """Return the reason why a connection never became ready."""
         cause = self._cause(state)
         if state.state == channel_state.AUTHENTICATE:
             return f"{cause} during authentication (wrong security.protocol, or a firewall that blocks Kafka)"
         if state.state == channel_state.READY and isinstance(state.cause, ConnectionResetError):
-            return f"{cause} before it answered anything (does the listener expect TLS or SASL? see security.protocol)"
+            return f"{cause} before its first response (does the listener expect TLS or SASL? see security.protocol)"
         return cause
 
     def _log_lost(self, node_id: str, state: ChannelState) -> None:
-        """Log that a connection broke: once for all connections to the same address."""
+        """Log that a connection broke. Only the first of several connections to an address is logged above DEBUG."""
         known = self._nodes.get(node_id)
         if isinstance(state.cause, ProtocolError):
             level = logging.WARNING
@@ -620,7 +634,7 @@ class NetworkClient:
     def _cancel_in_flight_requests(
         self, responses: list[ClientResponse] | None, node_id: str, now_ms: int, *, timed_out: bool
     ) -> None:
-        """Answer all requests to a node as disconnected; ``responses`` None leaves them without an answer."""
+        """Complete all requests to a node as disconnected. If ``responses`` is None, drop them instead."""
         for in_flight in self._in_flight.clear_all(node_id):
             request = in_flight.request
             self._log.debug(
@@ -638,7 +652,7 @@ class NetworkClient:
                 self._updater.handle_failed_request(now_ms, None)
 
     def _name(self, node_id: str) -> str:
-        """Return what messages call a node."""
+        """Return the node's name for messages."""
         known = self._nodes.get(node_id)
         return f"node {node_id}" if known is None else shown_node(known[0])
 
@@ -651,13 +665,16 @@ class NetworkClient:
         return self._in_flight.count(node_id) > 0
 
     def connection_report(self) -> str:
-        """Return which addresses do not work, why and since when, for error messages; empty if none. Thread: any."""
+        """Return which addresses cannot be reached, why and since when, for error messages; empty if none.
+
+        Thread: any.
+        """
         updater = self._updater
         return self._failures.report(updater.fetch_cluster(), updater.bootstrap_addresses, self._clock.now_ms())
 
     @property
     def unreachable(self) -> list[ConnectionFailure]:
-        """Each address that could not be reached when it was last tried, and why."""
+        """The addresses whose last connection attempt failed, and why."""
         return self._failures.unreachable()
 
     def wakeup(self) -> None:
@@ -685,6 +702,6 @@ class NetworkClient:
 
 
 def _check_address(node: Node) -> None:
-    """Raises OSError for a node that metadata gave no usable address."""
+    """Raise OSError if metadata gave the node no usable address."""
     if not node.host or not 0 < node.port < 65536:
         raise OSError(f"it has no address, as metadata gives host {node.host!r} and port {node.port}")

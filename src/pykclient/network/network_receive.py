@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes, without I/O (Java: NetworkReceive)."""
+"""Split a stream of bytes into frames, without I/O (Java: NetworkReceive)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from pykclient.errors import RemoteProtocolError
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
 from pykclient.spare_buffers import SpareBuffers
 
-#: ``max_size`` for no limit but that of the size field itself.
+#: A ``max_size`` that allows any size the size field can hold.
 UNLIMITED_SIZE = -1
 
-#: A client's first response answers ApiVersions and is a few hundred bytes; anything like this is no Kafka.
+#: The largest first response. It is the one to ApiVersions and has a few hundred bytes, so a peer that announces more
+#: than this does not speak Kafka.
 FIRST_RESPONSE_LIMIT = 16 * 1024 * 1024
 
-#: Bytes that one read takes at most, unless a larger frame is under way.
+#: The most bytes that one read receives, unless it continues a larger frame.
 BUFFER_SIZE = 64 * 1024
 
 _SIZE = struct.Struct(">i")
 
-#: What a frame gets of its own buffer at first. More follows as it comes: who only claims to send much takes no memory.
-#: Who has sent as much before is believed, as growing costs more than receiving.
+#: The initial size of a large frame's buffer. The buffer grows as data arrives, so a peer cannot make the client
+#: allocate by announcing a large size. If a peer has already sent a larger frame, the buffer starts at that size,
+#: because growing costs more than receiving.
 _FIRST_BYTES = 1024 * 1024
 
-#: What a connection keeps of buffers for large frames: one may still be read when the next frame comes.
+#: The number of buffers for large frames that a connection keeps: one may still be read when the next frame arrives.
 _SPARE_BUFFERS = 2
 _SPARE_BYTES = 64 * 1024 * 1024
 
-#: A frame without its size prefix. Whoever has one, or a view of it, keeps its memory.
+#: A frame without its size prefix. A frame, or a view of it, keeps its memory alive.
 Frame = bytes | bytearray | memoryview
 
 
 class InvalidReceiveError(RemoteProtocolError):
-    """The size of a frame cannot be right."""
+    """The size of a frame is not valid."""
 
 
 class NetworkReceive(NamedTuple):
@@ -44,24 +46,29 @@ class NetworkReceive(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes on the wire."""
+        """The size on the wire in bytes, including the size prefix."""
         return len(self.payload) + 4
 
 
 def check_frame_size(start: bytes, size: int, max_size: int, first_limit: int | None) -> None:
-    """Raise InvalidReceiveError for a frame whose size cannot be, that begins with the four bytes ``start``.
+    """Check the announced ``size`` of a frame in bytes; ``start`` is the first four bytes of the stream.
 
-    ``first_limit`` None: it is not the first frame of a client's connection.
+    ``first_limit`` is the limit in bytes for the first frame on a client's connection, and None for later frames.
+
+    Raises:
+        InvalidReceiveError: the size is negative or exceeds a limit, or the peer does not speak Kafka.
     """
     problem = None
     if first_limit is not None:
-        if start == b"HTTP" or start[:1] == b"<":  # a web page without headers answers what is no request
-            problem = "the answer looks like HTTP: the address is that of a web server, not of Kafka"
+        if start == b"HTTP" or start[:1] == b"<":  # some web servers send a page without headers
+            problem = "the response looks like HTTP: the address is that of a web server, not of Kafka"
         elif start[0] in (0x15, 0x16) and start[1] == 3:
-            problem = "the answer looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
+            problem = (
+                "the response looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
+            )
         elif size > first_limit:
             problem = (
-                f"the first answer claims to have {size} bytes: the address is probably not that of a Kafka broker"
+                f"the first response claims to have {size} bytes: the address is probably not that of a Kafka broker"
             )
     if size < 0:
         problem = f"a frame has the size {size}"
@@ -76,15 +83,20 @@ def no_memory_for_frame(size: int) -> InvalidReceiveError:
 
 
 class FrameReader:
-    """Slices a stream into frames: fill ``writable()``, tell ``advance`` how much came, take frames until None.
+    """Splits a stream into frames.
 
-    Frames that fit into the buffer are copied out of it as bytes, many per read. A larger frame gets a buffer of its
-    own, into which the rest of it is then received directly, so its bytes are copied at most once, and mostly never.
+    Fill ``writable()``, pass the number of bytes to ``advance``, and call ``next_frame`` until it returns None.
 
-    With a bounded ``memory_pool`` nothing is read ahead: first a size, then that many bytes into a buffer of the pool.
-    While the pool is out of memory ``waits_for_memory`` is true, and ``writable`` empty.
+    Frames that fit into the buffer are copied out of it as bytes, many per read. A larger frame gets its own buffer,
+    and the rest of the frame is received directly into it. So its bytes are copied at most once, and most of them
+    never.
 
-    ``first_limit`` bounds the first frame of all, for a client that may have reached something that is no Kafka.
+    With a bounded ``memory_pool`` the reader does not read ahead: it reads a size, and then that many bytes into a
+    buffer of the pool. While the pool is out of memory, ``waits_for_memory`` is true and ``writable`` returns an empty
+    view.
+
+    ``first_limit`` limits the very first frame, for a client that may have connected to something other than Kafka.
+
     Thread: owner.
     """
 
@@ -118,42 +130,46 @@ class FrameReader:
         self._pool = None if memory_pool.size is None else memory_pool
         self._buffer = bytearray(4 if self._pool else buffer_size)
         self._view = memoryview(self._buffer)
-        self._start = 0  # first byte that is not taken
-        self._end = 0  # first byte that is not filled
-        self._large: bytearray | None = None  # a frame with a buffer of its own, filled up to _large_end
+        self._start = 0  # index of the first byte that is not taken yet
+        self._end = 0  # index of the first byte that is not filled yet
+        self._large: bytearray | None = None  # the buffer of a large frame, filled up to _large_end
         self._large_end = 0
-        self._large_size = 0  # what it will have in the end
-        self._largest = _FIRST_BYTES  # what one has had in the end
+        self._large_size = 0  # the final size of that frame
+        self._largest = _FIRST_BYTES  # the final size of the largest frame so far
         self._spares = SpareBuffers(_SPARE_BUFFERS, _SPARE_BYTES)
-        self._given = memoryview(b"")  # what writable() gave last of it
-        self._wanted = 0  # size of a frame that the pool has no memory for
+        self._given = memoryview(b"")  # the view of it that writable() returned last
+        self._wanted = 0  # the size of a frame for which the pool has no memory
         self.waits_for_memory = False
 
     @property
     def buffered(self) -> int:
-        """Bytes that came and are not taken yet, of whole frames or not."""
+        """The number of bytes that were received and not taken yet, including those of incomplete frames."""
         return self._end - self._start
 
     @property
     def mid_large_frame(self) -> bool:
-        """Whether a frame with a buffer of its own is under way."""
+        """True while a frame is being received into its own buffer."""
         return self._large is not None
 
     @property
     def mid_frame(self) -> bool:
-        """Whether the stream, if it ended now, would end inside a frame."""
+        """True if the stream would end inside a frame if it ended now."""
         return self._large is not None or self._end > self._start or self.waits_for_memory
 
     @property
     def has_frame(self) -> bool:
-        """Whether ``next_frame`` gives a frame without more bytes."""
+        """True if ``next_frame`` can return a frame without more bytes."""
         if self._large is not None:
             return self._large_end == self._large_size
         available = self._end - self._start - 4
         return available >= 0 and not self._pool and available >= _SIZE.unpack_from(self._buffer, self._start)[0] >= 0
 
     def writable(self) -> memoryview:
-        """Where the next bytes go; the view given before is no longer valid."""
+        """Return the memory for the next bytes. The view that was returned before is no longer valid.
+
+        Raises:
+            InvalidReceiveError: there is no memory for the rest of a large frame.
+        """
         large = self._large
         if large is not None:
             self._given.release()
@@ -176,7 +192,11 @@ class FrameReader:
             self._end += count
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame; InvalidReceiveError for a size that cannot be."""
+        """Return the next whole frame, or None if more bytes are needed.
+
+        Raises:
+            InvalidReceiveError: the size of the frame is not valid.
+        """
         large = self._large
         if large is not None:
             if self._large_end < self._large_size:
@@ -185,7 +205,7 @@ class FrameReader:
             self._large = None
             self._largest = max(self._largest, self._large_size)
             if self._pool is not None:
-                return large  # its memory is the pool's
+                return large  # the memory belongs to the pool
             self._spares.keep(large)
             return memoryview(large)[: self._large_size]
         start, end = self._start, self._end
@@ -216,7 +236,7 @@ class FrameReader:
         return None
 
     def retry_allocation(self) -> bool:
-        """Try again to get memory for the frame that waits for it; whether that worked."""
+        """Ask the pool again for the frame that waits for memory. Return whether it had enough."""
         assert self._pool is not None
         self._large = self._pool.try_allocate(self._wanted)
         self._large_end = 0
@@ -225,7 +245,7 @@ class FrameReader:
         return not self.waits_for_memory
 
     def close(self) -> None:
-        """Give memory of an unfinished frame back to the pool."""
+        """Return the memory of an unfinished frame to the pool."""
         if self._pool is not None and self._large is not None:
             self._pool.release(len(self._large))
         self._large = None
@@ -239,7 +259,7 @@ class FrameReader:
         return None
 
     def _start_large(self, size: int) -> None:
-        """Give the frame at ``_start`` its own buffer, with what came of it already."""
+        """Give the frame at ``_start`` its own buffer, and copy the bytes received so far into it."""
         have = self._end - self._start - 4
         large = self._spares.take(size, 4 * size) or bytearray(min(size, self._largest))
         large[:have] = self._view[self._start + 4 : self._end]
@@ -247,7 +267,7 @@ class FrameReader:
         self._start = self._end = 0
 
     def _compact(self) -> None:
-        """Move what is left to the front."""
+        """Move the remaining bytes to the front of the buffer."""
         count = self._end - self._start
         self._view[:count] = bytes(self._view[self._start : self._end])
         self._start, self._end = 0, count
@@ -258,5 +278,5 @@ class FrameReader:
         try:
             check_frame_size(start, size, self._max_size, first_limit)
         except InvalidReceiveError:
-            self._start = self._end = 0  # nothing that follows can be understood
+            self._start = self._end = 0  # the rest of the stream cannot be decoded
             raise
