@@ -155,6 +155,62 @@ class TestLoops:
             getattr(consumer, name)()
 
 
+class TestClosingBecauseOfAnException:
+    def test_the_records_of_the_last_poll_come_again(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer(group_id="g")
+        consumer.assign([T0])
+
+        def serve() -> None:
+            try:
+                consumer.poll(1_000)
+                consumer.poll(1_000)
+                raise SystemExit
+            finally:
+                consumer.close()
+
+        with pytest.raises(SystemExit):
+            serve()
+        assert cluster.broker.committed_offsets[T0].offset == 10
+
+    @pytest.mark.parametrize("is_loop", [True, False], ids=["loop", "next"])
+    def test_the_last_record_of_a_loop_comes_again(self, cluster: FakeCluster, is_loop: bool) -> None:
+        consumer = cluster.consumer(group_id="g")
+        consumer.assign([T0])
+
+        def serve() -> None:
+            try:
+                for record in consumer if is_loop else iter(consumer.__next__, None):
+                    if record.offset == 12:
+                        raise SystemExit
+            finally:
+                consumer.close()
+
+        with pytest.raises(SystemExit):
+            serve()
+        assert cluster.broker.committed_offsets[T0].offset == 12
+
+    def test_an_exception_that_was_handled_before_does_not_count(self, cluster: FakeCluster) -> None:
+        try:
+            raise ValueError("the reason to read at all")
+        except ValueError:
+            consumer = cluster.consumer(group_id="g")
+            consumer.assign([T0])
+            consumer.poll(1_000)
+            consumer.close()
+        assert cluster.broker.committed_offsets[T0].offset == 10
+
+    def test_nor_does_one_that_is_over(self, cluster: FakeCluster) -> None:
+        consumer = cluster.consumer(group_id="g")
+        consumer.assign([T0])
+        try:
+            consumer.poll(1_000)
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        consumer.close()
+        assert cluster.broker.committed_offsets[T0].offset == 10
+
+
 def test_a_due_commit_does_not_make_a_rebalance_spin(cluster: FakeCluster) -> None:
     with cluster.consumer("t", group_id="g", auto_commit_interval_ms=10) as consumer:
         consumer.poll(1_000)

@@ -172,6 +172,10 @@ class ClassicConsumer:
                 if self._subscriptions.is_assigned(tp) and position.offset < fetch.end_offset(tp) < MAX_INT64:
                     self._subscriptions.resume(tp)
 
+    def has_leftovers(self) -> bool:
+        """Return True if the last call took records that did not reach the application."""
+        return self._handout.unreturned is not None
+
     def recover(self, in_middle: bool) -> None:
         """Make good what the exception that ended the last call has left.
 
@@ -384,6 +388,8 @@ class ClassicConsumer:
         start_ms = self._clock.now_ms()
         try:
             offsets = self._to_commit(offsets)
+            if self._handout.unreturned is None:
+                self._handout.end()  # the application says that it is done with the records of the last poll
             if not coordinator.commit_offsets_sync(offsets, timer):
                 raise self.timeout_error("the commit", timer)
         finally:

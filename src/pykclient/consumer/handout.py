@@ -15,16 +15,17 @@ A loop costs no bookkeeping per record: it runs over list iterators, which know 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
-from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.consumer.fetch import AnyFetch, Fetch
+    from pykclient.consumer.fetch_state import FetchPosition
 
 Records = dict[TopicPartition, list[ConsumerRecord[Any, Any]]]
 
@@ -66,23 +67,40 @@ class Handout:
     Thread: application.
     """
 
-    __slots__ = ("_chunks", "_fetch", "_held_back")
+    __slots__ = ("_chunks", "_fetch", "_handled", "_held_back")
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
         self._fetch: AnyFetch | None = None
-        self._held_back: ConsumerRecord[Any, Any] | None = None
+        self._handled: int | None = None  # id of the exception that was being handled when the fetch began
+        self._held_back: tuple[TopicPartition, FetchPosition] | None = None
 
     # --- the fetch that is being returned ----------------------------------------------------------------------------
 
     def begin(self, fetch: AnyFetch) -> None:
         """Hold commits back to where ``fetch`` starts, until it is marked as returned."""
+        while self._chunks and not self._chunks[0].left:
+            self._chunks.popleft()
         fetch.first_positions.clear()  # of an earlier attempt that found nothing
+        error = sys.exc_info()[1]
+        self._handled = None if error is None else id(error)
         self._fetch = fetch
 
-    def hold_back(self, record: ConsumerRecord[Any, Any]) -> None:
-        """Commit nothing from ``record`` on: nobody can tell whether it has reached the application."""
-        self._held_back = record
+    def hold_back_last(self) -> None:
+        """Commit nothing of what the application got last: an exception broke off what it was doing with it.
+
+        That is the last record of a loop, or the records of the last poll, unless it has called ``commit`` since then.
+        An exception that the application was handling already when it got them does not count.
+        """
+        error = sys.exc_info()[1]
+        if error is None or isinstance(error, GeneratorExit) or id(error) == self._handled:
+            return
+        if self._fetch is not None:
+            self._fetch.returned = False
+        elif self._chunks and (index := self._chunks[0].next_index):
+            first = self._chunks[0]
+            record = first.records[index - 1]
+            self._held_back = first.tp, first.position._replace(offset=record.offset, offset_epoch=record.leader_epoch)
 
     @property
     def unreturned(self) -> AnyFetch | None:
@@ -91,7 +109,7 @@ class Handout:
         return None if fetch is None or fetch.returned else fetch
 
     def end(self) -> None:
-        """Forget the fetch; its positions were set back, or it was empty."""
+        """Forget the fetch: its positions were set back, it was empty, or the application has committed."""
         self._fetch = None
 
     # --- records that wait for a loop --------------------------------------------------------------------------------
@@ -105,6 +123,7 @@ class Handout:
         ]
         self._chunks.extend(chunks)
         fetch.returned = True
+        self._fetch = None
 
     def next_iterator(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
         """Return an iterator over the next records, or None if no record waits. An abandoned loop resumes."""
@@ -189,9 +208,7 @@ class Handout:
         fetch = self.unreturned
         if fetch is not None:
             positions.update(fetch.first_positions)
-        record = self._held_back
-        if record is not None:
-            tp = TopicPartition(record.topic, record.partition)
-            if tp not in positions or positions[tp].offset > record.offset:
-                positions[tp] = FetchPosition(record.offset, record.leader_epoch)
+        if self._held_back is not None:
+            tp, position = self._held_back
+            positions[tp] = position
         return positions

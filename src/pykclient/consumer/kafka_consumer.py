@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -149,10 +148,10 @@ class KafkaConsumer(Generic[K, V]):
         self._subscriptions = components.subscriptions
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
-        self._last_of_next: ConsumerRecord[K, V] | None = None  # the record that next() returned most recently
         self._consumer = ClassicConsumer(components)
         self._iteration = Iteration(self._consumer, self.config["consumer.timeout.ms"])
         self._guard.recover = self._consumer.recover
+        self._guard.has_leftovers = self._consumer.has_leftovers
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -360,7 +359,6 @@ class KafkaConsumer(Generic[K, V]):
         try:
             # Not next(): a signal handler may run between a call and the use of its result.
             for record in self._iterator:
-                self._last_of_next = record
                 return record
         except BaseException:  # the iterator ends with any exception, but the consumer remains usable
             self._iterator = None
@@ -743,9 +741,10 @@ class KafkaConsumer(Generic[K, V]):
     ) -> None:
         """Commit the positions if commits are automatic, leave the group, and close all connections.
 
-        Waits at most ``timeout_ms`` milliseconds (default: 30,000). With ``autocommit=False`` nothing is committed.
-        ``group_membership_operation`` (KIP-1092) is "default" (static members stay in the group, others leave),
-        "leave_group" or "remain_in_group". A second call does nothing.
+        Waits at most ``timeout_ms`` milliseconds (default: 30,000). With ``autocommit=False`` nothing is committed. If
+        an exception is propagating, as in a ``finally`` block, the records of the last poll, or the last record of a
+        loop, are not committed either. ``group_membership_operation`` (KIP-1092) is "default" (static members stay in
+        the group, others leave), "leave_group" or "remain_in_group". A second call does nothing.
 
         Raises:
             KafkaError: the rebalance listener raised an error, which is the cause. The consumer is closed all the same.
@@ -764,10 +763,8 @@ class KafkaConsumer(Generic[K, V]):
             if self._guard.is_nested and self._consumer.is_closing:
                 return  # called by the rebalance listener that close() is calling
             self._guard.require_outermost()
-            if self._last_of_next is not None and sys.exc_info()[0] not in (None, GeneratorExit):
-                # An exception is propagating. It may have struck after next() returned and before the application had
-                # the record.
-                self._components.handout.hold_back(self._last_of_next)
+            # If an exception is propagating, the application may not have processed the records at hand.
+            self._components.handout.hold_back_last()
             # The consumer stays open until this is done, because the rebalance listener may use it.
             try:
                 failure = self._consumer.close(bound_ms, operation, auto_commit=autocommit)

@@ -63,21 +63,34 @@ class ThreadGuard:
     Nothing waits. A second thread gets an error, as there is no order of calls that would be right. So does a signal
     handler or destructor that interrupts a call of the same thread, as the consumer may be in any state.
 
-    ``recover(in_middle)`` runs before the next call after one that an exception ended. ``in_middle`` is False if the
-    consumer has raised it itself, and True if it may have struck anywhere. Thread: any.
+    ``recover(in_middle)`` runs at the start of a call. ``in_middle`` is True if the last call was ended by an exception
+    that the consumer has not raised itself, and that may have struck anywhere. It is False if there are only leftovers,
+    as ``has_leftovers`` tells. Thread: any.
     """
 
-    __slots__ = ("_get_ident", "_has_failed", "_held", "_is_broken", "_pid", "application_code", "closed", "recover")
+    __slots__ = (
+        "_get_ident",
+        "_held",
+        "_is_broken",
+        "_is_intruded",
+        "_pid",
+        "application_code",
+        "closed",
+        "has_leftovers",
+        "recover",
+    )
 
     def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
         self._get_ident = environment.get_ident
         # The innermost entry under its one key: ``setdefault`` enters and finds out who else is inside, in one step.
         self._held: dict[str, _Entry] = {}
-        self._has_failed = False
+        # From the first step of a call to its last one, so that an exception anywhere in between leaves it set.
         self._is_broken = False
+        self._is_intruded = False
         self._pid = os.getpid()
         self.application_code = ApplicationCode(self)
         self.recover: Callable[[bool], object] = lambda _: None
+        self.has_leftovers: Callable[[], bool] = lambda: False
         self.closed = False
 
     @property
@@ -140,14 +153,15 @@ class ThreadGuard:
         found = self._held.setdefault(_HOLDER, entry)
         if found is not entry:
             self._enter_inside(entry)
-        if entry.outer is None and self._has_failed:
-            self.recover(self._is_broken)
-            self._is_broken = self._has_failed = False
+        if entry.outer is None:
+            if self._is_broken or self.has_leftovers():
+                self.recover(self._is_broken)
+            self._is_broken = True
 
     def _enter_inside(self, entry: _Entry) -> None:
         holder = self._holder()
         if holder is None:
-            self._is_broken = self._has_failed = True  # the last call could not even leave
+            self._is_broken = True  # the last call could not even leave
         elif holder.thread_id != entry.thread_id:
             raise ConcurrentModificationError(
                 f"KafkaConsumer is not safe for use by several threads: {_name(entry.thread_id)} called it while "
@@ -160,7 +174,7 @@ class ThreadGuard:
 
     def _interrupting(self, holder: _Entry) -> IllegalStateError:
         # The error may end the interrupted call anywhere, and may be caught and wrapped on its way.
-        self._has_failed = self._is_broken = True
+        self._is_intruded = True
         method = holder.frame.f_code.co_name
         return IllegalStateError(
             f"this KafkaConsumer is in the middle of {method}() in the same thread, and can be called neither by a "
@@ -171,16 +185,18 @@ class ThreadGuard:
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._has_failed = True
-            if not _is_own(error, traceback):
-                self._is_broken = True
+        is_sound = not self._is_intruded and (error is None or _is_own(error, traceback))
         frame = sys._getframe(1)
         entry = self._held.get(_HOLDER)
         while entry is not None and entry.frame is not frame:
             entry = entry.outer  # inner ones are stale
-        if entry is None or entry.outer is None:
-            self._held.pop(_HOLDER, None)
+        if entry is None:
+            return
+        # Without a call from here on, so that these steps are done all or none.
+        if entry.outer is None:
+            self._is_broken = not is_sound
+            self._is_intruded = False
+            del self._held[_HOLDER]
         else:
             self._held[_HOLDER] = entry.outer
 
