@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests that need no broker and no Java, on every Python from 3.11 to 3.14 that is found (PATH and pyenv).
+# Run the tests that need no broker and no Java on every Python from 3.11 to 3.14 in PATH or pyenv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 found=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of Spark with other releases of it than the environment has: SPARK_VERSIONS, by default the oldest and the
-# newest that are supported. Each has an environment of its own beside $VENV, which must be there and compiled.
+# Run the Spark tests with releases of Spark other than the installed one: SPARK_VERSIONS, by default the oldest and the
+# newest supported release. Each release gets its own environment beside $VENV, which must exist and be compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VENV="${VENV:-.venv}"
@@ -17,8 +17,8 @@ for version in ${SPARK_VERSIONS:-4.1.1 4.3.0}; do
     [ -x "$environment/bin/pip" ] || "$VENV/bin/python" -m venv "$environment"
     readarray -t packages <<<"$needed"
     "$environment/bin/pip" install --quiet --disable-pip-version-check "pyspark[connect]==$version" "${packages[@]}"
-    # The package itself is where it was built, for the same Python. Spark 4.1 leaves it to the garbage collector to
-    # close the sockets from which it collected rows.
+    # The package is imported from src, where it was compiled for the same Python. Spark 4.1 leaves the sockets from
+    # which it collected rows for the garbage collector to close.
     PYTHONPATH="$PWD/src" "$environment/bin/python" -m pytest -q -W ignore::pytest.PytestUnraisableExceptionWarning \
         tests/spark "$@"
 done

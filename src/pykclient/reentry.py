@@ -18,7 +18,7 @@ from pykclient.errors import IllegalStateError
 
 
 class _Here(threading.local):
-    """What belongs to the current thread."""
+    """The state of the current thread."""
 
     def __init__(self) -> None:
         self.mark = threading.RLock()

@@ -82,7 +82,7 @@ class Primitive:
     python: str
     code: str | None = None
     variable: bool = False
-    """Has a length, and so a compact form and a null."""
+    """The type has a length, hence a compact form and null."""
 
 
 PRIMITIVES = {
@@ -134,7 +134,7 @@ class Field:
 class Struct:
     name: str
     versions: Versions
-    """In which it can occur."""
+    """The versions in which the struct can occur."""
     fields: list[Field] = field(default_factory=list)
 
     @property
@@ -155,16 +155,16 @@ class Message:
     """``request``, ``response``, ``data``, or a record of a coordinator: ``coordinator-key``, ``coordinator-value``."""
     key: int
     versions: Versions
-    """All that there are, those included that today's Kafka has dropped."""
+    """All versions, including those that the current Kafka has dropped."""
     spoken: Versions
-    """Those that a client of today speaks: not dropped, declared stable."""
+    """The versions that a current client speaks: not dropped, and declared stable."""
     flexible: Versions
     body: Struct
     structs: list[Struct] = field(default_factory=list)
 
     @property
     def is_sent(self) -> bool:
-        """True if it is sent over connections by itself."""
+        """True if the message is sent over connections by itself."""
         return self.kind in ("request", "response")
 
 

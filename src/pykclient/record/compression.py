@@ -1,16 +1,16 @@
-"""Compressing and decompressing what batches hold (Java: common.compress).
+"""Compression and decompression of record batches (Java: common.compress).
 
-Codec libraries are imported by the first batch that needs them; a missing one raises UnsupportedCompressionTypeError
-that names the package to install. What a codec library says about bad input becomes CorruptRecordError.
+A codec library is imported when the first batch needs it. If it is missing, UnsupportedCompressionTypeError names the
+package to install. A codec library's errors about bad input become CorruptRecordError.
 
-**Bombs.** A batch's compressed size is bounded by the broker (``message.max.bytes``), its real size by nobody: 1 MiB of
-zstd can stand for tens of GiB. Every decompression here goes on in steps and stops past ``max_decompressed_bytes``.
-The default of 256 MiB is 256 times the broker's default bound for a batch, which leaves room for the best ratios that
-real records reach and for batches that were made large on purpose, and it still fits a container of ordinary size.
-The consumer's ``max.decompressed.batch.bytes`` sets it.
+**Decompression bombs.** The broker bounds a batch's compressed size (``message.max.bytes``) but not its decompressed
+size: 1 MiB of zstd can hold tens of GiB. Every decompression here runs in steps and stops once its output exceeds a
+limit. The default limit of 256 MiB is 256 times the broker's default bound for a batch. That leaves room for the best
+ratios of real records and for batches that are large on purpose, and it still fits a container of ordinary size. The
+consumer's ``max.decompressed.batch.bytes`` sets the limit.
 
-Thread: any. Compressors and decompressors that are worth keeping (zstd: 10 times faster for small batches) are lent out
-to one call at a time; ``list.pop`` and ``list.append`` are the lock.
+Thread: any. Compressors and decompressors that are worth keeping (zstd: 10 times faster for small batches) are lent to
+one call at a time; ``list.pop`` and ``list.append`` act as the lock.
 """
 # ruff: noqa: ARG002 - the codecs share one signature, and few need all of it
 
@@ -39,7 +39,8 @@ def _not_installed(codec: str, package: str, error: ImportError) -> UnsupportedC
 
 def _too_large(codec: str, size: int, limit: int) -> CorruptRecordError:
     return CorruptRecordError(
-        f"{size} bytes of {codec} hold more than {limit}; if they are meant to, raise max.decompressed.batch.bytes"
+        f"{size} bytes of {codec} decompress to more than {limit} bytes; "
+        "if that is intended, raise max.decompressed.batch.bytes"
     )
 
 
@@ -48,12 +49,15 @@ def _unreadable(codec: str, error: Exception | str) -> CorruptRecordError:
 
 
 def _first_step(size: int) -> int:
-    """How much output to ask for at first: most batches come out in one piece."""
+    """Return how many bytes of output to request first; most batches decompress in one step."""
     return max(_MIN_STEP, 4 * size)
 
 
 class Compression:
-    """A codec with its level (Java: Compression). ``type`` and ``level`` tell which. Thread: any."""
+    """A codec (``type``) with its compression ``level`` (Java: Compression).
+
+    Thread: any.
+    """
 
     __slots__ = ("level", "type")
 
@@ -63,10 +67,12 @@ class Compression:
 
     @staticmethod
     def of(compression_type: CompressionType | str, level: int | None = None) -> Compression:
-        """The codec of that type or name; ``level`` None is Java's default for it.
+        """Return the codec of a type or name.
+
+        ``level`` defaults to Java's default for the codec.
 
         Raises:
-            IllegalArgumentError: an unknown name, or a level that the codec does not take.
+            IllegalArgumentError: the name is unknown, or the codec does not support the level.
         """
         if isinstance(compression_type, str):
             compression_type = CompressionType.for_name(compression_type)
@@ -75,7 +81,7 @@ class Compression:
         return _CLASSES[compression_type.id](compression_type, compression_type.ensure_level(level))
 
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
-        """``data`` compressed for a batch of format ``magic``.
+        """Return ``data`` compressed for a batch of format version ``magic``.
 
         Raises:
             UnsupportedCompressionTypeError: the codec's package is not installed.
@@ -83,10 +89,10 @@ class Compression:
         raise NotImplementedError
 
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        """What ``data``, from a batch of format ``magic``, stands for.
+        """Return the decompressed bytes of ``data``, which comes from a batch of format version ``magic``.
 
         Raises:
-            CorruptRecordError: it cannot be read, or it holds more than ``limit`` bytes.
+            CorruptRecordError: ``data`` cannot be read, or its output is larger than ``limit`` bytes.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
         raise NotImplementedError
@@ -104,7 +110,7 @@ class Compression:
 
 
 class NoCompression(Compression):
-    """Bytes as they are."""
+    """The codec that leaves bytes unchanged."""
 
     __slots__ = ()
 
@@ -116,11 +122,11 @@ class NoCompression(Compression):
 
 
 class GzipCompression(Compression):
-    """zlib with gzip's header. Several members in a row are read as one."""
+    """zlib with gzip's header; concatenated members are read as one."""
 
     __slots__ = ()
 
-    #: zlib copies what follows a member, so that thousands of empty ones would take forever.
+    #: zlib copies the bytes that follow a member, so thousands of empty members would take quadratic time.
     _MAX_MEMBERS = 64
 
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
@@ -151,7 +157,7 @@ class GzipCompression(Compression):
 
 
 class SnappyCompression(Compression):
-    """Raw snappy blocks in the frame of Java's snappy library (Xerial); a single raw block is read too."""
+    """Raw snappy blocks in the framing of Java's snappy library (Xerial); a single raw block can be read too."""
 
     __slots__ = ()
 
@@ -162,7 +168,7 @@ class SnappyCompression(Compression):
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
         snappy = self._library()
         view = memoryview(data)
-        # Version 1, readable by all from version 1 on.
+        # Version 1, compatible with all readers since version 1.
         parts = [self._HEADER + b"\x00\x00\x00\x01\x00\x00\x00\x01"]
         for start in range(0, len(view), self._BLOCK_SIZE):
             block = bytes(snappy.compress(bytes(view[start : start + self._BLOCK_SIZE])))
@@ -200,7 +206,7 @@ class SnappyCompression(Compression):
         end = len(data)
         while pos + 4 <= end:
             if data.startswith(self._HEADER, pos):
-                # At the start, and where streams are put one after the other.
+                # The header is at the start, and again wherever streams were concatenated.
                 pos += self._HEADER_SIZE
                 continue
             size = int.from_bytes(data[pos : pos + 4], "big")
@@ -212,7 +218,10 @@ class SnappyCompression(Compression):
 
     @staticmethod
     def _declared_size(block: bytes) -> int:
-        """What a block says it holds, in an unsigned varint at its start: known before memory is taken for it."""
+        """Return the decompressed size that a block declares.
+
+        The size is an unsigned varint at the start of the block, so it is known before memory is allocated for it.
+        """
         declared = 0
         for index in range(5):
             if index == len(block):
@@ -222,7 +231,7 @@ class SnappyCompression(Compression):
                 break
         else:
             raise _unreadable("snappy", "a block's size has more than 5 bytes")
-        # The densest element copies 64 bytes and takes 3; nothing real comes near 32 to 1.
+        # The densest element encodes 64 bytes in 3; no real data comes near 32 to 1.
         if declared > 32 * len(block):
             raise _unreadable("snappy", f"{len(block)} bytes cannot hold the {declared} that they declare")
         return declared
@@ -231,9 +240,9 @@ class SnappyCompression(Compression):
 class Lz4Compression(Compression):
     """LZ4 frames as Java writes them: independent blocks of 64 KiB, no checksums, no content size.
 
-    Format v0 has a frame header whose checksum covers four bytes too many (KAFKA-3160): written so, and on reading
-    not looked at. Java's level 9, the default, is the fast compressor; all others are the high compressor, whose scale
-    goes from 3 to 12 here.
+    In format v0, the checksum of the frame header covers four bytes too many (KAFKA-3160). This codec writes that
+    checksum and ignores it on reading. Java's level 9, the default, is the fast compressor here. All other levels are
+    the high compressor, whose levels here are 3 to 12.
     """
 
     __slots__ = ()
@@ -294,7 +303,10 @@ class Lz4Compression(Compression):
 
 
 def _frame_checksum(header: bytes) -> int:
-    """The checksum byte of an LZ4 frame header: the second byte of xxHash32, which for < 16 bytes is this short."""
+    """Return the checksum byte of an LZ4 frame header: the second byte of its xxHash32.
+
+    xxHash32 is this short for inputs below 16 bytes.
+    """
     mask = 0xFFFFFFFF
     digest = 374761393 + len(header) & mask
     whole = len(header) & ~3
@@ -310,7 +322,7 @@ def _frame_checksum(header: bytes) -> int:
 
 
 class ZstdCompression(Compression):
-    """Zstandard frames. Not for v0 and v1."""
+    """Zstandard frames, for format v2 only."""
 
     __slots__ = ("_idle",)
 
@@ -380,5 +392,5 @@ NO_COMPRESSION: Compression = _DEFAULTS[0]
 
 
 def default_compression(compression_type: CompressionType) -> Compression:
-    """The codec of that type with Java's default level; all that reading needs."""
+    """Return the codec of that type with Java's default level; enough for decompression, which ignores the level."""
     return _DEFAULTS[compression_type.id]

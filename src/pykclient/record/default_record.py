@@ -174,7 +174,7 @@ class RecordsSummary(NamedTuple):
     max_timestamp: int
     all_have_keys: bool
     offsets_follow: bool
-    """Whether the offset deltas are 0, 1, 2 and so on."""
+    """True if the offset deltas are 0, 1, 2 and so on."""
 
 
 def summarize_records(data: bytes, count: int, base_timestamp: int) -> RecordsSummary:

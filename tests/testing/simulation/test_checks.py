@@ -41,14 +41,20 @@ def test_what_holds_passes() -> None:
     [
         (
             lambda: check_nothing_lost([(TP, 2, b"x")], LOGS),
-            "x was acknowledged at offset 2 of orders-0, where nothing",
+            "x was acknowledged at offset 2 of orders-0, but the log has nothing there",
         ),
-        (lambda: check_nothing_lost([(TP, 1, b"x")], LOGS), "x was acknowledged at offset 1 of orders-0, where b is"),
+        (
+            lambda: check_nothing_lost([(TP, 1, b"x")], LOGS),
+            "x was acknowledged at offset 1 of orders-0, but the log has b there",
+        ),
         (lambda: check_nothing_twice({TP: {0: b"a"}, OTHER: {4: b"a"}}), "a is at offset 0 of orders-0 and at 4"),
         (lambda: check_nothing_twice({TP: {0: b"a", 1: b"a"}}, {b"b"}), "a is at offset 0 of orders-0 and at 1"),
-        (lambda: check_order({TP: [b"b", b"a"]}, LOGS), "b is at offset 1 of orders-0 behind a, which was sent later"),
+        (lambda: check_order({TP: [b"b", b"a"]}, LOGS), "b is at offset 1 of orders-0 after a, which was sent later"),
         (lambda: check_origin([b"a", b"b", b"c"], LOGS), "d is at offset 0 of orders-1, and was never sent"),
-        (lambda: check_reading({TP: {2: b"x"}}, LOGS), "x was read at offset 2 of orders-0, where nothing is"),
+        (
+            lambda: check_reading({TP: {2: b"x"}}, LOGS),
+            "x was read at offset 2 of orders-0, but the log has nothing there",
+        ),
         (lambda: check_everything_read({TP: {0: b"a"}}, LOGS), "offset 1 of orders-0 was never read, and 1 others"),
         (lambda: check_replicas({1: b"xyz", 2: b"xy"}, TP), "brokers 1 and 2 differ from byte 2 on"),
         (lambda: check_replicas({1: b"xyz", 3: b"xaz"}, TP), "brokers 1 and 3 differ from byte 1 on"),
@@ -76,7 +82,7 @@ def test_partitions_change_hands() -> None:
 def test_a_partition_has_one_owner_in_a_generation() -> None:
     ownership = Ownership()
     ownership.assigned("one", 1, [TP])
-    with pytest.raises(InvariantError, match="two and one are both given orders-0 in generation 1"):
+    with pytest.raises(InvariantError, match="two and one are both assigned orders-0 in generation 1"):
         ownership.assigned("two", 1, [TP])
 
 
@@ -91,7 +97,7 @@ def test_a_static_member_comes_back_under_another_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (lambda ownership: ownership.assigned("one", 2, [TP]), "one is given orders-0, which it has not given up"),
+        (lambda ownership: ownership.assigned("one", 2, [TP]), "one is assigned orders-0, which it still owns"),
         (lambda ownership: ownership.given_up("one", [OTHER]), "one gives up orders-1, which it does not own"),
         (lambda ownership: ownership.closed("one"), "one was closed without being told to give up"),
     ],

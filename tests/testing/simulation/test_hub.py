@@ -234,7 +234,7 @@ def test_waiting_for_what_cannot_happen_is_an_error(world: World) -> None:
             world.clock.wait(condition, FOREVER_MS)
 
     world.actor(waiter)
-    with pytest.raises(SimulationError, match="nothing will ever happen: actor 0 left"):
+    with pytest.raises(SimulationError, match="deadlock, all actors wait forever: actor 0 left"):
         world.run()
 
 

@@ -1,6 +1,6 @@
-"""Clusters and clients in one thread on virtual time, every run repeatable from its seed.
+"""Clusters and clients in one thread on virtual time; a seed makes every run repeatable.
 
-Needs ``greenlet`` (``pip install pykclient[simulation]``); see ``Simulation``, and ``checks`` for what must hold.
+Needs ``greenlet`` (``pip install pykclient[simulation]``). See ``Simulation``, and ``checks`` for the invariants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pykclient.testing.simulation.hub import Actor, SimulationError
     from pykclient.testing.simulation.simulation import Simulation
 
-#: Public names and the modules that they live in.
+#: Public names and the modules that define them.
 _HOME = {"Actor": "hub", "Simulation": "simulation", "SimulationError": "hub"}
 
 __all__ = ["Actor", "Simulation", "SimulationError"]

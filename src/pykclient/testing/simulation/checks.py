@@ -1,7 +1,7 @@
-"""What must hold in Kafka whatever happens, as questions to plain data: what was sent, stored and read.
+"""Kafka's invariants, as checks on plain data: the records that were sent, stored and read.
 
-Each check raises InvariantError, which names the first place where it does not hold. ``Log`` is what a partition's
-log holds by offset, as ``{record.offset: record.value for record in cluster.log_records(tp)}``.
+Each check raises InvariantError, which names the first violation. ``Log`` is the content of a partition's log by
+offset, as in ``{record.offset: record.value for record in cluster.log_records(tp)}``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Log = Mapping[int, bytes]
 
 
 class InvariantError(AssertionError):
-    """Something that must hold does not."""
+    """An invariant is violated."""
 
 
 def check_nothing_lost(
     acknowledged: Iterable[tuple[TopicPartition, int, bytes]], logs: Mapping[TopicPartition, Log]
 ) -> None:
-    """Each acknowledged (partition, offset, value) is in the log where it was said to be.
+    """Check that each acknowledged (partition, offset, value) is in the log at that offset.
 
     Holds with ``acks=all`` and without unclean elections.
     """
@@ -28,15 +28,18 @@ def check_nothing_lost(
         found = logs[tp].get(offset)
         if found != value:
             what = "nothing" if found is None else _short(found)
-            raise InvariantError(f"{_short(value)} was acknowledged at offset {offset} of {tp}, where {what} is")
+            raise InvariantError(
+                f"{_short(value)} was acknowledged at offset {offset} of {tp}, but the log has {what} there"
+            )
 
 
 def check_nothing_twice(logs: Mapping[TopicPartition, Log], forgotten: Collection[bytes] = ()) -> None:
-    """No value is in a log, or in several, more than once. For values that are sent once by idempotent producers.
+    """Check that no value is in the logs more than once.
 
-    ``forgotten`` may be: what a producer had in flight when a broker loaded the log's producers from a snapshot, which
-    has only the last batch of each. Kafka does not know an earlier batch again after that: it answers a retry with
-    OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends what is in flight again in a new epoch (KIP-360).
+    For values that idempotent producers send once each. Values in ``forgotten`` may be duplicated. These are the values
+    that a producer had in flight when a broker loaded its producer state from a snapshot, which has only the last batch
+    of each producer. After that the broker does not recognize an earlier batch: it responds to a retry with
+    OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends its batches in flight again in a new epoch (KIP-360).
     """
     seen: dict[bytes, tuple[TopicPartition, int]] = {}
     for tp, log in logs.items():
@@ -49,9 +52,9 @@ def check_nothing_twice(logs: Mapping[TopicPartition, Log], forgotten: Collectio
 
 
 def check_order(sent: Mapping[TopicPartition, Sequence[bytes]], logs: Mapping[TopicPartition, Log]) -> None:
-    """The values of one producer are in each log in the order of their sending, by their first occurrence.
+    """Check that each log has the values of one producer in the order they were sent, by their first occurrence.
 
-    Holds for idempotent producers and for those with one request in flight.
+    Holds for idempotent producers and for producers with one request in flight.
     """
     for tp, values in sent.items():
         places = {value: place for place, value in enumerate(values)}
@@ -64,13 +67,13 @@ def check_order(sent: Mapping[TopicPartition, Sequence[bytes]], logs: Mapping[To
             seen.add(value)
             if place < last:
                 raise InvariantError(
-                    f"{_short(value)} is at offset {offset} of {tp} behind {_short(values[last])}, which was sent later"
+                    f"{_short(value)} is at offset {offset} of {tp} after {_short(values[last])}, which was sent later"
                 )
             last = place
 
 
 def check_origin(sent: Iterable[bytes], logs: Mapping[TopicPartition, Log]) -> None:
-    """Nothing is in a log that nobody has sent."""
+    """Check that the logs hold only values that were sent."""
     known = set(sent)
     for tp, log in logs.items():
         for offset, value in log.items():
@@ -79,17 +82,19 @@ def check_origin(sent: Iterable[bytes], logs: Mapping[TopicPartition, Log]) -> N
 
 
 def check_reading(read: Mapping[TopicPartition, Log], logs: Mapping[TopicPartition, Log]) -> None:
-    """What was read is what the log holds at the same offset: nothing uncommitted was read, and nothing made up."""
+    """Check that each value read is in the log at the same offset: no uncommitted and no invented records."""
     for tp, records in read.items():
         for offset, value in records.items():
             found = logs[tp].get(offset)
             if found != value:
                 what = "nothing" if found is None else _short(found)
-                raise InvariantError(f"{_short(value)} was read at offset {offset} of {tp}, where {what} is")
+                raise InvariantError(
+                    f"{_short(value)} was read at offset {offset} of {tp}, but the log has {what} there"
+                )
 
 
 def check_everything_read(read: Mapping[TopicPartition, Log], logs: Mapping[TopicPartition, Log]) -> None:
-    """Everything in the logs was read at least once."""
+    """Check that every record in the logs was read at least once."""
     for tp, log in logs.items():
         missing = [offset for offset in log if offset not in read.get(tp, {})]
         if missing:
@@ -99,34 +104,41 @@ def check_everything_read(read: Mapping[TopicPartition, Log], logs: Mapping[Topi
 def check_one_topic_after_the_other(
     consumer: str, tp: TopicPartition, read: Sequence[tuple[int, bytes]], log: Log
 ) -> None:
-    """Once a consumer has read from the topic that is there now, it reads nothing of a topic deleted before.
+    """Check that a consumer reads no records of a deleted topic once it has read from the topic that replaced it.
 
-    ``read`` has the (offset, value) pairs of one partition in the order in which ``consumer`` got them, ``log`` is the
-    partition's log at the end. Each value must have been sent once.
+    ``read`` has the (offset, value) pairs of one partition in the order in which ``consumer`` received them. ``log`` is
+    the partition's log at the end. Each value must have been sent once.
     """
     values = set(log.values())
     has_begun = False
     for offset, value in read:
         is_there = log.get(offset) == value
         if value in values and not is_there:
-            raise InvariantError(f"{consumer} read {_short(value)} at offset {offset} of {tp}, which is elsewhere")
+            raise InvariantError(
+                f"{consumer} read {_short(value)} at offset {offset} of {tp}, which the log has elsewhere"
+            )
         if has_begun and not is_there:
             raise InvariantError(
-                f"{consumer} read {_short(value)} at offset {offset} of {tp}, which was in a topic deleted before"
+                f"{consumer} read {_short(value)} at offset {offset} of {tp}, which is of a topic deleted before"
             )
         has_begun = has_begun or is_there
 
 
 def check_read_again(read: Mapping[TopicPartition, Iterable[int]], committed: Mapping[TopicPartition, int]) -> None:
-    """No offset that was committed is read again by those who come after a crash."""
+    """Check that the members that take over after a crash read no committed offset again."""
     for tp, offsets in read.items():
         again = min(offsets, default=committed[tp])
         if again < committed[tp]:
-            raise InvariantError(f"{tp} is read again from {again} on, although all up to {committed[tp]} was read")
+            raise InvariantError(
+                f"{tp} is read again from offset {again}, although offset {committed[tp]} was committed"
+            )
 
 
 def check_replicas(replicas: Mapping[int, bytes], tp: TopicPartition) -> None:
-    """All replicas' logs, by broker, are the same to the byte. Holds once they are all in sync and nothing is sent."""
+    """Check that the logs of all replicas, by broker, are identical to the byte.
+
+    Holds once all replicas are in sync and no producer sends any more.
+    """
     (first, log), *others = replicas.items()
     for broker, other in others:
         if other != log:
@@ -137,9 +149,9 @@ def check_replicas(replicas: Mapping[int, bytes], tp: TopicPartition) -> None:
 
 
 class Ownership:
-    """Who owns which partition in a group, by what rebalance listeners are told.
+    """The owners of a group's partitions, according to the calls of rebalance listeners.
 
-    Raises InvariantError as soon as a member is told something that cannot be, or two members are given the same
+    Raises InvariantError as soon as a listener is told something impossible, or two members are assigned the same
     partition in one generation. Thread: owner.
     """
 
@@ -150,19 +162,22 @@ class Ownership:
     def assigned(
         self, member: str, generation: int, partitions: Iterable[TopicPartition], owner: str | None = None
     ) -> None:
-        """``owner`` stands for the member if it can come back with another name, as static members do."""
+        """Record an assignment.
+
+        ``owner`` identifies a member whose name changes when it comes back, as a static member's does.
+        """
         wanted = owner or member
         owned = self._owned.setdefault(member, set())
         for tp in sorted(partitions):
             if tp in owned:
-                raise InvariantError(f"{member} is given {tp}, which it has not given up")
+                raise InvariantError(f"{member} is assigned {tp}, which it still owns")
             first = self._given.setdefault((generation, tp), wanted)
             if first != wanted:
-                raise InvariantError(f"{wanted} and {first} are both given {tp} in generation {generation}")
+                raise InvariantError(f"{wanted} and {first} are both assigned {tp} in generation {generation}")
             owned.add(tp)
 
     def given_up(self, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """Revoked or lost."""
+        """Record that partitions were revoked or lost."""
         owned = self._owned.setdefault(member, set())
         for tp in sorted(partitions):
             if tp not in owned:
@@ -170,7 +185,7 @@ class Ownership:
             owned.discard(tp)
 
     def closed(self, member: str) -> None:
-        """Its consumer was closed, so it was asked to give everything up before."""
+        """Record that the member's consumer was closed, which must have given up all partitions first."""
         owned = self._owned.pop(member, set())
         if owned:
             raise InvariantError(f"{member} was closed without being told to give up {sorted(owned)}")

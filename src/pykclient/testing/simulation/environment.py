@@ -1,4 +1,4 @@
-"""Where clients live in a simulation: actors for threads, the memory network for sockets, one seed for all chance."""
+"""The clients' environment in a simulation: actors as threads, the memory network as sockets, seeded randomness."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from pykclient.network.kafka_channel import ChannelBuilder
     from pykclient.network.selector import SelectorConfig
 
-#: What a client that does not wait where it should is found by.
+#: A client that polls more often than this without time passing is in a busy loop.
 MAX_POLLS_AT_ONE_INSTANT = 1_000
 
 
 class SimulatedEnvironment:
-    """Implements pykclient.network.environment.Environment. Thread: owner of the simulation."""
+    """Implements pykclient.network.environment.Environment.
+
+    Thread: owner of the simulation.
+    """
 
     __slots__ = ("_hub", "_network", "_rng", "_selectors", "_threads", "clock", "host_resolver", "killed_by", "party")
 
@@ -42,7 +45,7 @@ class SimulatedEnvironment:
         #: The clients' name in the links between parties.
         self.party = party
         self.clock: VirtualClock = hub.clock
-        #: The DNS of these clients alone: ``hang`` and ``fail`` do not touch other clients or the brokers.
+        #: The DNS of these clients alone; ``hang`` and ``fail`` do not affect other clients or the brokers.
         self.host_resolver = MemoryHostResolver()
         self.killed_by: tuple[type[BaseException], ...] = (GreenletExit,)
 
@@ -72,9 +75,10 @@ class SimulatedEnvironment:
         return selector
 
     def crash(self, *applications: Actor) -> None:
-        """End what lives here as SIGKILL ends a process: connections first, then ``applications`` and clients' threads.
+        """Kill the clients, as SIGKILL kills a process.
 
-        What an actor does in ``finally`` on its way out is still done, but reaches nobody.
+        Connections end first, then ``applications``, then the clients' threads. The ``finally`` blocks of an actor
+        still run, but they reach no broker.
         """
         for selector in self._selectors:
             selector.reset()
@@ -85,7 +89,7 @@ class SimulatedEnvironment:
 
 
 class SimulatedSelector(MemorySelector):
-    """The connections of one client, whose actor gives the turn away while it polls.
+    """The connections of one client, whose actor yields its turn while it polls.
 
     Thread: owner of the simulation.
     """
@@ -106,7 +110,7 @@ class SimulatedSelector(MemorySelector):
         if self._polls > MAX_POLLS_AT_ONE_INSTANT:
             raise self._hub.fail(f"{self.party} polls its connections {self._polls} times without time passing")
         if timeout_ms <= 0:
-            self._hub.offer_turn()  # as a system call gives the interpreter's lock away
+            self._hub.offer_turn()  # as a system call releases the GIL
         super().poll(timeout_ms)
 
     def _wait(self, _: MemorySelector, timeout_ms: int) -> None:

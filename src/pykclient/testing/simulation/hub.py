@@ -1,4 +1,4 @@
-"""Many threads' work in one thread, on virtual time: whose turn it is, and when time moves."""
+"""Scheduling of many actors in one thread on virtual time: whose turn it is, and when time advances."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from pykclient.clock import FOREVER_MS
 from pykclient.testing.event_loop import EventLoop, TimerHandle
 
-#: Turns that actors may take while time stands still: more means that somebody does not wait for anything.
+#: Turns that actors may take while time stands still; more than that is a busy loop.
 MAX_TURNS_AT_ONE_INSTANT = 5_000
-#: Callbacks of the loop, likewise.
+#: Callbacks of the loop while time stands still, likewise.
 MAX_STEPS_AT_ONE_INSTANT = 100_000
 
 
 class SimulationError(Exception):
-    """The simulation cannot go on: nothing will ever happen, or something happens without end."""
+    """The simulation cannot continue: it is deadlocked, or it is in an endless loop."""
 
 
 class VirtualClock:
-    """Implements pykclient.clock.Clock. Time stands still while code runs, and jumps when all wait.
+    """Implements pykclient.clock.Clock; time stands still while code runs, and jumps when all actors wait.
 
     Thread: owner of the simulation.
     """
@@ -57,7 +57,10 @@ class VirtualClock:
 
 
 class Actor:
-    """What would be a thread elsewhere: runs until it waits for something. Thread: owner of the simulation."""
+    """The simulation's equivalent of a thread; it runs until it waits for something.
+
+    Thread: owner of the simulation.
+    """
 
     __slots__ = (
         "_greenlet",
@@ -76,25 +79,26 @@ class Actor:
     def __init__(self, hub: Hub, ident: int, run: Callable[[], object], name: str) -> None:
         self._hub = hub
         self._run = run
-        # Its end returns to the hub. By default it would return to whoever made it, an application that starts a thread
-        # for instance, which would then run in the thread's turn, and nobody would hear what it raises.
+        # When the actor ends, control returns to the hub. By default it would return to the greenlet that created the
+        # actor, such as an application that starts a thread. That application would then run in the thread's turn, and
+        # the actor's exception would be lost.
         self._greenlet = greenlet(self._main, hub.main)
         self._timer: TimerHandle | None = None
         self._woken = False
         self.ident = ident
         self.name = name
         self.done = False
-        #: Whether it is not to wait any more.
+        #: True if the actor must not wait any more.
         self.ending = False
         self.failure: BaseException | None = None
-        #: Actors that wait for this one's end.
+        #: Actors that wait for this actor's end.
         self.waiters: list[Actor] = []
 
     def _main(self) -> None:
         try:
             self._run()
         except GreenletExit:
-            pass  # ended from outside, by ``end``: as when a process is killed, nobody is to hear of it
+            pass  # ended from outside by ``end``; like a killed process, the actor reports nothing
         except BaseException as error:  # noqa: BLE001 - the end of a thread; the hub raises it
             self.failure = error
         self.done = True
@@ -104,7 +108,7 @@ class Actor:
     # --- for the hub -------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Go on until it waits again."""
+        """Run the actor until it waits again."""
         timer = self._timer
         if timer is not None:
             timer.cancel()
@@ -112,19 +116,19 @@ class Actor:
         self._greenlet.switch()
 
     def end(self) -> None:
-        """Have it raise GreenletExit where it waits, and wherever it would wait on its way out."""
+        """Raise GreenletExit in the actor where it waits, and at every later wait while it unwinds."""
         self.ending = True
         if self._timer is not None:
             self._timer.cancel()
         if self._greenlet and not self.done:
-            self._greenlet.parent = getcurrent()  # so that whoever ends it goes on afterwards
+            self._greenlet.parent = getcurrent()  # control returns to the caller of ``end``
             self._greenlet.throw(GreenletExit)
         self.done = True
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def park(self, timeout_ms: int) -> bool:
-        """Let others run until ``wake``, at most for ``timeout_ms``; whether it was woken. By the actor itself."""
+        """Let others run until ``wake`` or for ``timeout_ms``; return True if woken. Called by the actor itself."""
         hub = self._hub
         self._woken = False
         if timeout_ms < FOREVER_MS:
@@ -133,7 +137,7 @@ class Actor:
         return self._woken
 
     def wake(self) -> None:
-        """End its waiting."""
+        """Wake the actor from ``park``."""
         if not self._woken and not self.done:
             self._woken = True
             self._hub.make_runnable(self)
@@ -143,10 +147,10 @@ class Actor:
 
 
 class Hub:
-    """Gives actors and the loop their turns, and moves time on when nobody has anything to do.
+    """The scheduler: gives actors and the loop their turns, and advances time when nothing is runnable.
 
-    Which of several runnable actors is next is decided by ``rng``. An exception that leaves an actor, or a callback of
-    the loop, ends the run. Thread: owner.
+    ``rng`` chooses among several runnable actors. An exception that leaves an actor, or a callback of the loop, ends
+    the run. Thread: owner.
     """
 
     def __init__(self, clock: VirtualClock, loop: EventLoop, rng: random.Random) -> None:
@@ -158,54 +162,58 @@ class Hub:
         self._actors: list[Actor] = []
         self._runnable: list[Actor] = []
         self._current: Actor | None = None
-        #: Turns of actors so far.
+        #: Turns that actors have taken so far.
         self.turns = 0
-        #: What an actor has done wrong, whatever became of the exception.
+        #: The first failure reported by ``fail``, even if the actor swallowed the exception.
         self.failure: SimulationError | None = None
 
     # --- for actors --------------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> Actor:
-        """The actor whose turn it is. Raises SimulationError outside of actors."""
+        """The actor whose turn it is.
+
+        Raises:
+            SimulationError: the caller is not an actor.
+        """
         if self._current is None:
-            raise SimulationError("only actors can wait: start what waits with Simulation.actor()")
+            raise SimulationError("only actors can wait: start the code that waits with Simulation.actor()")
         return self._current
 
     @property
     def current_ident(self) -> int:
-        """The number of the actor whose turn it is, 0 outside of actors."""
+        """The number of the actor whose turn it is; 0 outside of actors."""
         return 0 if self._current is None else self._current.ident
 
     def fail(self, problem: str) -> SimulationError:
-        """End the run with an error, which is also returned, to be raised."""
+        """Make the run fail with a SimulationError, and return the error for the caller to raise."""
         error = SimulationError(problem)
         if self.failure is None:
             self.failure = error
         return error
 
     def actor(self, run: Callable[[], object], name: str) -> Actor:
-        """A new actor, which runs once it is made runnable."""
+        """Return a new actor, which runs once it is made runnable."""
         actor = Actor(self, len(self._actors) + 1, run, name)
         self._actors.append(actor)
         return actor
 
     def make_runnable(self, actor: Actor) -> None:
-        """Give ``actor`` a turn soon."""
+        """Schedule a turn for ``actor``."""
         if actor not in self._runnable:
             self._runnable.append(actor)
 
     def sleep(self, duration_ms: int) -> None:
-        """Let time pass; others run even if it is 0."""
+        """Let ``duration_ms`` pass; with 0, let others run without time passing."""
         self.current.park(max(0, duration_ms))
 
     def offer_turn(self) -> None:
-        """Let others run, if there is anything that they could do at this instant. By an actor."""
+        """Let others run if anything is runnable at this instant. Called by an actor."""
         if self._runnable or not self.loop.next_due_ms():
             self.current.park(0)
 
     def end(self, actor: Actor) -> None:
-        """End another actor where it is. What it fails with on its way out is of no interest any more."""
+        """End another actor where it is; errors it raises while it unwinds are ignored."""
         before, self._current = self._current, actor
         try:
             actor.end()
@@ -213,20 +221,23 @@ class Hub:
             self._current = before
 
     def switch(self) -> None:
-        """Give the turn away. By an actor that something will make runnable."""
+        """Yield the turn to the hub. Called by an actor that something will make runnable again."""
         actor = self.current
         if actor.ending:
             raise GreenletExit
         self.main.switch()
         self._current = actor
 
-    # --- for whoever drives ------------------------------------------------------------------------------------------
+    # --- for the driver of the run -----------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool], limit_ms: int) -> None:
-        """Run until ``until()`` holds, which is asked whenever nobody has anything to do.
+        """Run until ``until()`` is true; it is checked whenever nothing is runnable.
 
-        Raises SimulationError when that is not so after ``limit_ms``, when nothing will ever happen, or when things
-        happen without end while time stands still; and what an actor or a callback failed with.
+        Raises:
+            SimulationError: ``until()`` is still false after ``limit_ms``, all actors wait forever, or actors or
+                callbacks
+                run endlessly while time stands still.
+            BaseException: the error of an actor or a callback.
         """
         clock, loop = self.clock, self.loop
         deadline_ms = clock.time_ms + limit_ms
@@ -250,7 +261,7 @@ class Hub:
             if clock.time_ms >= deadline_ms:
                 raise SimulationError(f"not done after {limit_ms} ms: {self.describe()}")
             if delay_ms == FOREVER_MS:
-                raise SimulationError(f"nothing will ever happen: {self.describe()}")
+                raise SimulationError(f"deadlock, all actors wait forever: {self.describe()}")
             clock.time_ms = min(clock.time_ms + delay_ms, deadline_ms)
             turns, steps = self.turns, loop.steps
 
@@ -270,7 +281,7 @@ class Hub:
             raise actor.failure
 
     def describe(self) -> str:
-        """Who has not ended."""
+        """Return the names of the actors that have not ended, and the time."""
         waiting = [actor.name for actor in self._actors if not actor.done]
         return f"{', '.join(waiting) or 'no actor'} left at {self.clock.time_ms} ms"
 
@@ -282,14 +293,17 @@ class Hub:
 
 
 class SimulatedThread:
-    """An actor as clients see it (pykclient.network.environment.Thread). Thread: owner of the simulation."""
+    """An actor with the interface of a thread (pykclient.network.environment.Thread).
+
+    Thread: owner of the simulation.
+    """
 
     __slots__ = ("_actor", "_hub", "daemon", "name")
 
     def __init__(self, hub: Hub, run: Callable[[], object], name: str) -> None:
         self._hub = hub
         self._actor = hub.actor(run, name)
-        self._actor.done = True  # until it is started
+        self._actor.done = True  # until ``start``
         self.name = name
         self.daemon = True
 
@@ -305,7 +319,7 @@ class SimulatedThread:
         return not self._actor.done
 
     def end(self) -> None:
-        """Stop it where it is."""
+        """End the thread where it is."""
         self._hub.end(self._actor)
 
     def join(self, timeout: float | None = None) -> None:
@@ -320,7 +334,10 @@ class SimulatedThread:
 
 
 class SimulatedSignal:
-    """A signal that an actor waits for (pykclient.clock.Signal). Thread: owner of the simulation."""
+    """A signal that an actor waits for (pykclient.clock.Signal).
+
+    Thread: owner of the simulation.
+    """
 
     __slots__ = ("_hub", "_is_set", "_waiting")
 
@@ -344,7 +361,9 @@ class SimulatedSignal:
 
 
 class SimulatedCondition(threading.Condition):
-    """A condition that actors wait for. Its lock is a real one, which nobody holds while another has the turn.
+    """A condition that actors wait for.
+
+    Its lock is a real lock; an actor never holds it while another actor has the turn.
 
     Thread: owner of the simulation.
     """
@@ -358,7 +377,7 @@ class SimulatedCondition(threading.Condition):
         return self.wait_ms(FOREVER_MS if timeout is None else int(timeout * 1000))
 
     def wait_ms(self, timeout_ms: int) -> bool:
-        """As ``wait``, in milliseconds."""
+        """Wait as ``wait`` does, with the timeout in milliseconds."""
         actor = self._hub.current
         self._parked.append(actor)
         self.release()

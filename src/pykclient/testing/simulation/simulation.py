@@ -1,4 +1,4 @@
-"""A cluster and its clients in one thread, on virtual time; what happens is decided by a seed."""
+"""A cluster and its clients in one thread on virtual time; a seed decides the course of events."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.testing.simulation.hub import Actor, Hub, VirtualClock
 from pykclient.types import TopicPartition
 
-#: How long the brokers may take to find each other.
+#: The time within which the brokers must register with each other.
 _START_LIMIT_MS = 60_000
 
-#: By default a simulation that lasts longer than this has gone wrong.
+#: The default time limit of a simulation; one that lasts longer has gone wrong.
 _RUN_LIMIT_MS = 3_600_000
 
 
@@ -40,12 +40,13 @@ class Simulation:
             simulation.actor(application)
             simulation.run()
 
-    An application is a function that runs as an actor: where it would wait, others run, and when all wait, time jumps.
-    The same seed and the same applications give the same history, always. Whatever an application does by itself has to
-    come from ``clock``, ``new_rng`` and the like: threads, sleeping, the time of day and chance are the simulation's.
+    An application is a function that runs as an actor. Where it would wait, other actors run; when all wait, time
+    jumps. The same seed and the same applications always give the same history. An application must therefore use the
+    simulation's ``clock``, ``new_rng`` and so on for anything else it needs: threads, sleeping, the time of day and
+    random numbers.
 
-    ``cluster`` is the Cluster itself, which never waits: its methods and faults are called from actors, or from
-    callbacks on ``loop``. Thread: owner.
+    ``cluster`` is the Cluster itself, which never waits. Call its methods and faults from actors, or from callbacks on
+    ``loop``. Thread: owner.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Simulation:
         config: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        """``config`` and further keywords are settings of the brokers, as of EmbeddedCluster."""
+        """``config`` and the other keywords are settings of the brokers, as in EmbeddedCluster."""
         self.seed = seed
         self._rng = random.Random(seed)
         self.clock = VirtualClock()
@@ -69,7 +70,7 @@ class Simulation:
         self.cluster = Cluster(
             ClusterConfig(
                 brokers,
-                advertised_host="broker-{id}",  # a host each, as look-ups of hosts can fail one by one
+                advertised_host="broker-{id}",  # one host per broker, so that lookups of hosts can fail one by one
                 racks=racks,
                 release=release,
                 memory_limit_bytes=memory_limit_bytes,
@@ -84,13 +85,13 @@ class Simulation:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> Simulation:
-        """Start the brokers; they know each other on return."""
+        """Start the brokers, and return once they have registered with each other."""
         self.cluster.start()
         self.hub.run(self.cluster.is_ready, _START_LIMIT_MS)
         return self
 
     def close(self) -> None:
-        """End whatever still runs, where it is."""
+        """End all actors where they are."""
         self.hub.close()
 
     def __enter__(self) -> Simulation:
@@ -101,7 +102,7 @@ class Simulation:
     ) -> None:
         self.close()
 
-    # --- what clients need -------------------------------------------------------------------------------------------
+    # --- for the clients ---------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -109,11 +110,14 @@ class Simulation:
         return ",".join(f"{node.host}:{node.port}" for node in self.cluster.nodes.values())
 
     def environment(self, name: str) -> SimulatedEnvironment:
-        """Where clients live that share a machine called ``name``: links to brokers are cut for ``client:<name>``."""
+        """Return the environment of the clients on a machine called ``name``.
+
+        The machine's name in links to the brokers is ``client:<name>``.
+        """
         return SimulatedEnvironment(self.hub, self.cluster.network, f"client:{name}", self.new_rng())
 
     def new_rng(self) -> random.Random:
-        """Random numbers that come from the seed."""
+        """Return a random number generator that is seeded from the simulation's seed."""
         return random.Random(self._rng.getrandbits(64))
 
     def create_topic(
@@ -123,13 +127,17 @@ class Simulation:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until its partitions have leaders. By default as the broker's settings say.
+        """Create a topic and wait until its partitions have leaders.
 
-        Raises the broker's error, such as TopicAlreadyExistsError, and IllegalStateError without a controller.
+        The replication factor defaults to the broker's setting.
+
+        Raises:
+            BrokerError: the broker's error, such as TopicExistsError.
+            IllegalStateError: the cluster has no controller.
         """
         controller = self.cluster.active_controller()
         if controller is None:
-            raise IllegalStateError("there is no controller that could create a topic; wait until one is elected")
+            raise IllegalStateError("the cluster has no controller to create the topic; wait until one is elected")
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -151,23 +159,27 @@ class Simulation:
     # --- running -----------------------------------------------------------------------------------------------------
 
     def actor(self, run: Callable[[], object], name: str | None = None) -> Actor:
-        """Let ``run`` be called as an actor, which may wait, when the simulation runs."""
+        """Create an actor that calls ``run``, which may wait, once the simulation runs."""
         actor = self.hub.actor(run, name or str(getattr(run, "__name__", "application")))
         self._applications.append(actor)
         self.hub.make_runnable(actor)
         return actor
 
     def run(self, until: Callable[[], bool] | None = None, limit_ms: int = _RUN_LIMIT_MS) -> None:
-        """Run until ``until()`` holds, by default until all actors that were handed in have ended.
+        """Run until ``until()`` is true; by default, until all actors that were passed in have ended.
 
-        Raises what an actor raised, what a broker failed with, and SimulationError when the end is never reached.
+        Raises:
+            SimulationError: ``until()`` is never true, or not within ``limit_ms``.
+            BaseException: the error of an actor or a broker.
         """
         self.hub.run(until or self._all_done, limit_ms)
 
     def wait_for(self, condition: Callable[[], bool], limit_ms: int = _START_LIMIT_MS) -> None:
-        """Let time pass until ``condition()`` holds, inside of an actor or outside of all.
+        """Let time pass until ``condition()`` is true, inside an actor or outside of all actors.
 
-        Raises KafkaTimeoutError after ``limit_ms`` in an actor, and SimulationError outside.
+        Raises:
+            KafkaTimeoutError: the caller is an actor, and ``limit_ms`` expired.
+            SimulationError: the caller is no actor, and ``limit_ms`` expired.
         """
         if not self.hub.current_ident:
             self.hub.run(condition, limit_ms)
