@@ -97,8 +97,8 @@ _PRODUCER = (
     Mutant(
         "a new batch wakes nobody",
         "producer/kafka_producer",
-        "            self._sender.wakeup()\n        # Give",
-        "            pass\n        # Give",
+        "            self._sender.wakeup()\n        # Release",
+        "            pass\n        # Release",
     ),
     Mutant(
         "a refused batch counts as acknowledged",

@@ -17,11 +17,11 @@ CHECKING_API_VERSIONS: Final = "CHECKING_API_VERSIONS"
 READY: Final = "READY"
 AUTHENTICATION_FAILED: Final = "AUTHENTICATION_FAILED"
 
-#: Where each state may go.
+#: The states that may follow each state.
 MOVES: Final[dict[str, frozenset[str]]] = {
     DISCONNECTED: frozenset((CONNECTING, DISCONNECTED, AUTHENTICATION_FAILED)),
     CONNECTING: frozenset((CHECKING_API_VERSIONS, READY, DISCONNECTED)),
-    # Again, when the node wants to be asked in an older version.
+    # It follows itself when the node asks for an older version of the request.
     CHECKING_API_VERSIONS: frozenset((CHECKING_API_VERSIONS, READY, DISCONNECTED)),
     READY: frozenset((DISCONNECTED,)),
     AUTHENTICATION_FAILED: frozenset((CONNECTING, DISCONNECTED)),
@@ -30,7 +30,7 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 _DISCONNECTED_STATES: Final = frozenset((DISCONNECTED, AUTHENTICATION_FAILED))
 _CONNECTED_STATES: Final = frozenset((CHECKING_API_VERSIONS, READY))
 
-#: A host that is looked up for longer than this no longer keeps a client from trying other nodes.
+#: A lookup that takes longer than this no longer keeps a client from trying other nodes.
 SLOW_LOOKUP_MS: Final = 1_000
 
 _EXP_BASE: Final = 2
@@ -38,7 +38,7 @@ _JITTER: Final = 0.2
 
 
 class BackoffConfig:
-    """How long to wait before connecting again, and how long for a connection to stand; all in milliseconds."""
+    """The backoffs between connection attempts and the timeouts of an attempt, in milliseconds."""
 
     __slots__ = ("connection_setup_timeout_max_ms", "connection_setup_timeout_ms", "reconnect_max_ms", "reconnect_ms")
 
@@ -93,7 +93,7 @@ class _NodeConnectionState:
         self.state = state
 
     def current_address(self) -> str | None:
-        """Return the address to try, or None if the host must be looked up. All addresses are tried in turn."""
+        """Return the address to try, or None if the host must be looked up. The addresses are tried in turn."""
         if not self.addresses:
             return None
         self.last_attempted_address = self.addresses[self.address_index]
@@ -102,7 +102,7 @@ class _NodeConnectionState:
     def set_addresses(self, addresses: list[str]) -> None:
         self.addresses = addresses
         self.address_index = 0
-        # The host is looked up again after a disconnect too, so do not begin with the address that just failed.
+        # The host is also looked up again after a disconnect, so do not start with the address that just failed.
         if len(addresses) > 1 and addresses[0] == self.last_attempted_address:
             self.address_index = 1
 
@@ -119,9 +119,11 @@ class _NodeConnectionState:
 
 
 class ClusterConnectionStates:
-    """States, backoffs, timeouts, throttles and addresses, by node id. ``MOVES`` is the table.
+    """The state, backoff, timeout, throttle and addresses of the connection to each node, by node id.
 
-    A node in CONNECTING may still be waiting for the look-up of its host. Thread: owner.
+    ``MOVES`` is the table of transitions. A node in CONNECTING may still be waiting for the lookup of its host.
+
+    Thread: owner.
     """
 
     __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "_resolving")
@@ -136,16 +138,16 @@ class ClusterConnectionStates:
         )
         self._nodes: dict[str, _NodeConnectionState] = {}
         self._connecting: set[str] = set()
-        self._resolving: dict[str, None] = {}  # in the order in which the look-ups began
+        self._resolving: dict[str, None] = {}  # in the order in which the lookups started
 
     # --- questions -------------------------------------------------------------------------------------------------
 
     def is_known(self, id: str) -> bool:
-        """Whether there ever was an attempt to connect."""
+        """Return True if the client has ever tried to connect to the node."""
         return id in self._nodes
 
     def can_connect(self, id: str, now_ms: int) -> bool:
-        """Whether there is no connection and the backoff has passed."""
+        """Return True if there is no connection and the backoff has passed."""
         node = self._nodes.get(id)
         if node is None:
             return True
@@ -153,12 +155,15 @@ class ClusterConnectionStates:
         return node.state in _DISCONNECTED_STATES and waited_ms >= node.reconnect_backoff_ms
 
     def is_blacked_out(self, id: str, now_ms: int) -> bool:
-        """Whether there is no connection and the backoff has not passed."""
+        """Return True if there is no connection and the backoff has not passed."""
         node = self._nodes.get(id)
         return node is not None and node.state in _DISCONNECTED_STATES and not self.can_connect(id, now_ms)
 
     def connection_delay_ms(self, id: str, now_ms: int) -> int:
-        """How long to wait before trying again; for ever with a connection, as an event will end the wait."""
+        """Return how many milliseconds to wait before the next attempt to connect.
+
+        ``FOREVER_MS`` if the node is connected, because an event will end the wait.
+        """
         node = self._nodes.get(id)
         if node is None:
             return 0
@@ -173,26 +178,26 @@ class ClusterConnectionStates:
         return 0 if node is None else max(node.throttle_until_ms - now_ms, 0)
 
     def poll_delay_ms(self, id: str, now_ms: int) -> int:
-        """``connection_delay_ms``, or what is left of the throttle time of a connection."""
+        """Return the rest of the throttle time of a connection in milliseconds, or else ``connection_delay_ms``."""
         throttle_ms = self.throttle_delay_ms(id, now_ms)
         if throttle_ms > 0 and self.is_connected(id):
             return throttle_ms
         return self.connection_delay_ms(id, now_ms)
 
     def is_connecting(self, id: str) -> bool:
-        """Return True while a connection is being made, including the look-up of its host."""
+        """Return True while a connection is being made, including the lookup of its host."""
         return id in self._connecting
 
     def is_resolving(self, id: str) -> bool:
-        """Return True while the host of a connection that is being made is looked up."""
+        """Return True while the host of a new connection is being looked up."""
         return id in self._resolving
 
     def is_lookup_slow(self, id: str, now_ms: int) -> bool:
-        """Return True if the host is being looked up for so long that others should be tried meanwhile."""
+        """Return True if the lookup of the host takes so long that other nodes should be tried meanwhile."""
         return id in self._resolving and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS
 
     def finished_lookups(self) -> list[str]:
-        """Return the nodes whose host has been looked up, successfully or not."""
+        """Return the nodes whose lookup has finished, successfully or not."""
         return [id for id in self._resolving if (lookup := self._nodes[id].lookup) is not None and lookup.done]
 
     def is_preparing_connection(self, id: str) -> bool:
@@ -200,7 +205,7 @@ class ClusterConnectionStates:
         return node is not None and node.state in (CONNECTING, CHECKING_API_VERSIONS)
 
     def is_ready(self, id: str, now_ms: int) -> bool:
-        """Whether requests can be sent: ready, and not throttled."""
+        """Return True if the connection is ready and not throttled, so that requests can be sent."""
         node = self._nodes.get(id)
         return node is not None and node.state == READY and node.throttle_until_ms <= now_ms
 
@@ -212,7 +217,7 @@ class ClusterConnectionStates:
         return node is not None and node.state in _CONNECTED_STATES
 
     def is_disconnected(self, id: str) -> bool:
-        """Whether there was a connection, or an attempt, and there is none now."""
+        """Return True if there was a connection, or an attempt to connect, and there is none now."""
         node = self._nodes.get(id)
         return node is not None and node.state in _DISCONNECTED_STATES
 
@@ -224,7 +229,10 @@ class ClusterConnectionStates:
         return self._node(id).state
 
     def last_connect_attempt_ms(self, id: str) -> int:
-        """When the node was last tried or lost; far in the past for a node that never was."""
+        """Return when the last attempt started or the connection was lost.
+
+        In milliseconds of the clock; far in the past for a node that was never tried.
+        """
         node = self._nodes.get(id)
         return -FOREVER_MS if node is None else node.last_connect_attempt_ms
 
@@ -232,7 +240,11 @@ class ClusterConnectionStates:
         return self._node(id).connection_setup_timeout_ms
 
     def is_connection_setup_timeout(self, id: str, now_ms: int) -> bool:
-        """Whether a connection that is being made takes too long."""
+        """Return True if the current attempt to connect exceeds its timeout.
+
+        Raises:
+            IllegalStateError: the node is not connecting.
+        """
         node = self._node(id)
         if node.state != CONNECTING:
             raise IllegalStateError(f"node {id} is not connecting but {node.state}")
@@ -246,7 +258,7 @@ class ClusterConnectionStates:
     # --- moves -----------------------------------------------------------------------------------------------------
 
     def connecting(self, id: str, now_ms: int, host: str) -> None:
-        """An attempt begins, at the next address of ``host``."""
+        """Start an attempt to connect, to the next address of ``host``."""
         node = self._nodes.get(id)
         if node is not None and node.host == host:
             node.move_to(CONNECTING, id)
@@ -266,15 +278,15 @@ class ClusterConnectionStates:
         return self._node(id).current_address()
 
     def resolving(self, id: str, lookup: Lookup) -> None:
-        """The host is being looked up. The connection setup timeout bounds that as well."""
+        """Note that the host is being looked up. The connection setup timeout limits the lookup, too."""
         self._node(id).lookup = lookup
         self._resolving[id] = None
 
     def resolved(self, id: str, now_ms: int) -> None:
-        """Take in the addresses of a look-up that is done. The connection setup timeout starts again.
+        """Take the addresses of a finished lookup. The connection setup timeout starts again.
 
         Raises:
-            OSError: the look-up failed.
+            OSError: the lookup failed.
         """
         node = self._node(id)
         lookup = node.lookup
@@ -285,7 +297,7 @@ class ClusterConnectionStates:
         node.last_connect_attempt_ms = now_ms
 
     def disconnected(self, id: str, now_ms: int) -> None:
-        """The attempt failed or the connection was lost; the next attempt waits longer than this one did."""
+        """Note that the attempt failed or the connection was lost, and raise the backoff."""
         node = self._node(id)
         previous = node.state
         node.move_to(DISCONNECTED, id)
@@ -300,17 +312,17 @@ class ClusterConnectionStates:
         else:
             self._reset_connection_setup_timeout(node)
             if previous in _CONNECTED_STATES:
-                node.addresses = []  # they may have changed since, so ask the DNS again
+                node.addresses = []  # the addresses may have changed since, so look the host up again
 
     def checking_api_versions(self, id: str) -> None:
-        """The connection stands, and the node was asked for its versions."""
+        """Note that the connection is made and the node is being asked for its API versions."""
         node = self._node(id)
         node.move_to(CHECKING_API_VERSIONS, id)
         self._reset_connection_setup_timeout(node)
         self._connecting.discard(id)
 
     def ready(self, id: str) -> None:
-        """The connection can carry requests."""
+        """Note that the connection can carry requests, and reset the backoff."""
         node = self._node(id)
         node.move_to(READY, id)
         node.authentication_error = None
@@ -320,7 +332,7 @@ class ClusterConnectionStates:
         self._connecting.discard(id)
 
     def authentication_failed(self, id: str, now_ms: int, error: AuthenticationError) -> None:
-        """The connection was lost because authentication failed."""
+        """Note that authentication failed and the connection was lost, and raise the backoff."""
         node = self._node(id)
         node.move_to(AUTHENTICATION_FAILED, id)
         node.authentication_error = error
@@ -328,7 +340,7 @@ class ClusterConnectionStates:
         self._raise_reconnect_backoff(node)
 
     def throttle(self, id: str, until_ms: int) -> None:
-        """Send nothing before ``until_ms`` (KIP-219); an earlier and longer throttle stays."""
+        """Send nothing to the node before ``until_ms`` (KIP-219). A longer throttle stays in force."""
         node = self._nodes.get(id)
         if node is not None:
             node.throttle_until_ms = max(node.throttle_until_ms, until_ms)
@@ -341,7 +353,7 @@ class ClusterConnectionStates:
         self._connecting.discard(id)
 
     def close(self) -> None:
-        """Let go of look-ups that are under way."""
+        """Cancel the lookups in progress."""
         for id in list(self._resolving):
             self._end_lookup(id, self._nodes[id])
 

@@ -1,7 +1,7 @@
-"""What a client takes from its surroundings: time, chance, threads and connections.
+"""A client's environment: its time, random numbers, threads and connections.
 
-A client has all of it from one ``Environment``, so that a simulation can put many clients and a cluster into one thread
-on virtual time, and repeat what they do from a seed.
+A client gets all of them from one ``Environment``. So a simulation can run many clients and a cluster in one thread, in
+virtual time, and reproduce a run from its seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Thread(Protocol):
-    """What clients need of a ``threading.Thread``."""
+    """The part of ``threading.Thread`` that clients use."""
 
     name: str
     daemon: bool
@@ -36,13 +36,13 @@ class Thread(Protocol):
     def start(self) -> None: ...
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most ``timeout`` seconds."""
+        """Wait until the thread has ended, at most ``timeout`` seconds."""
 
     def is_alive(self) -> bool: ...
 
 
 class ReentrantLock(Protocol):
-    """What clients need of a ``threading.RLock``."""
+    """The part of ``threading.RLock`` that clients use."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -56,10 +56,10 @@ class ReentrantLock(Protocol):
 
 
 class Environment(Protocol):
-    """Where a client lives. Thread: any.
+    """The surroundings of a client. Thread: any.
 
-    Conditions are the clock's (``Clock.new_condition``), as a clock is what waits for them. Plain locks need not come
-    from here: clients hold them for a moment, and never while they wait.
+    The clock makes the conditions (``Clock.new_condition``), because waiting for one takes time. Plain locks need not
+    come from here: clients hold them only briefly, and never while they wait.
     """
 
     @property
@@ -70,28 +70,28 @@ class Environment(Protocol):
 
     @property
     def killed_by(self) -> tuple[type[BaseException], ...]:
-        """Exceptions that end a thread as if its process were killed: it does nothing more."""
+        """The exceptions that end a thread as if its process were killed: the thread does nothing more."""
 
     def new_rng(self) -> random.Random:
-        """The random numbers of one client: jitter, partitions, which node to ask."""
+        """Return the random number generator of one client, for jitter, partitions and the choice of nodes."""
 
     def new_thread(self, run: Callable[[], object], name: str) -> Thread:
-        """A thread that has not been started, and does not hold up the end of the interpreter."""
+        """Return a daemon thread that has not been started."""
 
     def new_reentrant_lock(self) -> ReentrantLock:
-        """A lock that may be held during a poll of the network."""
+        """Return a lock that may be held during a poll of the network."""
 
     def get_ident(self) -> int:
-        """Which thread this is; equal to the ``ident`` of its Thread."""
+        """Return the id of the current thread; it equals the ``ident`` of its Thread."""
 
     def new_selector(
         self, config: SelectorConfig, metrics: Metrics, log_context: LogContext, channel_builder: ChannelBuilder
     ) -> Selectable:
-        """The connections of one client."""
+        """Return the selector that holds the connections of one client."""
 
 
 class SystemEnvironment:
-    """The machine's threads, names and sockets. Thread: any."""
+    """The machine's own clock, threads, host names and sockets. Thread: any."""
 
     __slots__ = ("clock", "host_resolver", "killed_by")
 

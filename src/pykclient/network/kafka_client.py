@@ -1,4 +1,4 @@
-"""The client as producer and consumer see it (Java: KafkaClient)."""
+"""The network client's interface to producers and consumers (Java: KafkaClient)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykclient.types import Node
 
 
 class LeastLoadedNode(NamedTuple):
-    """The node to ask when any will do, or None; and whether any node at all could be spoken to."""
+    """The best node for a request that any node can serve, or None; and whether any node is ready."""
 
     node: Node | None
     at_least_one_connection_ready: bool
@@ -28,59 +28,67 @@ class KafkaClient(Protocol):
     """
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request can be sent to ``node`` at once; never starts a connection."""
+        """Return True if a request can be sent to ``node`` now; never start a connection."""
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """As ``is_ready``; where there is no connection, start one if its backoff has passed."""
+        """Return ``is_ready``; without a connection, start one if the backoff has passed."""
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
-        """How long to wait before trying ``node`` again, by the state of its connection."""
+        """Return how many milliseconds to wait before the next attempt to connect to ``node``."""
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
-        """As ``connection_delay_ms``, but the throttle time for a connection that is throttled."""
+        """Return the rest of the throttle time of ``node`` in milliseconds, or else ``connection_delay_ms``."""
 
     def connection_failed(self, node: Node) -> bool:
-        """Whether the connection was lost and not started again."""
+        """Return True if the connection was lost and no new one is being made."""
 
     def authentication_error(self, node: Node) -> AuthenticationError | None:
-        """The error, if authentication with ``node`` failed."""
+        """Return the error if authentication with ``node`` failed, else None."""
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
-        """Queue ``request``; raises IllegalStateError where its node is not ready."""
+        """Queue ``request``.
+
+        Raises:
+            IllegalStateError: the node is not ready.
+            DisconnectError: the client is closing.
+        """
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
-        """Read and write what can be, waiting at most ``timeout_ms``; callbacks have run when this returns."""
+        """Read, write and wait at most ``timeout_ms`` for I/O.
+
+        Return the responses, whose callbacks have already run.
+        """
 
     def disconnect(self, node_id: str) -> None:
-        """Drop the connection; its pending requests are answered as disconnected by the next poll."""
+        """Drop the connection. The next poll completes its requests in flight as disconnected."""
 
     def close_node(self, node_id: str) -> None:
-        """Drop the connection and forget its pending requests (Java: close(nodeId))."""
+        """Drop the connection and forget its requests in flight (Java: close(nodeId))."""
 
     def end_interrupted_wait(self) -> bool:
-        """Return True, once, if an exception (such as a signal handler's) ended ``poll`` while it waited.
+        """Return True, once, if an exception ended ``poll`` while it waited, for example one of a signal handler.
 
-        The next poll goes on from there. An exception anywhere else may have left anything half done, so that
-        ``drop_connections`` is called for.
+        The next poll continues from there. An exception at any other point may have interrupted an operation halfway,
+        and requires ``drop_connections``.
         """
 
     def drop_connections(self) -> None:
-        """Drop all connections and forget all requests, whatever state they are in, without calling anybody."""
+        """Drop all connections and forget all requests, whatever their state, without running any callback."""
 
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
-        """The node with the fewest requests in flight, connected ones first."""
+        """Return the node with the fewest requests in flight; connected nodes come first."""
 
     def in_flight_request_count(self, node_id: str | None = None) -> int:
-        """Requests without an answer yet, of one node or of all."""
+        """Return the number of requests in flight, to one node or in total."""
 
     def has_in_flight_requests(self, node_id: str | None = None) -> bool:
-        """Whether ``in_flight_request_count`` is not 0."""
+        """Return whether any request is in flight, to one node or in total."""
 
     def has_ready_nodes(self, now_ms: int) -> bool:
-        """Whether any connection is ready and not throttled."""
+        """Return whether any connection is ready and not throttled."""
 
     def wakeup(self) -> None:
-        """End a poll that is waiting. Thread: any."""
+        """End a poll that is waiting, or else the next one at once. Thread: any."""
 
     def new_client_request(
         self,
@@ -91,17 +99,17 @@ class KafkaClient(Protocol):
         request_timeout_ms: int | None = None,
         callback: Callable[[ClientResponse], None] | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id; without a timeout it gets ``request.timeout.ms``."""
+        """Return a request with the next correlation id. The default timeout is ``request.timeout.ms``."""
 
     def connection_report(self) -> str:
-        """Which addresses could not be reached and why, for error messages; empty when none."""
+        """Return which addresses cannot be reached and why, for error messages; empty if none."""
 
     def initiate_close(self) -> None:
         """Refuse further requests and end the current poll. Thread: any."""
 
     @property
     def active(self) -> bool:
-        """False once ``initiate_close`` or ``close`` was called."""
+        """False after ``initiate_close`` or ``close``."""
 
     def close(self) -> None:
         """Close all connections."""

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _LISTENER_NOT_FOUND = errors.ListenerNotFoundError.code
 _REBOOTSTRAP_REQUIRED = errors.RebootstrapRequiredError.code
 
-#: First version whose leader epochs can be relied on; before it, they lagged during reassignments (Kafka 2.4).
+#: The first version whose leader epochs are reliable. Before it, epochs lagged during reassignments (Kafka 2.4).
 _RELIABLE_EPOCHS_FROM = 9
 
 
 class MetadataUpdater(Protocol):
-    """Where the network client's nodes come from. Thread: owner."""
+    """The source of the network client's nodes. Thread: owner."""
 
     def fetch_nodes(self) -> Sequence[Node]: ...
 
@@ -36,10 +36,10 @@ class MetadataUpdater(Protocol):
     def bootstrap_addresses(self) -> Sequence[tuple[str, int]]: ...
 
     def is_update_due(self, now_ms: int) -> bool:
-        """Whether a metadata request must go before all others."""
+        """Return True if a metadata request must be sent before all other requests."""
 
     def maybe_update(self, now_ms: int) -> int:
-        """Send a request if one is due; milliseconds until the next look."""
+        """Send a request if one is due. Return how many milliseconds may pass before the next call."""
 
     def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None: ...
 
@@ -48,18 +48,18 @@ class MetadataUpdater(Protocol):
     def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None: ...
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
-        """Whether there was no metadata for ``trigger_ms``, or a broker asked to start again (KIP-1102)."""
+        """Return True if no metadata arrived for ``trigger_ms``, or if a broker asked for a rebootstrap (KIP-1102)."""
 
     def rebootstrap(self, now_ms: int) -> None: ...
 
     def reset(self) -> None:
-        """Forget the request in flight: its connection was dropped."""
+        """Forget the request in flight, because its connection was dropped."""
 
     def close(self) -> None: ...
 
 
 class ManualMetadataUpdater:
-    """Nodes that somebody else keeps up to date. Thread: owner."""
+    """A fixed set of nodes that the owner replaces. Thread: owner."""
 
     __slots__ = ("_cluster",)
 
@@ -84,35 +84,35 @@ class ManualMetadataUpdater:
         return FOREVER_MS
 
     def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None:
-        """Whoever sets the nodes sees it in the responses."""
+        """Do nothing: the owner sees the disconnect in the responses."""
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
-        """No request is ever sent."""
+        """Do nothing: no request is ever sent."""
 
     def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None:
-        """No request is ever sent."""
+        """Do nothing: no request is ever sent."""
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:  # noqa: ARG002
         return False
 
     def rebootstrap(self, now_ms: int) -> None:
-        """There is nothing to start from."""
+        """Do nothing: there are no bootstrap servers."""
 
     def reset(self) -> None:
-        """No request is ever sent."""
+        """Do nothing: no request is ever sent."""
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing: there is nothing to release."""
 
 
-#: A topic that is being made, or whose leader is being elected, is back within this; a complaint would be noise.
+#: A topic's transient errors are not logged for this long: creating it or electing a leader takes less.
 _GRACE_MS = 2000
 
 
-#: How often the log is reminded of an error that stays.
+#: The interval of the log's reminders of an error that persists.
 REMINDER_INTERVAL_MS = 60_000
 
-#: How many topics a line names at most.
+#: The most topics that a log line names.
 _MOST_NAMED = 10
 
 _SENTENCES: dict[type[KafkaError], tuple[str, str]] = {
@@ -133,7 +133,7 @@ class _TopicError:
 
 
 class TopicErrorLog:
-    """Decides which errors of topics the log is told of: those that stay, and again once a minute. Thread: owner."""
+    """Decides which errors of topics to log: those that persist, and again once a minute. Thread: owner."""
 
     __slots__ = ("_errors",)
 
@@ -141,7 +141,7 @@ class TopicErrorLog:
         self._errors: dict[str, _TopicError] = {}
 
     def news(self, response: MetadataResponse, now_ms: int) -> list[str]:
-        """Return a sentence for each kind of error that the log should be told of now."""
+        """Return a sentence for each kind of error that is due to be logged."""
         due: dict[tuple[type[KafkaError], int], list[str]] = {}
         for topic in response.topics:
             name = topic.name or str(topic.topic_id)
@@ -174,7 +174,7 @@ def _sentence(kind: type[KafkaError], names: list[str], seconds: int) -> str:
 
 
 class DefaultMetadataUpdater:
-    """Asks the least loaded node whenever ``Metadata`` says that it is time. Thread: owner."""
+    """Asks the least loaded node for metadata whenever an update of ``Metadata`` is due. Thread: owner."""
 
     __slots__ = (
         "_attempt_start_ms",
@@ -202,7 +202,7 @@ class DefaultMetadataUpdater:
         self._log = log_context.logger(__name__)
         self._in_progress: MetadataRequestAndVersion | None = None
         self._topic_errors = TopicErrorLog()
-        self._attempt_start_ms: int | None = None  # since when metadata is wanted and does not come
+        self._attempt_start_ms: int | None = None  # when the wait for metadata started; None: no wait
 
     def fetch_nodes(self) -> Sequence[Node]:
         return self._metadata.fetch().nodes
@@ -225,13 +225,13 @@ class DefaultMetadataUpdater:
             return wait_ms
         if self._attempt_start_ms is None:
             self._attempt_start_ms = now_ms
-        # The timeouts below and the choice of the node depend on each other: whatever makes least_loaded_node choose
-        # another node must end the poll.
+        # The timeouts below and the choice of the node depend on each other: every change that makes least_loaded_node
+        # return another node must end the poll.
         candidate = self._client.least_loaded_node(now_ms)
         if (
             self._rebootstrap
             and not candidate.has_node_available_or_connection_ready
-            and not self._metadata.fetch().is_bootstrap_configured  # else there is nothing to forget
+            and not self._metadata.fetch().is_bootstrap_configured  # otherwise there is nothing to forget
         ):
             self.rebootstrap(now_ms)
             candidate = self._client.least_loaded_node(now_ms)
@@ -244,22 +244,23 @@ class DefaultMetadataUpdater:
         client = self._client
         if client.can_send_request(node.id_string, now_ms):
             return self._send_request(node, now_ms)
-        # While any connection is being made, wait for it rather than connect to one node after the other.
+        # While any connection is being made, wait for it instead of connecting to one node after another.
         if client.is_any_node_connecting(now_ms):
             return client.reconnect_backoff_ms
         if client.can_connect(node, now_ms):
             self._log.debug("Connecting to %s to ask for metadata", shown_node(node))
             client.initiate_connect(node, now_ms)
             return client.reconnect_backoff_ms
-        # Connected, but it cannot take more, or is being asked for its versions: an event will end the wait.
+        # The node is connected, but its queue is full or its API versions are not known yet. An event will end the
+        # wait.
         return FOREVER_MS
 
     def _send_request(self, node: Node, now_ms: int) -> int:
         request = self._metadata.new_metadata_request_and_version(now_ms)
         self._log.debug("Asking %s for metadata", shown_node(node))
         sent = False
-        # Set before the request is sent, as a connection that breaks meanwhile ends the request. Taken back whatever is
-        # raised: with a request in progress that nobody answers, no metadata would be asked for ever again.
+        # Set it before the request is sent, because a connection that breaks while sending ends the request. Reset it
+        # after any exception: a request in progress that never completes would block all further metadata requests.
         self._in_progress = request
         try:
             sent = self._client.send_internal_metadata_request(request.request_builder, node.id_string, now_ms)
@@ -275,11 +276,11 @@ class DefaultMetadataUpdater:
             if node is not None:
                 self._log.debug("Disconnected from %s before it sent metadata", shown_node(node))
         if self.is_update_due(now_ms):
-            # It would be asked for now and cannot be; so back off as after a request that failed.
+            # A request is due and cannot be sent, so back off as after a failed request.
             self.handle_failed_request(now_ms, None)
         if error is not None:
             self._metadata.fatal_error(error)
-        self._metadata.request_update(False)  # the node may be gone for good
+        self._metadata.request_update(False)  # the node may have been removed from the cluster
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
         if error is not None:
@@ -294,7 +295,7 @@ class DefaultMetadataUpdater:
             self._log.info("A broker asks this client to start again from the bootstrap servers")
             self._attempt_start_ms = -FOREVER_MS
         elif not response.brokers or in_progress is None:
-            # A broker that is starting up knows of no brokers yet.
+            # A broker that is starting does not know any brokers yet.
             self._metadata.failed_update(now_ms)
         else:
             if version < _RELIABLE_EPOCHS_FROM:

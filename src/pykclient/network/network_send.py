@@ -12,10 +12,10 @@ IOV_MAX = 1024
 
 
 class NetworkSend:
-    """A frame with its size prefix, as a list of buffers for a gathered ``sendmsg``; nothing is copied.
+    """A frame with its size prefix, as a list of buffers for one ``sendmsg``. Nothing is copied.
 
-    If ``expect_response`` is False, the selector's poll returns as soon as the frame is sent, because nothing else
-    would end the wait. The buffers must not change until ``completed``. Thread: owner.
+    If ``expect_response`` is False, the selector's poll returns as soon as the frame is sent, because no response would
+    end the wait. The buffers must not change until ``completed``. Thread: owner.
     """
 
     __slots__ = ("_buffers", "_next", "destination_id", "expect_response", "remaining", "size")
@@ -32,7 +32,7 @@ class NetworkSend:
         return not self.remaining
 
     def pending(self) -> list[BytesLike]:
-        """The unsent buffers, at most as many as one ``sendmsg`` takes."""
+        """Return the unsent buffers, at most as many as one ``sendmsg`` takes."""
         if self._next or len(self._buffers) > IOV_MAX:
             return self._buffers[self._next : self._next + IOV_MAX]
         return self._buffers
