@@ -1,4 +1,4 @@
-"""What becomes of batches once their request is answered (Java: Sender.handleProduceResponse and what it calls)."""
+"""Handling of produce responses (Java: Sender.handleProduceResponse and the methods it calls)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NO_LEADER = -1
 
 
 class PartitionResponse:
-    """One partition's part of the answer, or what stands for it when there was none."""
+    """The result for one partition: its part of the response, or an error that stands for a missing response."""
 
     __slots__ = (
         "base_offset",
@@ -76,20 +76,20 @@ class PartitionResponse:
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
         self.error_message = error_message
-        #: From a record's place in the batch to what is wrong with it (KIP-467).
+        #: The error message per invalid record, by the record's index in the batch (KIP-467).
         self.record_errors = record_errors
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
 
 
 class InFlightBatches:
-    """The batches that are with the network client, per partition in the order of their sending. Thread: io."""
+    """The batches in flight, per partition in the order they were sent. Thread: io."""
 
     __slots__ = ("_batches", "_oldest_ms")
 
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
-        self._oldest_ms = FOREVER_MS  # none was made before
+        self._oldest_ms = FOREVER_MS  # no batch in flight was created earlier
 
     def add(self, batches: Iterable[ProducerBatch]) -> None:
         for batch in batches:
@@ -114,11 +114,11 @@ class InFlightBatches:
         self._oldest_ms = FOREVER_MS
 
     def next_expiry_time_ms(self, delivery_timeout_ms: int) -> int:
-        """None of them expires before."""
+        """Return a time before which no batch expires."""
         return self._oldest_ms + delivery_timeout_ms
 
     def take_expired(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
-        """Take out those whose delivery.timeout.ms has passed."""
+        """Remove and return the batches whose delivery.timeout.ms has passed, oldest first."""
         expired: list[ProducerBatch] = []
         if now_ms < self.next_expiry_time_ms(delivery_timeout_ms):
             return expired
@@ -127,9 +127,9 @@ class InFlightBatches:
             for batch in of_partition:
                 if not batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
                     self._oldest_ms = min(self._oldest_ms, batch.created_ms)
-                    continue  # one behind it may be older: a retry is behind what was sent meanwhile
+                    continue  # check the rest too: a retried batch may be older than those before it
                 if batch.is_done:
-                    raise IllegalStateError(f"{batch} is in flight, but has {batch.final_state}")
+                    raise IllegalStateError(f"{batch} is in flight, but has already {batch.final_state}")
                 expired.append(batch)
         for batch in expired:
             self.remove(batch)
@@ -142,7 +142,7 @@ def _age(batch: ProducerBatch) -> int:
 
 
 class ProduceResponseHandler:
-    """Completes, fails, retries or splits batches by what the broker said of them. Thread: io."""
+    """Completes, fails, retries or splits batches according to the broker's response. Thread: io."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class ProduceResponseHandler:
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
     ) -> None:
-        """Take in the answer to a request that carried ``batches``, or that there is none."""
+        """Handle the response to a request that carried ``batches``, or the lack of one."""
         body: ProduceResponse | None = response.response_body
         if response.timed_out:
             message = f"broker {response.destination} did not answer within request.timeout.ms"
@@ -190,7 +190,7 @@ class ProduceResponseHandler:
             self._complete_all(batches, PartitionResponse(UnsupportedVersionError.code, error_message=message))
         elif response.build_error is not None:
             self.fail_unsent(batches, response.build_error)
-        elif body is None:  # acks=0: sent is all that will ever be known
+        elif body is None:  # acks=0: the broker sends no response
             self._complete_all(batches, PartitionResponse(_NO_ERROR))
         else:
             self._handle_body(body, batches, topic_names, response.destination)
@@ -202,7 +202,7 @@ class ProduceResponseHandler:
             self._complete_batch(batch, response, now_ms, None)
 
     def fail_unsent(self, batches: Mapping[TopicPartition, ProducerBatch], error: Exception) -> None:
-        """Fail the batches of a request that was not sent, and nobody will answer."""
+        """Fail the batches of a request that was not sent, and so gets no response."""
         partitions = ", ".join(map(str, batches))
         self._log.error("A produce request for %s was not sent: %s", partitions, error)
         for batch in batches.values():
@@ -211,7 +211,7 @@ class ProduceResponseHandler:
             self._unmute(batch)
 
     def put_back_unsent(self, batches: Mapping[TopicPartition, ProducerBatch]) -> None:
-        """Put batches back into their queues whose request was not sent for the fault of another batch in it."""
+        """Requeue batches whose request was not sent because of another batch in it."""
         now_ms = self._clock.now_ms()
         for batch in batches.values():
             batch.in_flight = False
@@ -222,7 +222,7 @@ class ProduceResponseHandler:
             self._unmute(batch)
 
     def fail_stranded(self, error: Exception) -> None:
-        """Fail the batches that an exception in the sender has left with nobody to see to them."""
+        """Fail the batches that an exception in the sender has left neither queued nor in flight."""
         for batch in self._accumulator.stranded_batches():
             if batch.is_done:
                 self._accumulator.complete_and_deallocate_batch(batch)
@@ -248,7 +248,7 @@ class ProduceResponseHandler:
         strangers: list[str] = []
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         for topic in body.responses:
-            # From version 13 on topics have ids instead of names.
+            # From version 13 on, responses identify topics by id.
             name = topic_names.get(topic.topic_id, topic.name)
             for partition in topic.partition_responses:
                 batch = unanswered.pop(TopicPartition(name, partition.index), None)
@@ -275,8 +275,8 @@ class ProduceResponseHandler:
         if strangers:
             self._log.error("Broker %s answered for partitions not in the request: %s", node_id, ", ".join(strangers))
         if unanswered:
-            # Java forgets these: they would wait for their delivery timeout, and as batches in flight keep their
-            # memory, it would be lost for good.
+            # Java ignores these. They would then wait for their delivery timeout; and because a batch in flight keeps
+            # its memory, that memory would be lost for good.
             message = f"the response of broker {node_id} does not contain the partition"
             self._complete_all(unanswered, PartitionResponse(NetworkError.code, error_message=message))
 
@@ -300,12 +300,12 @@ class ProduceResponseHandler:
                 self._log_retry(batch, error)
                 self._reenqueue(batch, now_ms)
             elif isinstance(error, DuplicateSequenceError):
-                # Written by an earlier attempt, and so long ago that the broker forgot at which offset.
+                # An earlier attempt wrote the batch, so long ago that the broker no longer knows the offset.
                 self._succeed(batch, response)
             else:
-                # Only if its one and only attempt was refused it is sure that nothing was written. Java takes that for
-                # granted while retries are left, and so can write the batches behind this one twice. An unknown error
-                # of the broker may come after it wrote.
+                # It is certain that nothing was written only if the batch's single attempt was refused. Java assumes it
+                # while retries are left, and so can write the batches behind this one twice. The broker may return an
+                # unknown error after it has written the batch.
                 refused = batch.attempts == 0 and not isinstance(error, (RetriableError, UnknownServerError))
                 refused = refused and not batch.may_be_written
                 self._fail_by_response(batch, error, response, refused)
@@ -321,7 +321,9 @@ class ProduceResponseHandler:
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] | None,
     ) -> None:
         if isinstance(error, UnknownTopicOrPartitionError):
-            self._log.warning("Partition %s does not exist, or this user may not see it", batch.topic_partition)
+            self._log.warning(
+                "Partition %s does not exist, or this user is not authorized to describe it", batch.topic_partition
+            )
         if (
             isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError))
             and new_leaders is not None
@@ -343,7 +345,8 @@ class ProduceResponseHandler:
         return self._transaction_manager.can_retry(batch, error, response)
 
     def _log_retry(self, batch: ProducerBatch, error: Exception) -> None:
-        # The network client has logged lost connections, and one retry is nothing unusual: a leader has moved, say.
+        # The network client has already logged a lost connection. One retry is normal, for example after a leader
+        # election.
         quiet = batch.attempts == 0 or isinstance(error, (NetworkError, RequestTimedOutError))
         level = logging.DEBUG if quiet else logging.WARNING
         self._log.log(level, "Retrying %s after attempt %d: %s", batch, batch.attempts + 1, error)
@@ -354,8 +357,8 @@ class ProduceResponseHandler:
         self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
 
     def _split(self, batch: ProducerBatch, error: Exception) -> None:
-        """Compression came out worse than estimated: send the records as smaller batches (KIP-126)."""
-        self._log.warning("Splitting %s, as it is too large: %s", batch, error)
+        """Split a batch that compressed worse than estimated into smaller ones, and queue these (KIP-126)."""
+        self._log.warning("Splitting %s, because it is too large: %s", batch, error)
         if self._transaction_manager is not None:
             self._transaction_manager.remove_in_flight_batch(batch)
         self._accumulator.split_and_reenqueue(batch)
@@ -370,7 +373,7 @@ class ProduceResponseHandler:
         self._accumulator.deallocate(batch)
         if not batch.complete(response.base_offset, response.log_append_time_ms):
             self._log.debug("%s was written although it had already %s", batch, batch.final_state)
-        # Last: a flush that begins now must still find the batch while its callbacks run.
+        # Complete the batch last: a flush that starts now must still find it while its callbacks run.
         self._accumulator.complete_batch(batch)
 
     def _fail_by_response(
@@ -397,13 +400,15 @@ class ProduceResponseHandler:
         refused: bool = False,
         deallocate: bool = True,
     ) -> None:
-        """Fail all records. ``refused``: the batch is surely not in the log.
+        """Fail all records of a batch.
 
-        ``deallocate`` False where the network client may still be writing the batch.
+        ``error_for`` returns the error of a record by its index in the batch; by default all get ``error``.
+        ``refused``: the batch is certainly not in the log. ``deallocate`` is False if the network client may still be
+        writing the batch.
         """
         if deallocate:
             self._accumulator.deallocate(batch)
-        if batch.is_done:  # given up before; this is only the late answer
+        if batch.is_done:  # the batch failed before; this is its late response
             return
         self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
         if self._transaction_manager is not None:
@@ -414,14 +419,14 @@ class ProduceResponseHandler:
 
 
 def _errors_by_record(error: Exception, response: PartitionResponse) -> Callable[[int], Exception] | None:
-    """Each record's own error where the broker names the bad ones (KIP-467); None where all share ``error``."""
+    """Return the error of each record if the broker names the invalid ones (KIP-467); None if all share ``error``."""
     named = response.record_errors
     if not named:
         return None
     by_index: dict[int, Exception] = {}
     for index, message in named.items():
         text = message or response.error_message or str(error)
-        # Only with a single one it is sure that the partition's error code is about it.
+        # The partition's error code is certain to be about this record only if it is the only one named.
         by_index[index] = type(error)(text) if len(named) == 1 else InvalidRecordError(text)
-    rest = KafkaError("the record was not written, because its batch contained a record that is not valid")
+    rest = KafkaError("the record was not written, because its batch contains an invalid record")
     return lambda index: by_index.get(index, rest)

@@ -1,4 +1,4 @@
-"""Metadata of the topics that are written to (Java: ProducerMetadata)."""
+"""Metadata of the topics that the producer writes to (Java: ProducerMetadata)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class ProducerMetadata(Metadata):
-    """Topics join when they are first written to, and leave when they have been idle for ``metadata_idle_ms``.
+    """The metadata of the topics in use.
+
+    A topic is added when the producer first writes to it, and removed after ``metadata_idle_ms`` without a record.
 
     Thread: any.
     """
@@ -40,11 +42,11 @@ class ProducerMetadata(Metadata):
         )
         self._metadata_idle_ms = metadata_idle_ms
         self._clock = clock
-        # Guarded by the lock of the base.
+        # Guarded by the base's lock.
         self._waiting: tuple[Signal, ...] = ()  # of the threads in ``await_update``
-        self._topics: dict[str, int] = {}  # topic to when it may leave
+        self._topics: dict[str, int] = {}  # by topic: when it may be removed
         self._new_topics: set[str] = set()
-        self._errors: dict[str, int] = {}  # topic to error code, as of the last response
+        self._errors: dict[str, int] = {}  # by topic: the error code of the last response
 
     def new_metadata_request_builder(self) -> MetadataRequestBuilder:
         from pykclient.network.metadata_request import MetadataRequestBuilder
@@ -57,7 +59,7 @@ class ProducerMetadata(Metadata):
         return MetadataRequestBuilder.for_topic_names(list(self._new_topics), True)
 
     def add(self, topic: str, now_ms: int) -> None:
-        """Want ``topic``, for as long as it is not idle."""
+        """Add ``topic``, or keep it for another ``metadata_idle_ms``; request its metadata if it is new."""
         with HERE.mark, self._lock:
             is_new = topic not in self._topics
             self._topics[topic] = now_ms + self._metadata_idle_ms
@@ -66,7 +68,7 @@ class ProducerMetadata(Metadata):
                 self.request_update_for_new_topics()
 
     def request_update_for_topic(self, topic: str) -> int:
-        """Ask for ``topic`` alone if it is new, else for all; returns the version that the update will exceed."""
+        """Request the metadata of ``topic`` if it is new, else of all topics; return the version to wait beyond."""
         with HERE.mark, self._lock:
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()
@@ -96,10 +98,13 @@ class ProducerMetadata(Metadata):
         return False
 
     def await_update(self, last_version: int, timeout_ms: int) -> None:
-        """Wait until the version exceeds ``last_version``.
+        """Wait until the metadata's version exceeds ``last_version``.
 
-        Raises KafkaTimeoutError when the time is up, the fatal error of the metadata if there is one, and KafkaError
-        when the producer closes meanwhile. Errors of single topics are for the caller to look up.
+        The caller looks up errors of single topics.
+
+        Raises:
+            KafkaTimeoutError: no update arrived within ``timeout_ms``.
+            KafkaError: the metadata has a fatal error, or the producer was closed meanwhile.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         signal = self._clock.new_signal()
@@ -111,13 +116,13 @@ class ProducerMetadata(Metadata):
                     self.maybe_throw_fatal_exception()
                 remaining_ms = deadline_ms - self._clock.now_ms()
                 if remaining_ms <= 0:
-                    raise KafkaTimeoutError(f"no metadata came within {timeout_ms / 1000} s")
+                    raise KafkaTimeoutError(f"no metadata arrived within {timeout_ms / 1000} s")
                 signal.wait(remaining_ms)
         finally:
             with HERE.mark, self._lock:
                 self._waiting = tuple(other for other in self._waiting if other is not signal)
         if self._is_closed:
-            raise KafkaError("the producer was closed while it waited for metadata")
+            raise KafkaError("the producer was closed while waiting for metadata")
 
     def update(self, request_version: int, response: MetadataResponse, is_partial_update: bool, now_ms: int) -> None:
         super().update(request_version, response, is_partial_update, now_ms)
@@ -125,19 +130,22 @@ class ProducerMetadata(Metadata):
             self._errors = {
                 topic.name: topic.error_code for topic in response.topics if topic.name and topic.error_code
             }
-            # With an error, too: what can be done about that, the next full update does.
+            # Topics with an error are no longer new either: the next full update retries them.
             self._new_topics.difference_update(topic.name for topic in response.topics if topic.name)
             self._wake()
 
     def get_error(self, topic: str) -> errors.BrokerError | None:
-        """What the last response said is wrong with ``topic``."""
+        """Return the error of ``topic`` in the last response; None if there was none."""
         with HERE.mark, self._lock:
             return errors.for_code(self._errors.get(topic, 0))
 
     def missing(
         self, topic: str, partition: int | None, count: int | None, waited_ms: int, connection_report: str
     ) -> KafkaTimeoutError:
-        """Return the error for a topic, or a partition of one with ``count``, that did not show up in time."""
+        """Return the error for a topic or partition that was not in the metadata in time.
+
+        ``count`` is the topic's number of partitions, None if the topic itself is missing.
+        """
         if count is None:
             text = f"topic {topic!r} not in metadata after {waited_ms / 1000} s"
         else:

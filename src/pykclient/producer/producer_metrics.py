@@ -1,6 +1,7 @@
-"""The producer's metrics under Java's names (Java: SenderMetricsRegistry, Sender.SenderMetrics, KafkaProducerMetrics).
+"""The producer's metrics, with Java's names.
 
-Never recorded per record. What is sent is noted per batch, and published ten times a second.
+Java: SenderMetricsRegistry, Sender.SenderMetrics, KafkaProducerMetrics. No sensor records per record: the sender
+collects numbers per batch, and publishes them ten times a second.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ TOPIC_GROUP = "producer-topic-metrics"
 
 _NS_PER_MS = 1_000_000
 
-#: How long it may take until metrics show what was sent.
+#: The longest delay until metrics include a batch that was sent.
 PUBLISH_INTERVAL_MS = 100
 
 _NAN = float("nan")
 
 
 class SentBatch(NamedTuple):
-    """What metrics tell of a batch that was sent. Sizes are in bytes."""
+    """The numbers that metrics need of a batch that was sent. Sizes are in bytes."""
 
     topic: str
     records: int
@@ -45,7 +46,7 @@ class SentBatch(NamedTuple):
 
 
 class _Values:
-    """Values that are recorded together, by a sensor that has ``_AvgOf`` them. Thread: owner."""
+    """Values recorded together by a sensor with an ``_AvgOf`` statistic. Thread: owner."""
 
     __slots__ = ("count", "total")
 
@@ -54,14 +55,14 @@ class _Values:
         self.count = 0
 
     def take(self, values: Sequence[float]) -> float:
-        """Hold these instead of those before; returns the largest."""
+        """Replace the values; return the largest."""
         self.total = sum(values)
         self.count = len(values)
         return max(values)
 
 
 class _AvgOf:
-    """The mean of values that are recorded many at a time. Thread: owner."""
+    """The average of values that are recorded many at a time. Thread: owner."""
 
     __slots__ = ("_count", "_total", "_values")
 
@@ -80,7 +81,7 @@ class _AvgOf:
 
 
 class _Registry:
-    """Short ways to make sensors of one group."""
+    """Creates the sensors of a group."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -106,12 +107,12 @@ class _Registry:
         metric_name = self._metrics.metric_name
         return Meter(
             metric_name(f"{name}-rate", group, f"{what} per second", tags),
-            metric_name(f"{name}-total", group, f"{what} in all", tags),
+            metric_name(f"{name}-total", group, f"{what} in total", tags),
         )
 
 
 class TopicMetrics:
-    """One topic's sensors."""
+    """The sensors of one topic."""
 
     __slots__ = ("_ratios", "bytes", "compression_rate", "errors", "records", "retries")
 
@@ -120,14 +121,14 @@ class TopicMetrics:
         registry = _Registry(metrics)
         self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")
         self.bytes = registry.topic_meter(topic, "bytes", "byte", "Bytes sent")
-        self.retries = registry.topic_meter(topic, "record-retries", "record-retry", "Records sent again")
+        self.retries = registry.topic_meter(topic, "record-retries", "record-retry", "Records retried")
         self.errors = registry.topic_meter(topic, "record-errors", "record-error", "Records failed")
         self.compression_rate = metrics.sensor(f"topic.{topic}.compression-rate")
         self.compression_rate.add(
             metrics.metric_name(
                 "compression-rate",
                 TOPIC_GROUP,
-                "The average of compressed by uncompressed size of this topic's batches",
+                "The average ratio of compressed to uncompressed size of this topic's batches",
                 {"topic": topic},
             ),
             _AvgOf(self._ratios),
@@ -140,16 +141,16 @@ class TopicMetrics:
 
 
 class SenderMetrics:
-    """What the sender records. Thread: io, but for ``publish``, which any thread may call."""
+    """The sender's metrics. Thread: io, but for ``publish``, which any thread may call."""
 
     def __init__(self, metrics: Metrics, metadata: Metadata, client: KafkaClient, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
         self._topics: dict[str, TopicMetrics] = {}
-        # guards: _topics, what waits to be published; taken before the locks of registry and sensors
+        # guards: _topics and the unpublished numbers; taken before the locks of registry and sensors
         self._lock = threading.Lock()
         self._unpublished: list[SentBatch] = []
-        self._unpublished_requests: list[int] = []  # how many records each had
+        self._unpublished_requests: list[int] = []  # the record count of each request
         self._next_publication_ms = 0
         self._sizes = _Values()
         self._queue_times = _Values()
@@ -159,27 +160,27 @@ class SenderMetrics:
         registry = _Registry(metrics)
         self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent", self._sizes)
         self._queue_time = registry.avg_max(
-            "queue-time", "record-queue-time", "time in ms that batches waited", self._queue_times
+            "queue-time", "record-queue-time", "time in ms that batches waited to be sent", self._queue_times
         )
         self._request_time = registry.avg_max("request-time", "request-latency", "request latency in ms")
         self._record_size = registry.avg_max(
-            "record-size", "record-size", "record of a batch, in bytes", self._largest_records
+            "record-size", "record-size", "size in bytes of the largest record of a batch", self._largest_records
         )
-        self._retries = registry.meter("record-retries", "record-retry", "Records sent again")
+        self._retries = registry.meter("record-retries", "record-retry", "Records retried")
         self._errors = registry.meter("errors", "record-error", "Records failed")
         self._batch_splits = registry.meter("batch-split-rate", "batch-split", "Batches split")
         self._records_per_request = registry.meter("records-per-request", "record-send", "Records sent")
         name = metrics.metric_name
         self._records_per_request.add(
-            name("records-per-request-avg", GROUP, "The average number of records"), _AvgOf(self._requests)
+            name("records-per-request-avg", GROUP, "The average number of records per request"), _AvgOf(self._requests)
         )
         self._compression_rate = metrics.sensor("compression-rate")
         self._compression_rate.add(
-            name("compression-rate-avg", GROUP, "The average of compressed by uncompressed size of batches"),
+            name("compression-rate-avg", GROUP, "The average ratio of compressed to uncompressed size of batches"),
             _AvgOf(self._ratios),
         )
         metrics.add_metric(
-            name("requests-in-flight", GROUP, "Requests that are not answered yet"),
+            name("requests-in-flight", GROUP, "Requests in flight"),
             lambda _config, _now_ms: client.in_flight_request_count(),
         )
         metrics.add_metric(
@@ -194,7 +195,7 @@ class SenderMetrics:
         return metrics
 
     def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]], now_ms: int) -> None:
-        """Note what requests carry; ``publish`` tells of it."""
+        """Collect the numbers of requests by node; ``publish`` records them."""
         with HERE.mark, self._lock:
             for batches in collated:
                 records = 0
@@ -214,16 +215,16 @@ class SenderMetrics:
         self.maybe_publish(now_ms)
 
     def publication_delay_ms(self, now_ms: int) -> int:
-        """When ``maybe_publish`` wants to be called at the latest."""
+        """Return in how many ms ``maybe_publish`` is due."""
         return max(self._next_publication_ms - now_ms, 0) if self._unpublished else FOREVER_MS
 
     def maybe_publish(self, now_ms: int) -> None:
-        """Publish if something waits and the last time is long enough ago."""
+        """Publish the collected numbers if there are any and the interval has passed."""
         if self._unpublished and now_ms >= self._next_publication_ms:
             self.publish(now_ms)
 
     def publish(self, now_ms: int) -> None:
-        """Let metrics show all that was sent until now."""
+        """Record all collected numbers, so that the metrics include all batches sent so far."""
         with HERE.mark, self._lock:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
             if not self._unpublished:
@@ -270,14 +271,14 @@ class SenderMetrics:
 
 
 class BufferPoolMetrics:
-    """Waiting for memory. Thread: any."""
+    """Metrics of waiting for memory. Thread: any."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._clock = clock
         name = metrics.metric_name
         self._wait = metrics.sensor("bufferpool-wait-time")
         self._wait.add(
-            name("bufferpool-wait-ratio", GROUP, "The share of time that threads wait for memory"), Rate(unit_ms=1)
+            name("bufferpool-wait-ratio", GROUP, "The fraction of time that threads wait for memory"), Rate(unit_ms=1)
         )
         self._wait_total = metrics.sensor("bufferpool-wait-time-total")
         self._wait_total.add(
@@ -297,29 +298,31 @@ class BufferPoolMetrics:
 
 
 def register_buffer_pool_gauges(metrics: Metrics, pool: BufferPool) -> None:
-    """The pool's present state."""
+    """Register gauges for the pool's current state."""
     name = metrics.metric_name
     metrics.add_metric(
-        name("waiting-threads", GROUP, "Threads that wait for memory"), lambda _config, _now_ms: pool.queued
+        name("waiting-threads", GROUP, "The number of threads that wait for memory"),
+        lambda _config, _now_ms: pool.queued,
     )
     metrics.add_metric(
-        name("buffer-total-bytes", GROUP, "Bytes that may wait to be sent"), lambda _config, _now_ms: pool.total_memory
+        name("buffer-total-bytes", GROUP, "The bytes of memory for records (buffer.memory)"),
+        lambda _config, _now_ms: pool.total_memory,
     )
     metrics.add_metric(
-        name("buffer-available-bytes", GROUP, "Bytes of that which are free"),
+        name("buffer-available-bytes", GROUP, "The bytes of this memory that are free"),
         lambda _config, _now_ms: pool.available_memory,
     )
 
 
 class KafkaProducerMetrics:
-    """How long applications waited. Thread: any."""
+    """Metrics of the application's waits. Thread: any."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
         self._flush = self._latency("flush", "flush()")
         self._metadata_wait = self._latency("metadata-wait", "waiting for metadata")
-        #: Sends that raised or failed before they reached a batch; the sender counts the others.
+        #: Sends that raised or failed before their record reached a batch; the sender counts the others.
         self.errors = metrics.sensor("errors")
 
     def _latency(self, name: str, where: str) -> Sensor:
