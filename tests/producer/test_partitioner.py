@@ -172,10 +172,10 @@ def test_javas_class_names_are_known() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("nonsense", "known are"),
+        ("nonsense", "use one of"),
         ("no.such.module", "cannot load"),
         (f"{__name__}.Missing", "cannot load"),
-        (7, "cannot be called"),
+        (7, "neither callable"),
     ],
 )
 def test_what_is_no_partitioner(value: object, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the accumulator keeps: its settings, its queues, and what it answers."""
+"""The data structures of the accumulator: its settings, queues and results."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _compiled = compiled("producer")
 
-#: The future; whether the sender has something new to see to; whether the record was not appended, because it would
-#: have begun a new batch and the caller wanted to choose its partition again in that case. A plain tuple, as it is
-#: made once a record.
+#: The future; True if the sender has a new batch or a full one to see to; True if the record was not appended, because
+#: it would have started a new batch and the caller asked to choose the partition again in that case. A plain tuple,
+#: because one is created per record.
 AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
 
-#: The same for rows, of which those are appended that it says.
+#: The same for rows; the first element tells which rows were appended.
 AppendRowsResult = tuple[RowsInBatch | None, bool, bool]
 
 
 class AccumulatorConfig:
-    """The settings of a RecordAccumulator; times in milliseconds."""
+    """The settings of a RecordAccumulator. Times are in milliseconds."""
 
     __slots__ = (
         "batch_size",
@@ -68,7 +68,7 @@ class AccumulatorConfig:
 
 
 class QueueStatePython:
-    """What a queue is made of. Its compiled twin has a lock that costs no call."""
+    """The state of a queue. The compiled twin has a lock that needs no Python call."""
 
     __slots__ = ("batches", "lock", "topic_partition")
 
@@ -92,17 +92,18 @@ class PartitionQueue(QueueState):
     def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
         self.topic_info = topic_info
-        # Notes of the sender, see WaitingQueues: where it was filed last, and when its first batch is due.
+        # The sender's notes, see WaitingQueues: the node the queue was last filed under, and when its first batch is
+        # due.
         self.node: NodeQueues | None = None
         self.due_ms = FOREVER_MS
-        self.last_batch_bytes = 0  # of the batch that was sent last
+        self.last_batch_bytes = 0  # the size of the last batch sent
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full
 
 
 class TopicInfo:
-    """A topic's partitioner and queues. ``queues`` only grows, so that readers who look one up need no lock."""
+    """A topic's partitioner and queues. ``queues`` only grows, so reading it needs no lock."""
 
     __slots__ = ("balanced_for", "changes", "partitioner", "queues")
 
@@ -113,18 +114,18 @@ class TopicInfo:
         rng: random.Random,
         look_at_load: Callable[[TopicInfo, Cluster], None] | None,
     ) -> None:
-        """``look_at_load`` tells the partitioner how long the queues are; None where it does not want to know."""
+        """``look_at_load`` tells the partitioner the lengths of the queues; None disables load tracking."""
         look = None if look_at_load is None else partial(look_at_load, self)
         self.partitioner = BuiltInPartitioner(topic, batch_size, rng, look)
         self.queues: dict[int, PartitionQueue] = {}
-        #: For which cluster the partitioner was told, and how often a queue has changed since. An estimate: the sender
-        #: counts without a lock.
+        #: The cluster for which the partitioner was last told, and the number of queue changes since. The number is an
+        #: estimate: the sender counts without a lock.
         self.balanced_for: Cluster | None = None
         self.changes = 0
 
 
 class NodeLatencyStats:
-    """When a node last had data to send, and when it last could take it (``now_ms``)."""
+    """The times when a node last had data to send, and when it could last take it, on the clock of ``now_ms``."""
 
     __slots__ = ("drain_time_ms", "ready_time_ms")
 
@@ -134,7 +135,7 @@ class NodeLatencyStats:
 
 
 class ReadyCheckResult:
-    """Nodes that a batch is due for, when to look again for others, and topics that lack a leader."""
+    """The nodes with batches that are due, when to check the others again, and the topics without a leader."""
 
     __slots__ = ("next_ready_check_delay_ms", "ready_nodes", "unknown_leader_topics")
 

@@ -1,4 +1,4 @@
-"""KafkaProducer under kafka-python's module name, for programs written for it."""
+"""KafkaProducer under kafka-python's module name, for programs written for that client."""
 
 from __future__ import annotations
 

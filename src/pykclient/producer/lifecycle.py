@@ -1,10 +1,11 @@
-"""What happens to producers that nobody closes: at exit, after a fork.
+"""Producers that are not closed: at exit and after a fork.
 
-A forked child has the producer's memory but not its thread, and locks that the thread held stay locked forever. So the
-child's copies are marked before the child runs any code of its own, and refuse every call without touching a lock.
+A forked child has the producer's memory but not its thread, and locks that the thread held stay locked forever. So
+before the child runs any code of its own, its copies of producers are marked: they refuse every call without touching a
+lock.
 
-At exit of the interpreter, producers that are still open are closed within ``EXIT_TIMEOUT_S`` together: long enough
-for records that are on their way to a healthy cluster, too short to hold up a program whose cluster is gone.
+When the interpreter exits, it closes the producers that are still open, within ``EXIT_TIMEOUT_S`` in total. That is
+long enough for records in flight to a healthy cluster, and too short to delay a program whose cluster is down.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EXIT_TIMEOUT_S = 0.8
 
 
 class Closable(Protocol):
-    """A producer, as seen from here."""
+    """The methods of a producer that this module uses."""
 
     def close(self, timeout: float | None = None) -> None: ...
 
@@ -31,7 +32,7 @@ _open: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
 def opened(client: Closable) -> None:
-    """Watch over ``client`` until ``closed``."""
+    """Register ``client`` until ``closed`` is called."""
     _open.add(client)
 
 

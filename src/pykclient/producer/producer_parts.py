@@ -1,4 +1,4 @@
-"""Puts a producer together from its configuration."""
+"""The wiring of a producer: creates its components from the configuration."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 _client_numbers = count(1)
 
-#: Brokers that know no newer produce request cannot read zstd (KIP-110).
+#: Brokers without this version of the produce request do not support zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
 
 
 class ProducerParts:
-    """What a KafkaProducer is made of.
+    """The components of a KafkaProducer.
 
-    ``client`` and ``metadata`` may be handed in, for tests. Nothing runs yet when this is made.
+    Tests may pass ``client`` and ``metadata``. Creating the parts starts no thread.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class ProducerParts:
         rng = environment.new_rng()
         self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
         self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
-        # What is likeliest to be wrong comes first, before there is anything to clean up.
+        # Check the likeliest mistakes first, while there is nothing to clean up.
         addresses = (
             []
             if metadata is not None
@@ -114,7 +114,7 @@ class ProducerParts:
         try:
             self._put_together(config, addresses, rng, client, metadata)
         except BaseException:
-            # Nobody gets this object, so nobody else could close them.
+            # No caller ever gets this object, so nothing else could close them.
             self.metrics.close()
             if self.interceptors is not None:
                 self.interceptors.close()
@@ -170,7 +170,7 @@ class ProducerParts:
         )
 
     def _accumulator(self, config: ProducerConfig, rng: Random) -> RecordAccumulator:
-        # A batch.size of 0 means no batching: every batch is full with its first record.
+        # batch.size=0 disables batching: every batch is full with its first record.
         batch_size = max(1, config["batch.size"])
         metrics = BufferPoolMetrics(self.metrics, self.clock)
         pool = BufferPool(config["buffer.memory"], batch_size, self.clock, metrics, self._before_wait_for_memory)
@@ -197,11 +197,15 @@ class ProducerParts:
         )
 
     def _before_wait_for_memory(self) -> None:
-        """Wake the sender: it may be asleep until batches that hold all of the memory have lingered."""
+        """Wake the sender, which may be sleeping while batches that hold all of the memory linger.
+
+        Raises:
+            BufferExhaustedError: the current thread is the sender's, which must not wait for itself.
+        """
         if self.sender_thread.is_current:
             raise BufferExhaustedError(
-                "buffer.memory is used up, and send() was called on the sender's thread, by a callback or a __del__: "
-                "the sender cannot wait there for memory that it has to free itself. Send from another thread"
+                "buffer.memory is used up, and a callback or a __del__ called send() on the sender's thread, which "
+                "cannot wait for memory that only it can free. Send from another thread"
             )
         self.client.wakeup()
 
@@ -221,7 +225,7 @@ class ProducerParts:
         return metadata
 
     def close_plugins(self) -> None:
-        """Close interceptors, serializers, the partitioner and metrics; log what they raise."""
+        """Close the interceptors, the serializers, the partitioner and the metrics; log their errors."""
         if self.interceptors is not None:
             self.interceptors.close()
         for plugin in (self.key_serializer, self.value_serializer, self.partitioner, self.metrics):
@@ -242,13 +246,17 @@ def _compression(config: ProducerConfig) -> Compression:
     codec = config["compression.type"]
     level = config[f"compression.{codec}.level"] if codec in {"gzip", "lz4", "zstd"} else None
     compression = Compression.of(codec, level)
-    compression.compress(b"")  # if its package is missing, this says so here and not in the sender's thread
+    compression.compress(b"")  # fails here, not on the sender's thread, if the codec's package is missing
     return compression
 
 
 def _throttle_time_sensor(metrics: Metrics) -> Sensor:
     sensor = metrics.sensor("produce-throttle-time")
     name = metrics.metric_name
-    sensor.add(name("produce-throttle-time-avg", GROUP, "The average time in ms that a broker held back"), Avg())
-    sensor.add(name("produce-throttle-time-max", GROUP, "The longest time in ms that a broker held back"), Max())
+    sensor.add(
+        name("produce-throttle-time-avg", GROUP, "The average time in ms that a broker throttled the producer"), Avg()
+    )
+    sensor.add(
+        name("produce-throttle-time-max", GROUP, "The longest time in ms that a broker throttled the producer"), Max()
+    )
     return sensor

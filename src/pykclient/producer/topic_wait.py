@@ -1,4 +1,4 @@
-"""Waiting until the metadata has a topic that records are sent to."""
+"""Waiting until the metadata contains a topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TopicWait:
-    """Waits for topics on behalf of a producer (Java: KafkaProducer.waitOnMetadata). Thread: any."""
+    """Waits for the metadata of topics (Java: KafkaProducer.waitOnMetadata). Thread: any."""
 
     __slots__ = ("_max_block_ms", "_parts")
 
@@ -26,11 +26,11 @@ class TopicWait:
     def wait(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
         """Wait until ``topic`` and ``partition`` are in the metadata.
 
-        Return the cluster, the number of the topic's partitions, and what is left of ``max_block_ms``.
+        Return the cluster, the number of the topic's partitions, and the rest of ``max_block_ms``.
 
         Raises:
-            InvalidTopicError: no topic can have this name.
-            KafkaTimeoutError: the metadata did not come in time.
+            InvalidTopicError: the name of the topic is not valid.
+            KafkaTimeoutError: the metadata did not arrive in time.
         """
         topic_names.validate(topic)
         clock, metadata = self._parts.clock, self._parts.metadata
@@ -55,13 +55,13 @@ class TopicWait:
             if thread.is_current:
                 raise KafkaTimeoutError(
                     f"topic {topic!r} or its partition {partition} is not in the metadata yet, and a callback or a "
-                    "__del__ asked for it on the sender's thread, which cannot wait for metadata. It was requested: "
-                    "send again later, or from another thread"
+                    "__del__ needs it on the sender's thread, which cannot wait for metadata. The producer has "
+                    "requested it: send again later, or from another thread"
                 )
             try:
                 metadata.await_update(version, max_block_ms - waited_ms)
             except KafkaTimeoutError:
-                raise self._no_metadata(topic, partition, count)  # noqa: B904 - it has a cause of its own
+                raise self._no_metadata(topic, partition, count)  # noqa: B904 - the error has its own cause
             with HERE.mark:
                 metadata.maybe_throw_exception_for_topic(topic)
             waited_ms = clock.now_ms() - start_ms

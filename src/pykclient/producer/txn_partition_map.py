@@ -1,4 +1,7 @@
-"""Sequence numbers of each partition, and the numbered batches in flight (Java: TxnPartitionMap, TxnPartitionEntry)."""
+"""The sequence numbers and numbered batches in flight of each partition.
+
+Java: TxnPartitionMap, TxnPartitionEntry.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ NO_LAST_ACKED_SEQUENCE_NUMBER = -1
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who writes: the id that the cluster gave out, and the epoch that fences off earlier users of it."""
+    """The producer's id, assigned by the cluster, and the epoch that fences earlier users of the id."""
 
     producer_id: int
     epoch: int
@@ -35,7 +38,7 @@ def _order(batch: ProducerBatch) -> tuple[int, int, int]:
 
 
 class TxnPartitionEntry:
-    """One partition. Thread: io."""
+    """The sequence numbers of one partition. Thread: io."""
 
     __slots__ = (
         "in_flight",
@@ -51,26 +54,26 @@ class TxnPartitionEntry:
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
-        #: The base sequence of the next batch; 2^31 once all are used up. It never starts again within an epoch.
+        #: The base sequence of the next batch; 2^31 if all are used up. It never wraps around within an epoch.
         self.next_sequence = 0
-        #: Of the last record that was acknowledged; without batches in flight it is ``next_sequence - 1``.
+        #: The sequence of the last acknowledged record; ``next_sequence - 1`` if nothing is in flight.
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
-        #: Tells records lost on the broker from records that retention removed.
+        #: The last acknowledged offset. It tells records lost by the broker from records removed by retention.
         self.last_acked_offset = NO_OFFSET
-        #: Whether a batch of this epoch was acknowledged lately, so that the broker notices if a number is missing.
+        #: True if the broker acknowledged a batch of this epoch recently, and so detects missing sequence numbers.
         self.is_known_to_broker = False
         self.last_numbered_ms = 0
-        #: Drained and not yet completed, by sequence: responses may come back in another order.
+        #: Batches drained but not completed, by sequence: responses may arrive in another order.
         self.in_flight: list[ProducerBatch] = []
 
     def increment_sequence(self, increment: int) -> None:
         self.next_sequence += increment
 
     def has_sequences_for(self, batch: ProducerBatch) -> bool:
-        """Return whether the rest of the epoch's sequence numbers is enough for the records of ``batch``.
+        """Return whether the epoch has enough sequence numbers left for the records of ``batch``.
 
-        Numbers that started again from 0 would compare wrongly with those in flight before them. With a retry among
-        these, Java fails records that were written.
+        Numbers that wrapped around to 0 would compare wrongly with those of earlier batches in flight. If one of these
+        is a retry, Java fails records that were written.
         """
         return self.next_sequence + batch.record_count - 1 <= MAX_INT32
 
@@ -82,11 +85,11 @@ class TxnPartitionEntry:
             self.in_flight.remove(batch)
 
     def has_in_flight_before(self, batch: ProducerBatch) -> bool:
-        """Whether a batch with a lower number than ``batch`` has no final answer."""
+        """Return whether a batch with a lower sequence than ``batch`` is in flight."""
         return bool(self.in_flight) and _order(self.in_flight[0]) < _order(batch)
 
     def start_sequences_at_beginning(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
-        """Number what is in flight from 0 under the new id and epoch."""
+        """Renumber the batches in flight from 0, with the new id and epoch."""
         sequence = 0
 
         def renumber(batch: ProducerBatch) -> None:
@@ -101,7 +104,7 @@ class TxnPartitionEntry:
         self.is_known_to_broker = False
 
     def adjust_sequences_due_to_failed_batch(self, base_sequence: int, record_count: int) -> None:
-        """Close the gap that a batch leaves which the broker refused for good."""
+        """Close the gap left by a batch that the broker has refused for good."""
         self.next_sequence = self._lowered(self.next_sequence, record_count)
 
         def renumber(batch: ProducerBatch) -> None:
@@ -113,7 +116,9 @@ class TxnPartitionEntry:
 
     def _lowered(self, sequence: int, by: int) -> int:
         if sequence < by:
-            raise IllegalStateError(f"the sequence number {sequence} of {self.topic_partition} cannot go down by {by}")
+            raise IllegalStateError(
+                f"the sequence number {sequence} of {self.topic_partition} cannot be lowered by {by}"
+            )
         return sequence - by
 
     def _renumber(self, renumber: Callable[[ProducerBatch], None]) -> None:
@@ -123,7 +128,7 @@ class TxnPartitionEntry:
 
 
 class TxnPartitionMap:
-    """All partitions that were written to under the present producer id. Thread: io."""
+    """The partitions written to with the current producer id. Thread: io."""
 
     __slots__ = ("_entries", "_log")
 
@@ -134,7 +139,7 @@ class TxnPartitionMap:
     def get(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
         entry = self._entries.get(topic_partition)
         if entry is None:
-            raise IllegalStateError(f"no sequence numbers were given out for {topic_partition}")
+            raise IllegalStateError(f"no sequence numbers were assigned for {topic_partition}")
         return entry
 
     def get_or_create(self, topic_partition: TopicPartition) -> TxnPartitionEntry:

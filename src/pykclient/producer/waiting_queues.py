@@ -1,8 +1,8 @@
-"""Which partitions have batches that wait, by the node that they go to, and when these are due.
+"""The partitions with waiting batches, by the node they go to, and when their batches are due.
 
-Java looks at all partitions for each request. With thousands of them that takes longer than the request itself, so here
-a queue is looked at when something has happened to it: there is a new batch, one is full, one was taken out or put
-back, or the metadata is new.
+Java checks all partitions for each request. With thousands of partitions, that takes longer than the request. Here the
+sender checks a queue only after a change: a new batch, a full batch, a batch that was drained or requeued, or new
+metadata.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pykclient.producer.accumulator_state import PartitionQueue
     from pykclient.types import Node, TopicPartition
 
-#: When a full batch is due: before all others.
+#: The due time of a full batch: before all others.
 FULL = -1
 
 _AT_ONCE = 0
 
-#: So many notes of when queues are due may be outdated before they are cleared away.
+#: The number of outdated heap entries at which the heap is rebuilt.
 _MOST_OUTDATED = 100
 
 
@@ -37,17 +37,17 @@ class NodeQueues:
 
     def __init__(self, node: Node, muted: set[TopicPartition]) -> None:
         self.node = node
-        #: In the order in which they are served: who was served goes to the back.
+        #: In the order of draining; a drained queue goes to the back.
         self.waiting: dict[PartitionQueue, None] = {}
-        #: Whether it could take no request when it was last asked; what changes that ends the sender's wait.
+        #: True if the node could take no request at the last check. A change of that ends the sender's wait.
         self.is_blocked = False
         self._muted = muted
-        # A heap of (when it is due, a number of its own, queue); outdated where the queue itself says otherwise.
+        # A heap of (due time, unique number, queue). An entry that differs from the queue's own due time is outdated.
         self._due: list[tuple[int, int, PartitionQueue]] = []
         self._numbers = count()
 
     def file(self, queue: PartitionQueue, due_ms: int) -> None:
-        """``queue`` has batches, of which the first is due at ``due_ms``."""
+        """Add ``queue``, whose first batch is due at ``due_ms``, or update its due time."""
         self.waiting.setdefault(queue)
         if queue.node is self and queue.due_ms == due_ms:
             return
@@ -65,7 +65,7 @@ class NodeQueues:
         queue.due_ms = FOREVER_MS
 
     def delay_ms(self, now_ms: int, send_all: bool) -> int:
-        """How long until a batch is due; with ``send_all`` none needs to linger."""
+        """Return in how many ms a batch is due; with ``send_all`` no batch lingers."""
         if send_all and any(self._may_go(queue, now_ms) for queue in self.waiting):
             return 0
         due = self._due
@@ -82,7 +82,7 @@ class NodeQueues:
 
 
 class WaitingQueues:
-    """All queues with batches, filed by the leader of their partition.
+    """All queues with batches, by the leader of their partition.
 
     Thread: io, but for ``changed``, ``needs_wakeup`` and ``changed_queues``, which any thread may use.
     """
@@ -104,21 +104,21 @@ class WaitingQueues:
         self._linger_ms = linger_ms
         self._delivery_timeout_ms = delivery_timeout_ms
         self._snapshot: MetadataSnapshot | None = None
-        #: Queues that the sender has to look at. Any thread may add one.
+        #: Queues that the sender must check. Any thread may add one.
         self.changed_queues: deque[PartitionQueue] = deque()
         self._unfiled: dict[PartitionQueue, None] = {}
         self.nodes: dict[int, NodeQueues] = {}
         #: Queues with batches whose partition has no leader.
         self.leaderless: dict[PartitionQueue, None] = {}
-        #: Partitions that nothing is sent to until they are unmuted.
+        #: Partitions to which the sender sends nothing until they are unmuted.
         self.muted: set[TopicPartition] = set()
-        #: No batch that waits expires before.
+        #: No waiting batch expires before this time.
         self.next_expiry_ms = FOREVER_MS
-        #: When the sender looks for what is due at the latest; FOREVER_MS while it is about to, or does.
+        #: The latest time of the sender's next check; FOREVER_MS during a check.
         self.next_look_ms = FOREVER_MS
 
     def changed(self, queue: PartitionQueue, due_ms: int = FULL) -> bool:
-        """Have the sender look at ``queue`` before the next request: its first batch is due at ``due_ms``.
+        """Make the sender check ``queue`` before its next request: its first batch is due at ``due_ms``.
 
         Return True if the sender must be woken for it.
         """
@@ -128,29 +128,29 @@ class WaitingQueues:
     def needs_wakeup(self, queue: PartitionQueue, due_ms: int) -> bool:
         """Return True if the sender must be woken for a changed queue, whose first batch is due at ``due_ms``.
 
-        The sender needs no waking for what it will find by itself. Before it looks at the changed queues, it clears
-        ``next_look_ms`` and the marks of blocked nodes, so a thread that still reads the old ones is always noticed.
+        It need not be woken for what it will find by itself. Before the sender checks the changed queues, it clears
+        ``next_look_ms`` and the marks of blocked nodes. So a change by a thread that saw the old ones is always found.
         """
         node = queue.node
         return due_ms < self.next_look_ms and (node is None or not node.is_blocked)
 
     def expect_look(self) -> bool:
-        """The sender is about to be woken: until it has begun to look, only full batches are a reason to do it again.
+        """Announce an imminent wakeup of the sender; return True if one was announced before.
 
-        Whether it had been already.
+        Until the sender starts its check, only full batches are a reason to wake it again.
         """
         was_expected = self.next_look_ms == _AT_ONCE
         self.next_look_ms = _AT_ONCE
         return was_expected
 
     def begin_look(self) -> None:
-        """From now on whoever changes a queue wakes the sender."""
+        """Start a check: from now on, each thread that changes a queue wakes the sender."""
         self.next_look_ms = FOREVER_MS
         for of_node in self.nodes.values():
             of_node.is_blocked = False
 
     def take_in(self) -> None:
-        """Note which queues have changed, which needs no metadata."""
+        """Collect the queues that have changed. This needs no metadata."""
         changed = self.changed_queues
         while changed:
             queue = changed.popleft()
@@ -161,7 +161,7 @@ class WaitingQueues:
                     self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
     def file(self, snapshot: MetadataSnapshot) -> None:
-        """See to the queues that have changed and, where the metadata is new, to all."""
+        """Update the queues that have changed; with new metadata, update all."""
         self.take_in()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
@@ -176,7 +176,10 @@ class WaitingQueues:
                 self._file(queue, snapshot)
 
     def served(self, of_node: NodeQueues, queues: Iterable[PartitionQueue]) -> None:
-        """A batch was taken out of each of ``queues``. Those with more go to the back when they are filed again."""
+        """Note that a batch was drained from each of ``queues``.
+
+        Queues with more batches go to the back when they are filed again.
+        """
         for queue in queues:
             of_node.remove(queue)
             queue.topic_info.changes += 1

@@ -1,4 +1,4 @@
-"""Which partition a record goes to, and how the ``partitioner.class`` setting names it."""
+"""Partitioners, and the values of the ``partitioner.class`` setting that select them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pykclient.producer.partitioner.hashing import murmur2
 
 __all__ = ["BuiltInPartitioner", "CallablePartitioner", "Partitioner", "murmur2", "resolve_partitioner"]
 
-#: The built-in partitioner under the names that other clients know its behaviour by.
+#: The names under which clients know the built-in partitioner's behaviour.
 _BUILT_IN = frozenset({"DefaultPartitioner", "StickyPartitioner", "BuiltInPartitioner", "default"})
 
-#: Names of Java (the last part of the class name), of librdkafka and our own.
+#: Names of Java (the last part of the class name), names of librdkafka, and our own.
 _BY_NAME = {
     "RoundRobinPartitioner": "RoundRobinPartitioner",
     "UniformStickyPartitioner": "UniformStickyPartitioner",
@@ -34,11 +34,12 @@ _BY_NAME = {
 
 
 def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | None:
-    """Return the partitioner that a setting means; None is the built-in one.
+    """Return the partitioner for a value of ``partitioner.class``; None stands for the built-in one.
 
-    ``value`` may be None, a name of the tables above, the dotted path of a class or function, a class, an object with a
-    ``partition`` method, or a callable. Callables, and methods with three parameters, are called with the key's bytes,
-    all partitions and the available ones, as in kafka-python. ``rng`` is for our own that choose at random.
+    ``value`` may be None, a name from the tables above, the dotted path of a class or function, a class, an object with
+    a ``partition`` method, or a callable. A callable, or a method with three parameters, is called with the key's
+    bytes, all partitions and the available ones, as in kafka-python. ``rng`` is for this package's partitioners that
+    choose at random.
 
     Raises:
         ConfigError: ``value`` is none of these.
@@ -53,8 +54,8 @@ def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | 
             module, _, name = value.rpartition(".")
             if not module:
                 raise ConfigError(
-                    f"partitioner.class: no partitioner is called {value!r}; known are "
-                    f"{', '.join(sorted(_BUILT_IN | _BY_NAME.keys()))}, or give the dotted path of your own class"
+                    f"partitioner.class: there is no partitioner {value!r}; use one of "
+                    f"{', '.join(sorted(_BUILT_IN | _BY_NAME.keys()))}, or the dotted path of your own class"
                 )
         try:
             value = getattr(import_module(module), name)
@@ -74,7 +75,7 @@ def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | 
         return CallablePartitioner(value)
     if callable(method):
         return CallablePartitioner(method)
-    raise ConfigError(f"partitioner.class: {value!r} has no partition method and cannot be called")
+    raise ConfigError(f"partitioner.class: {value!r} is neither callable nor has a partition method")
 
 
 def _takes_key_and_partitions(method: Callable[..., Any]) -> bool:
@@ -83,7 +84,7 @@ def _takes_key_and_partitions(method: Callable[..., Any]) -> bool:
 
     try:
         parameters = signature(method).parameters.values()
-    except (TypeError, ValueError):  # a method in C that does not tell
+    except (TypeError, ValueError):  # a method in C without a signature
         return False
     positional = [
         each for each in parameters if each.kind in {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}

@@ -1,4 +1,4 @@
-"""What a partitioner is (Java: Partitioner)."""
+"""The interface of partitioners (Java: Partitioner)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pykclient.network.cluster import Cluster
 
 
 class Partitioner(ABC):
-    """Chooses the partition of records that do not name theirs. Subclass it, or hand in any callable.
+    """Chooses the partition of records sent without one.
 
-    A subclass with a method ``on_new_batch(topic, cluster, prev_partition)`` is told when its choice would begin a new
-    batch, and then asked once more: so it can stay with one partition while a batch fills (KIP-480).
+    Subclass it, or configure any callable. If a subclass has a method ``on_new_batch(topic, cluster, prev_partition)``,
+    the producer calls it when the choice would start a new batch, and then calls ``partition`` again. So a partitioner
+    can stay with one partition while a batch fills (KIP-480).
 
     Thread: any; several application threads may call at the same time.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Called once with the producer's configuration, by its dotted keys."""
+        """Configure the partitioner. The producer calls it once, with its configuration by Kafka's keys."""
 
     @abstractmethod
     def partition(
@@ -31,19 +32,20 @@ class Partitioner(ABC):
         serialized_value: bytes | None,
         cluster: Cluster,
     ) -> int | None:
-        """The partition's number, or None to leave the choice to the built-in sticky partitioner.
+        """Return the partition's number, or None to let the built-in sticky partitioner choose.
 
-        ``cluster.partitions_for_topic(topic)`` lists them all, ``available_partitions_for_topic`` those with a leader.
+        ``cluster.partitions_for_topic(topic)`` lists all partitions, ``available_partitions_for_topic`` those with a
+        leader.
         """
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Called once when the producer closes."""
+        """Release resources. The producer calls it once when it closes."""
 
 
 class CallablePartitioner(Partitioner):
-    """A plain function with kafka-python's signature: ``f(key_bytes, all_partitions, available_partitions) -> int``.
+    """A function with kafka-python's signature: ``f(key_bytes, all_partitions, available_partitions) -> int``.
 
-    Both lists hold partition numbers in ascending order. Thread: any, as far as the function is.
+    Both lists contain partition numbers in ascending order. Thread: any, if the function allows it.
     """
 
     def __init__(self, function: Callable[[bytes | None, list[int], list[int]], int]) -> None:

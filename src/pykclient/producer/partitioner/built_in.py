@@ -1,4 +1,7 @@
-"""The default: one partition until a batch is full, then one by load (KIP-480, KIP-794; Java: BuiltInPartitioner)."""
+"""The default partitioner: one partition until a batch is full, then another by load (KIP-480, KIP-794).
+
+Java: BuiltInPartitioner.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _compiled = compiled("producer")
 
 
 class StickyPartitionInfoPython:
-    """The partition in use, and how much went to it: that changes only under the lock of the partition's queue."""
+    """The current partition and the bytes appended to it. Changes only under the lock of the partition's queue."""
 
     __slots__ = ("partition", "produced_bytes")
 
@@ -41,11 +44,11 @@ class PartitionLoadStats:
 
 
 class BuiltInPartitioner:
-    """Sticky choice for one topic.
+    """The sticky partitioner of one topic.
 
-    The accumulator peeks at the current partition without a lock, takes that partition's queue lock and then looks
-    again with ``is_partition_changed``: another thread may have switched in between. Statistics are replaced whole, and
-    read by any thread. Thread: any.
+    The accumulator reads the current partition without a lock, takes the lock of that partition's queue, and then
+    checks with ``is_partition_changed`` whether another thread has switched in between. Statistics are replaced as a
+    whole, so any thread may read them. Thread: any.
     """
 
     __slots__ = ("_look_at_load", "_rng", "_sticky_batch_size", "load_stats", "sticky", "topic")
@@ -57,7 +60,7 @@ class BuiltInPartitioner:
         rng: random.Random | None = None,
         look_at_load: Callable[[Cluster], None] | None = None,
     ) -> None:
-        """``look_at_load`` is called before a partition is chosen, to bring ``load_stats`` up to date."""
+        """``look_at_load`` is called before a partition is chosen, to update ``load_stats``."""
         if sticky_batch_size < 1:
             raise IllegalArgumentError(f"sticky_batch_size must be at least 1, but is {sticky_batch_size}")
         self.topic = topic
@@ -68,7 +71,10 @@ class BuiltInPartitioner:
         self.sticky: StickyPartitionInfo | None = None
 
     def next_partition(self, cluster: Cluster) -> int:
-        """A partition drawn by load where that is known, else evenly from those with a leader, else from all."""
+        """Return a partition drawn at random, weighted by load if that is known.
+
+        Otherwise all partitions with a leader are equally likely, or all partitions if none has a leader.
+        """
         if self._look_at_load is not None:
             self._look_at_load(cluster)
         stats = self.load_stats
@@ -78,10 +84,10 @@ class BuiltInPartitioner:
         return candidates[self._rng.randrange(len(candidates))].partition
 
     def peek_current_partition_info(self, cluster: Cluster) -> StickyPartitionInfo:
-        """The partition in use; the first caller chooses it.
+        """Return the current partition; the first caller chooses it.
 
-        Two threads may both find none: the second assignment wins, and the first thread sees that under the queue lock
-        and starts again.
+        Two threads may both find none. The second assignment wins; the first thread notices under the queue lock and
+        starts again.
         """
         info = self.sticky
         if info is None:
@@ -94,10 +100,12 @@ class BuiltInPartitioner:
     def update_partition_info(
         self, info: StickyPartitionInfo | None, appended_bytes: int, cluster: Cluster, enable_switch: bool = True
     ) -> None:
-        """Count ``appended_bytes`` and switch once a batch's worth went to the partition. Needs its queue lock.
+        """Count ``appended_bytes``, and switch after a batch's worth of bytes.
 
-        With a batch still open the caller disables the switch, as leaving it half full would send two small batches
-        instead of a full one; but twice the batch size switches in any case.
+        The caller holds the partition's queue lock.
+
+        The caller disables the switch while a batch is open: leaving a half-full batch would send two small batches
+        instead of a full one. After twice the batch size, the partition changes in any case.
         """
         if info is None:
             return
@@ -109,11 +117,12 @@ class BuiltInPartitioner:
     def update_partition_load_stats(
         self, queue_sizes: list[int] | None, partition_ids: list[int], partition_count: int
     ) -> None:
-        """Turn the queue lengths of the usable partitions into weights: the longer its queue, the fewer records.
+        """Compute weights from the queue lengths of the usable partitions: a longer queue gets fewer records.
 
-        ``partition_count`` counts all partitions of the topic, also those left out for having no leader or a slow one.
-        A weight is the longest length plus one minus the own length, so lengths 0, 3, 1 weigh 4, 1, 3.
-        None or nothing to distinguish by means an even choice.
+        ``partition_count`` counts all partitions of the topic, also those excluded because they have no leader or a
+        slow one. A weight is the longest length plus one, minus the partition's own length, so lengths 0, 3, 1 get
+        weights 4, 1, 3. All partitions are equally likely if there are no queue lengths, or if none is excluded and the
+        lengths are equal.
         """
         if not queue_sizes or partition_count < 2:
             self.load_stats = None

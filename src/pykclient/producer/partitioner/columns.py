@@ -1,4 +1,4 @@
-"""The default choice of a partition for a whole column of keys."""
+"""The default partitioner for a whole column of keys."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _compiled = compiled("rows")
 
 
 def hash_partitions_python(keys: BytesColumn | None, start: int, stop: int, count: int, numbers: memoryview) -> None:
-    """Write into ``numbers``, which is a view of int32, the partition of each row that has a key and none yet.
+    """Write the partitions of rows that have a key, but no partition yet, into ``numbers``, a view of int32.
 
     Raises:
-        IllegalArgumentError: ``count``, of partitions, is not positive.
+        IllegalArgumentError: ``count``, the number of partitions, is not positive.
     """
     if count < 1:
         raise IllegalArgumentError(f"a topic cannot have {count} partitions")

@@ -1,4 +1,4 @@
-"""The hash functions by which clients choose partitions. All take bytes and return 32 bits, unsigned."""
+"""The hash functions with which clients choose partitions. All take bytes and return an unsigned 32-bit number."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["POSITIVE", "crc32", "fnv1a", "murmur2", "murmur2_cached"]
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 with the seed that Kafka uses (Java: Utils.murmur2, as an unsigned number)."""
+    """Return the MurmurHash2 of ``data`` with Kafka's seed (Java: Utils.murmur2, as an unsigned number)."""
     return murmur2_python(data) if _compiled is None or type(data) is not bytes else _compiled.murmur2(data)
 
 
 def murmur2_python(data: bytes) -> int:
-    """The same, and for whatever is bytes-like."""
+    """Return the same as ``murmur2``, for any bytes-like object."""
     length = len(data)
     hashed = _MURMUR2_SEED ^ length
     words = length >> 2
@@ -42,13 +42,13 @@ def murmur2_python(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-#: ``murmur2`` that remembers recent keys: real streams repeat their keys, and a look-up is ten times cheaper.
-#: Only for short keys, so that what it keeps stays under a megabyte.
+#: ``murmur2`` with a cache of recent keys: real streams repeat keys, and a lookup is ten times cheaper. Use it for
+#: short keys only, so that the cache stays below a megabyte.
 murmur2_cached = lru_cache(maxsize=4096)(murmur2)
 
 
 def fnv1a(data: bytes) -> int:
-    """FNV-1a with its sign taken off, as librdkafka and Sarama do."""
+    """Return the FNV-1a hash without its sign, as librdkafka and Sarama do."""
     hashed = _FNV1A_OFFSET
     for byte in data:
         hashed = (hashed ^ byte) * _FNV1A_PRIME & _MASK

@@ -1,4 +1,4 @@
-"""Partitioners to choose from by name, beside the built-in default."""
+"""Partitioners selected by name, in addition to the built-in default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykclient.reentry import HERE
 
 
 class RoundRobinPartitioner(Partitioner):
-    """Each record to the next partition, keys or not (Java: RoundRobinPartitioner). Thread: any."""
+    """Sends each record to the next partition, with or without a key (Java: RoundRobinPartitioner). Thread: any."""
 
     def __init__(self) -> None:
         self._counters: defaultdict[str, Iterator[int]] = defaultdict(count)
@@ -36,10 +36,10 @@ class RoundRobinPartitioner(Partitioner):
 
 
 class UniformStickyPartitioner(Partitioner):
-    """One partition until its batch is full, then another at random, keys or not (KIP-480). Thread: any.
+    """Fills a batch of one partition, then picks another at random, with or without keys (KIP-480). Thread: any.
 
-    Java dropped it in 4.0 for the built-in partitioner with ``partitioner.ignore.keys=true``, which also spreads evenly
-    when some brokers are slow.
+    Java removed it in 4.0 in favour of the built-in partitioner with ``partitioner.ignore.keys=true``, which also
+    spreads records evenly if some brokers are slow.
     """
 
     takes_rng = True
@@ -62,7 +62,7 @@ class UniformStickyPartitioner(Partitioner):
         return current if current is not None else self._switch(topic, cluster, None)
 
     def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int) -> None:
-        """Move on from ``prev_partition``, unless another thread already did."""
+        """Switch from ``prev_partition`` to another, unless another thread already has."""
         self._switch(topic, cluster, prev_partition)
 
     def _switch(self, topic: str, cluster: Cluster, previous: int | None) -> int:
@@ -78,19 +78,19 @@ class UniformStickyPartitioner(Partitioner):
 
 
 class HashPartitioner(Partitioner):
-    """Base of those that hash the key. Records without one go to the built-in sticky partition, or to a fixed one.
+    """Base class of partitioners that hash the key.
 
-    Thread: any.
+    Records without a key go to the built-in sticky partition or to a fixed partition. Thread: any.
     """
 
-    #: Whether records without a key are spread (True) or hashed as if their key were empty.
+    #: True if records without a key are spread, False if they are hashed like an empty key.
     spreads_missing_keys = True
-    #: Whether an empty key counts as missing.
+    #: True if an empty key counts as missing.
     spreads_empty_keys = False
 
     @abstractmethod
     def hash(self, key: bytes) -> int:
-        """A number that is not negative."""
+        """Return a hash that is not negative."""
 
     def partition(
         self,
@@ -111,14 +111,14 @@ class HashPartitioner(Partitioner):
 
 
 class Murmur2RandomPartitioner(HashPartitioner):
-    """As Java's default for keys: MurmurHash2, sign cleared. librdkafka: ``murmur2_random``."""
+    """Hashes like Java's default: MurmurHash2, sign cleared. librdkafka: ``murmur2_random``."""
 
     def hash(self, key: bytes) -> int:
         return murmur2(key) & POSITIVE
 
 
 class Murmur2Partitioner(Murmur2RandomPartitioner):
-    """As above, all records without a key to one partition. librdkafka: ``murmur2``."""
+    """MurmurHash2, with all records without a key in one partition. librdkafka: ``murmur2``."""
 
     spreads_missing_keys = False
 
@@ -133,27 +133,27 @@ class ConsistentRandomPartitioner(HashPartitioner):
 
 
 class ConsistentPartitioner(ConsistentRandomPartitioner):
-    """CRC32, all records without a key to one partition. librdkafka: ``consistent``."""
+    """CRC32, with all records without a key in one partition. librdkafka: ``consistent``."""
 
     spreads_missing_keys = False
     spreads_empty_keys = False
 
 
 class Fnv1aRandomPartitioner(HashPartitioner):
-    """FNV-1a, as Sarama's default for keys. librdkafka: ``fnv1a_random``."""
+    """FNV-1a, like Sarama's default for keys. librdkafka: ``fnv1a_random``."""
 
     def hash(self, key: bytes) -> int:
         return fnv1a(key)
 
 
 class Fnv1aPartitioner(Fnv1aRandomPartitioner):
-    """FNV-1a, all records without a key to one partition. librdkafka: ``fnv1a``."""
+    """FNV-1a, with all records without a key in one partition. librdkafka: ``fnv1a``."""
 
     spreads_missing_keys = False
 
 
 class RandomPartitioner(Partitioner):
-    """Any partition that has a leader, keys or not. librdkafka: ``random``. Thread: any."""
+    """Picks a random partition that has a leader, with or without a key. librdkafka: ``random``. Thread: any."""
 
     takes_rng = True
 
@@ -177,7 +177,7 @@ class Murmur3Partitioner(HashPartitioner):
     """MurmurHash3 (x86, 32 bits, seed 0), sign cleared. It spreads short, similar keys better than MurmurHash2."""
 
     def __init__(self) -> None:
-        import mmh3  # a C extension that most programs do without
+        import mmh3  # a C extension that most programs do not need
 
         self._hash = mmh3.hash
 
