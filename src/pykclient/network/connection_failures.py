@@ -1,4 +1,4 @@
-"""The nodes that cannot be reached, and why: for error messages and for the log."""
+"""The nodes that cannot be reached and why, for error messages and for the log."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ADVICE = {
 
 
 class ConnectionFailure(NamedTuple):
-    """The last failure of an address, and since when it has not worked."""
+    """The last failure of an address, and when the address stopped working."""
 
     address: str
     reason: str
     since_ms: int = 0
 
     def described(self, now_ms: int) -> str:
-        """Return address and reason, and how long it has lasted if that is a second or more."""
+        """Return the address, the reason, and the duration of the outage if it is a second or more."""
         lasted_ms = now_ms - self.since_ms
         return f"{self.address}: {self.reason}" + (f", for {_seconds(lasted_ms)}" if lasted_ms >= 1000 else "")
 
@@ -36,7 +36,7 @@ def shown_address(host: str, port: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error of the system or of the protocol in words."""
+    """Return the text of an error of the system or of the protocol, with advice for some of them."""
     if isinstance(error, OSError) and error.strerror:
         advice = _ADVICE.get(error.errno or 0)
         return f"{error.strerror}, {advice}" if advice else error.strerror
@@ -44,34 +44,34 @@ def reason_of(error: BaseException) -> str:
 
 
 class _Outage:
-    """An address that does not work now: since when, and what the log says of it."""
+    """An address that does not work now: when it stopped working, and what has been logged."""
 
     __slots__ = ("last_failure_ms", "since_ms", "told", "told_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.since_ms = self.last_failure_ms = now_ms
-        self.told = ""  # the kind of failure that is in the log
+        self.told = ""  # the last reason that was logged, without its digits
         self.told_ms = now_ms
 
 
-#: Coordinators have connections of their own, with ids counted down from 2^31 - 1.
+#: Connections to coordinators are separate. Their node ids count down from 2^31 - 1.
 COORDINATOR_ID_BASE: Final = (1 << 31) - 1
 _LOWEST_COORDINATOR_ID: Final = 1 << 30
 
-#: How often the log is reminded of addresses that still do not work.
+#: The interval of the log's reminders of addresses that still do not work.
 REMINDER_INTERVAL_MS: Final = 60_000
 
-#: How often another reason for the same outage gets a line of its own.
+#: A new reason for the same outage is logged at most this often.
 _NEW_REASON_INTERVAL_MS: Final = 10_000
 
-#: How many addresses a line names at most.
+#: The most addresses that a log line names.
 _MOST_NAMED: Final = 5
 
 _DIGITS = re.compile(r"\d+")
 
 
 def shown_node(node: Node) -> str:
-    """Return what people call a node: its role, its id and its address."""
+    """Return the name of a node for messages: its role, its id and its address."""
     address = shown_address(node.host, node.port) if node.host else "no address"
     if node.id < 0:
         return f"bootstrap server {address}"
@@ -81,7 +81,7 @@ def shown_node(node: Node) -> str:
 
 
 def shown_node_id(node_id: str) -> str:
-    """Return what people call a node of which only the id of its connection is known."""
+    """Return the name of a node for messages, if only the id of its connection is known."""
     id = int(node_id)
     if id < 0:
         return "a bootstrap server"
@@ -93,8 +93,8 @@ def shown_node_id(node_id: str) -> str:
 class ConnectionFailures:
     """The addresses that do not work now, for error messages and for the log.
 
-    The log gets a line when an address stops working, one when it works again, and in between a reminder of all of
-    them once a minute. The dict of failures is replaced, never changed, so that another thread can read it.
+    A line is logged when an address stops working and when it works again. In between, a reminder of all such addresses
+    is logged once a minute. The dict of failures is replaced, never changed, so that other threads can read it.
 
     Thread: owner writes, any reads.
     """
@@ -108,14 +108,14 @@ class ConnectionFailures:
         self._reminder_ms = 0
 
     def lost(self, node: Node) -> bool:
-        """Note that a connection broke. Return True if it is the first to this address since one was made."""
+        """Record that a connection broke. Return True for the first one to this address since a connection was made."""
         address = node.host, node.port
         is_first = address not in self._lost
         self._lost.add(address)
         return is_first
 
     def record(self, node: Node, reason: str, now_ms: int, ip: str | None = None) -> bool:
-        """Note a failure. Return True if it is worth a line in the log: a new outage, or another reason for it."""
+        """Record a failure. Return True if it is to be logged: a new outage, or a new reason for it."""
         where = shown_address(node.host, node.port)
         if ip is not None and ip != node.host:
             where += f" ({ip})"
@@ -135,19 +135,24 @@ class ConnectionFailures:
         return False
 
     def reminder(self, now_ms: int) -> str:
-        """Return what to remind the log of, or an empty string if it is too early or there is nothing."""
+        """Return the text of a reminder for the log, or an empty string if none is due."""
         if not self._outages or now_ms < self._reminder_ms:
             return ""
         self._reminder_ms = now_ms + REMINDER_INTERVAL_MS
         lasting: list[str] = []
         for address, outage in self._outages.items():
-            if now_ms - outage.last_failure_ms < REMINDER_INTERVAL_MS:  # else nobody wants to connect there any more
+            if (
+                now_ms - outage.last_failure_ms < REMINDER_INTERVAL_MS
+            ):  # otherwise the client no longer tries to connect there
                 failure = self._failures[address]
                 lasting.append(f"{failure.address} for {_seconds(now_ms - outage.since_ms)} ({failure.reason})")
         return _listed(lasting)
 
     def clear(self, node: Node, now_ms: int) -> int | None:
-        """Note that an address works. Return how long it did not, in milliseconds, if the log was told of that."""
+        """Record that an address works.
+
+        Return the duration of its outage in milliseconds, or None if there was none.
+        """
         key = node.host, node.port
         self._lost.discard(key)
         if key in self._failures:
@@ -162,7 +167,7 @@ class ConnectionFailures:
     def report(self, cluster: Cluster, bootstrap: Sequence[tuple[str, int]], now_ms: int) -> str:
         """Return a sentence for an error message, such as ``2 of 3 bootstrap servers could not be reached (...)``.
 
-        Empty if every known node can be reached, or was not tried.
+        Empty if every known node can be reached or was not tried.
         """
         failures = self._failures
         addresses = {(node.host, node.port) for node in cluster.nodes}

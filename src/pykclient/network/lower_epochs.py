@@ -1,4 +1,4 @@
-"""When a leader epoch below the known one is believed."""
+"""Decides when to accept a leader epoch below the known one."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import logging
 
 from pykclient.types import TopicPartition
 
-#: A lower epoch is believed if this many responses, one after the other, have told it,
+#: A lower epoch is accepted if at least this many responses in a row contain one,
 _RESPONSES = 3
-#: over this time, or metadata.max.age.ms if that is less.
+#: for this long, or for metadata.max.age.ms if that is less.
 _BELIEVED_AFTER_MS = 60_000
-#: If responses tell it for this long, the log says so.
+#: A warning is logged after responses have contained a lower epoch for this long.
 _WARNED_AFTER_MS = 5_000
 
-#: A line for the log, kept until the lock is released.
+#: A log line (level, text, arguments), kept until the lock is released.
 Note = tuple[int, str, tuple[object, ...]]
 
 
 class _LowerEpoch:
-    """Successive responses that told a lower leader epoch of a partition than the known one. Thread: owner."""
+    """Consecutive responses with a lower leader epoch of a partition than the known one. Thread: owner."""
 
     __slots__ = ("responses", "since_ms", "warned")
 
@@ -29,12 +29,12 @@ class _LowerEpoch:
 
 
 class LowerEpochs:
-    """Decides when responses have told a lower leader epoch for so long that the known one must be wrong.
+    """Decides when lower leader epochs have lasted for so long that the known epoch must be wrong.
 
-    Usually the broker that answered lags behind, and the next response is right. But the known epoch may be of a
-    deleted topic that was created again: in a cluster without topic ids, or where a commit or a seek brought the epoch.
+    Usually the broker that responded lags behind, and the next response is right. But the known epoch may be that of a
+    deleted topic that was created again, in a cluster without topic ids, or if the epoch came from a commit or a seek.
     Then no response is ever right, and the partition would never have a leader again (as in Java). A broker that is cut
-    off from its cluster tells old epochs as well, hence the long time.
+    off from its cluster also reports old epochs, hence the long time.
 
     Thread: any, under the lock of Metadata.
     """
@@ -46,13 +46,13 @@ class LowerEpochs:
         self._by_partition: dict[TopicPartition, _LowerEpoch] = {}
 
     def forget(self, partition: TopicPartition) -> None:
-        """Begin anew, as a response told the known epoch or a newer one."""
+        """Start over, because a response contained the known epoch or a newer one."""
         self._by_partition.pop(partition, None)
 
     def believes(self, partition: TopicPartition, epoch: int, known: int, now_ms: int, notes: list[Note]) -> bool:
-        """Return whether ``epoch``, which a response has just told and which is below ``known``, is to be believed.
+        """Return True if ``epoch``, which a response contained and which is below ``known``, is to be accepted.
 
-        Lines for the log are added to ``notes``.
+        The method appends log lines to ``notes``.
         """
         lower = self._by_partition.setdefault(partition, _LowerEpoch(now_ms))
         lower.responses += 1

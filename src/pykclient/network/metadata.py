@@ -1,4 +1,4 @@
-"""What the client knows of the cluster, and when it must ask again (Java: Metadata)."""
+"""The client's view of the cluster, and the schedule of metadata requests (Java: Metadata)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ RETRY_BACKOFF_JITTER = 0.2
 _INVALID_TOPIC = errors.InvalidTopicError.code
 _TOPIC_AUTHORIZATION_FAILED = errors.TopicAuthorizationError.code
 
-#: Earlier than any time a clock gives, also one that starts at 0.
+#: Earlier than any time of a clock, even one that starts at 0.
 _LONG_AGO_MS = -(1 << 62)
 
 
 class LeaderAndEpoch(NamedTuple):
-    """A partition's leader as metadata has it. Either may be unknown without the other."""
+    """A partition's leader and leader epoch according to metadata. Either may be unknown without the other."""
 
     leader: Node | None
     epoch: int | None
@@ -51,7 +51,7 @@ NO_LEADER_OR_EPOCH = LeaderAndEpoch(None, None)
 
 
 class MetadataRequestAndVersion(NamedTuple):
-    """A request to send, and what to hand back to ``Metadata.update`` with its response."""
+    """A metadata request to send, and the arguments to pass to ``Metadata.update`` with its response."""
 
     request_builder: MetadataRequestBuilder
     request_version: int
@@ -59,17 +59,17 @@ class MetadataRequestAndVersion(NamedTuple):
 
 
 class Metadata:
-    """The cluster as last heard, and the need to hear more.
+    """The latest known state of the cluster, and when to refresh it.
 
-    A full update asks for all that is wanted, a partial one for topics that are new. Subclasses say which topics are
-    wanted by overriding ``retain_topic``, ``new_metadata_request_builder`` and
-    ``new_metadata_request_builder_for_new_topics``; these run under the lock. The lock is reentrant, so that a subclass
-    can widen ``update`` and make a ``Condition`` on it.
+    A full update asks for all topics of interest, a partial update for new topics only. Subclasses choose the topics by
+    overriding ``retain_topic``, ``new_metadata_request_builder`` and ``new_metadata_request_builder_for_new_topics``.
+    These methods run under the lock. The lock is reentrant, so that a subclass can extend ``update`` and build a
+    ``Condition`` on the lock.
 
-    Listeners and log lines wait until the lock is released. Thread: any.
+    Listeners run and log lines are written after the lock is released. Thread: any.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_snapshot")  # a slot for what C looks up with each record
+    __slots__ = ("__dict__", "__weakref__", "_snapshot")  # a slot, because C code looks it up for each record
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Metadata:
         rng: random.Random | None = None,
     ) -> None:
         self._log = log_context.logger(__name__)
-        self._lock = threading.RLock()  # guards: all below except _snapshot's readers, as it is replaced whole
+        self._lock = threading.RLock()  # guards: all below, but readers of _snapshot, which is replaced whole
         self._refresh_backoff = ExponentialBackoff(
             refresh_backoff_ms, RETRY_BACKOFF_EXP_BASE, refresh_backoff_max_ms, RETRY_BACKOFF_JITTER, rng
         )
         self.metadata_expire_ms = metadata_expire_ms
         self._listeners = cluster_resource_listeners or ClusterResourceListeners()
-        self._update_version = 0  # rises with each response
-        self._request_version = 0  # rises with each new topic
+        self._update_version = 0  # incremented by each response
+        self._request_version = 0  # incremented by each new topic
         self._last_refresh_ms = _LONG_AGO_MS
         self._last_successful_refresh_ms = _LONG_AGO_MS
         self._attempts = 0
@@ -101,14 +101,14 @@ class Metadata:
         self._last_seen_leader_epochs: dict[TopicPartition, int] = {}
         self._lower_epochs = LowerEpochs(metadata_expire_ms)
         self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
-        self._known_cluster_id: str | None = None  # also while the cluster is forgotten, after a rebootstrap
+        self._known_cluster_id: str | None = None  # kept when a rebootstrap forgets the cluster
         self._is_closed = False
         self._snapshot = MetadataSnapshot.empty()
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def fetch(self) -> Cluster:
-        """The cluster as last heard; never blocks."""
+        """Return the latest known state of the cluster. Never blocks."""
         return self._snapshot.cluster
 
     def fetch_metadata_snapshot(self) -> MetadataSnapshot:
@@ -124,12 +124,12 @@ class Metadata:
 
     @property
     def update_version(self) -> int:
-        """Rises with each response."""
+        """A version that each response increments."""
         return self._update_version
 
     @property
     def last_successful_update(self) -> int:
-        """``now_ms`` of the last full update that succeeded; far in the past before the first."""
+        """The ``now_ms`` of the last successful full update; far in the past before the first one."""
         with self._lock:
             return self._last_successful_refresh_ms
 
@@ -151,7 +151,7 @@ class Metadata:
         return self._last_seen_leader_epochs.get(partition)
 
     def partition_metadata_if_current(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """The partition's metadata, unless a newer leader epoch than its own was seen elsewhere."""
+        """Return the partition's metadata, or None if it is unknown or a newer leader epoch has been seen elsewhere."""
         with self._lock:
             epoch = self._last_seen_leader_epochs.get(partition)
             metadata = self._snapshot.partition_metadata(partition)
@@ -160,7 +160,7 @@ class Metadata:
             return None
 
     def current_leader(self, partition: TopicPartition) -> LeaderAndEpoch:
-        """The leader if the metadata is current; otherwise at least the epoch that was seen last."""
+        """Return the leader if the metadata is current; otherwise only the leader epoch that was seen last."""
         with self._lock:
             metadata = self.partition_metadata_if_current(partition)
             if metadata is None:
@@ -171,14 +171,14 @@ class Metadata:
     # --- when to ask -----------------------------------------------------------------------------------------------
 
     def time_to_allow_update(self, now_ms: int) -> int:
-        """Milliseconds until the backoff allows another request.
+        """Return how many milliseconds remain until the backoff allows another request.
 
-        It backs off after requests that failed, and after responses that brought nothing new while errors elsewhere
-        keep saying that the metadata is stale.
+        The backoff applies after failed requests. It also applies after responses with nothing new, while errors
+        elsewhere keep reporting stale metadata.
         """
         with self._lock:
             if self._last_successful_refresh_ms + self.metadata_expire_ms <= now_ms:
-                self._equivalent_response_count = 0  # asking by age is no sign of stale answers
+                self._equivalent_response_count = 0  # a refresh because of age does not mean that responses are stale
             if self._last_refresh_ms + self._refresh_backoff.max_ms <= now_ms:
                 return 0
             backoff_ms = self._refresh_backoff.backoff(max(self._attempts - 1, 0))
@@ -189,19 +189,23 @@ class Metadata:
             return max(after_failures_ms, self._last_refresh_ms + backoff_ms - now_ms, 0)
 
     def time_to_next_update(self, now_ms: int) -> int:
-        """Milliseconds until the next request is due: at once if wanted, else by age; never before the backoff."""
+        """Return how many milliseconds remain until the next request is due.
+
+        A requested update is due at once, else the age of the metadata decides. No request is due before its backoff.
+        """
         with self._lock:
             expires_ms = 0
             if not (self._need_full_update or self._need_partial_update):
                 expires_ms = max(self._last_successful_refresh_ms + self.metadata_expire_ms - now_ms, 0)
                 if expires_ms > self._refresh_backoff.max_ms:
-                    return expires_ms  # by far the most frequent case, asked for with each request
+                    return expires_ms  # by far the most frequent case: this method runs with each request
             return max(expires_ms, self.time_to_allow_update(now_ms))
 
     def request_update(self, reset_equivalent_response_backoff: bool) -> int:
-        """Ask for a full update; returns the version that the update will exceed.
+        """Request a full update. Return the current version, which the update will exceed.
 
-        ``reset_equivalent_response_backoff`` tells that the reason is not a stale answer, so need not back off.
+        Set ``reset_equivalent_response_backoff`` if the reason is not stale metadata, so that the request need not back
+        off.
         """
         with self._lock:
             self._need_full_update = True
@@ -210,7 +214,10 @@ class Metadata:
             return self._update_version
 
     def request_update_for_new_topics(self) -> int:
-        """Ask at once for topics that are new; returns the version that the update will exceed."""
+        """Request a partial update, for new topics, without backoff.
+
+        Return the current version, which the update will exceed.
+        """
         with self._lock:
             self._last_refresh_ms = _LONG_AGO_MS
             self._need_partial_update = True
@@ -219,7 +226,10 @@ class Metadata:
             return self._update_version
 
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
-        """The request that is due now: partial where that suffices and the subclass can say which topics are new."""
+        """Return the request that is due now.
+
+        It is partial if no full update is due and the subclass can name the new topics.
+        """
         with self._lock:
             request: MetadataRequestBuilder | None = None
             if not self._need_full_update and self._last_successful_refresh_ms + self.metadata_expire_ms > now_ms:
@@ -231,27 +241,27 @@ class Metadata:
     # --- for subclasses --------------------------------------------------------------------------------------------
 
     def new_metadata_request_builder(self) -> MetadataRequestBuilder:
-        """A request for all topics that are wanted."""
+        """Return a request for all topics of interest."""
         from pykclient.network.metadata_request import MetadataRequestBuilder
 
         return MetadataRequestBuilder.all_topics()
 
     def new_metadata_request_builder_for_new_topics(self) -> MetadataRequestBuilder | None:
-        """A request for the topics that are wanted and not known yet, or None where that is not supported."""
+        """Return a request for the topics of interest that are not known yet, or None if that is not supported."""
         return None
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - for subclasses
-        """Whether what a response says of ``topic`` is kept."""
+        """Return True if the metadata of ``topic`` in a response is kept."""
         return True
 
     def retain_topic_id(self, topic: str, topic_id: uuid.UUID | None, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002
-        """As ``retain_topic``, for who wants topics by id."""
+        """Return ``retain_topic``; subclasses that select topics by id override it."""
         return self.retain_topic(topic, is_internal, now_ms)
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
     def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Start from the configured ``(host, port)`` pairs, whose nodes get negative ids."""
+        """Start from the configured ``(host, port)`` pairs. Their nodes get negative ids."""
         with self._lock:
             self._need_full_update = True
             self._update_version += 1
@@ -261,13 +271,20 @@ class Metadata:
     def rebootstrap(self) -> None:
         """Forget the cluster and start from the configured addresses again (KIP-899)."""
         servers = ", ".join(shown_address(host, port) for host, port in self._bootstrap_addresses)
-        # Once for an outage, as it may be tried again and again.
+        # INFO only once per outage, because rebootstraps may follow one another.
         level = logging.DEBUG if self._snapshot.cluster.is_bootstrap_configured else logging.INFO
         self._log.log(level, "Starting again from the bootstrap servers: %s", servers)
         self.bootstrap(self._bootstrap_addresses)
 
     def update_last_seen_epoch_if_newer(self, partition: TopicPartition, leader_epoch: int) -> bool:
-        """Note an epoch seen in a response; asks for an update and returns True when it is newer than the known one."""
+        """Record a leader epoch seen in a response.
+
+        Return True, and request a full update, if the epoch is newer than the known one. Return False if it is not, or
+        if no epoch is known.
+
+        Raises:
+            IllegalArgumentError: the epoch is negative.
+        """
         if leader_epoch < 0:
             raise errors.IllegalArgumentError(f"a leader epoch cannot be negative, but is {leader_epoch}")
         with self._lock:
@@ -281,13 +298,16 @@ class Metadata:
     def update_with_current_request_version(
         self, response: MetadataResponse, is_partial_update: bool, now_ms: int
     ) -> None:
-        """``update`` for a response that no request of this object asked for."""
+        """Apply a response that belongs to no request of this object, as ``update`` does."""
         self.update(self._request_version, response, is_partial_update, now_ms)
 
     def update(self, request_version: int, response: MetadataResponse, is_partial_update: bool, now_ms: int) -> None:
-        """Take in a response.
+        """Apply a response.
 
-        ``request_version`` is that of the request: where topics were added meanwhile, another partial update is due.
+        ``request_version`` is the version of the request. If topics were added since, another partial update is due.
+
+        Raises:
+            IllegalStateError: the metadata is closed.
         """
         notes: list[Note] = []
         with self._lock:
@@ -300,7 +320,7 @@ class Metadata:
             if not is_partial_update:
                 self._need_full_update = False
                 self._last_successful_refresh_ms = now_ms
-            # Back to 0 below if the response differs from what is known.
+            # Reset to 0 below if the response differs from the known metadata.
             self._equivalent_response_count += 1
             self._snapshot = snapshot = self._handle_metadata_response(response, is_partial_update, now_ms, notes)
             new_cluster = snapshot.cluster_id != self._known_cluster_id
@@ -325,9 +345,9 @@ class Metadata:
     def update_partition_leadership(
         self, partition_leaders: Mapping[TopicPartition, LeaderIdAndEpoch], leader_nodes: Iterable[Node]
     ) -> set[TopicPartition]:
-        """Take in leaders that a produce or fetch response hinted at (KIP-951); returns the partitions that changed.
+        """Apply the leaders that a produce or fetch response hinted at (KIP-951). Return the partitions that changed.
 
-        A hint counts only if it is newer than what is known, its broker is known, and its partition too.
+        A hint counts only if its epoch is newer than the known one and both its broker and its partition are known.
         """
         with self._lock:
             snapshot = self._snapshot
@@ -363,7 +383,7 @@ class Metadata:
     def _handle_metadata_response(
         self, response: MetadataResponse, is_partial_update: bool, now_ms: int, notes: list[Note]
     ) -> MetadataSnapshot:
-        """The snapshot that ``response`` makes of the present one."""
+        """Return the snapshot that results from the present one and ``response``."""
         seen: set[str] = set()
         internal: set[str] = set()
         unauthorized: set[str] = set()
@@ -372,7 +392,7 @@ class Metadata:
         topic_ids: dict[str, uuid.UUID] = {}
         for topic in response.topics:
             name = topic.name
-            if name is None:  # asked for by an id that the cluster does not have
+            if name is None:  # requested by an id that the cluster does not know
                 self._note_stale_metadata(topic.topic_id, topic.error_code, notes)
                 continue
             seen.add(name)
@@ -404,7 +424,7 @@ class Metadata:
                     partition.isr_nodes,
                     partition.offline_replicas,
                 )
-                # Also with an error, so that new epochs are not missed.
+                # Partitions with an error, too, so that new epochs are not missed.
                 latest = self._update_latest_metadata(metadata, topic_id, old_topic_id, now_ms, notes)
                 if latest is not None:
                     partitions.append(latest)
@@ -432,7 +452,7 @@ class Metadata:
         )
 
     def _note_stale_metadata(self, what: object, error_code: int, notes: list[Note]) -> None:
-        """Ask again where an error says that the answer will change."""
+        """Request a full update if the error is one that fresh metadata resolves."""
         error = errors.for_code(error_code)
         if isinstance(error, InvalidMetadataError):
             self._need_full_update = True
@@ -446,7 +466,10 @@ class Metadata:
         now_ms: int,
         notes: list[Note],
     ) -> PartitionMetadata | None:
-        """Return the newer of ``metadata`` and the known one, by leader epoch; epochs start anew with a topic id."""
+        """Return the newer of ``metadata`` and the known metadata, by leader epoch.
+
+        A new topic id starts new epochs.
+        """
         partition, epoch = metadata.topic_partition, metadata.leader_epoch
         epochs = self._last_seen_leader_epochs
         if epoch is None:  # an old broker, or an error without a leader
@@ -456,15 +479,15 @@ class Metadata:
         known = epochs.get(partition)
         if known is not None and (topic_id is None or topic_id == old_topic_id):
             if epoch < known and not self._lower_epochs.believes(partition, epoch, known, now_ms, notes):
-                self._need_full_update = True  # backs off, as long as responses bring nothing new
+                self._need_full_update = True  # backs off while responses contain nothing new
                 return self._snapshot.partition_metadata(partition)
             if epoch == known:
                 self._lower_epochs.forget(partition)
                 return metadata
         elif known is not None:
-            # The topic was deleted and made again. The old id may be unknown by then (None), as the client may have
-            # lost the topic in between; the new epoch counts all the same.
-            level = logging.DEBUG if old_topic_id is None else logging.INFO  # None: it may be the same as ever
+            # The topic was deleted and created again. The old id is None if the client lost the topic in between; the
+            # new epoch counts all the same.
+            level = logging.DEBUG if old_topic_id is None else logging.INFO  # None: the id may not have changed
             notes.append((level, "The topic of %s has a new id: %s, was %s", (partition, topic_id, old_topic_id)))
         epochs[partition] = epoch
         self._lower_epochs.forget(partition)
@@ -478,21 +501,29 @@ class Metadata:
     # --- failures --------------------------------------------------------------------------------------------------
 
     def failed_update(self, now_ms: int) -> None:
-        """Note a request that brought nothing, so that the next one backs off."""
+        """Record a failed request, so that the next one backs off."""
         with self._lock:
             self._last_refresh_ms = now_ms
             self._attempts += 1
             self._equivalent_response_count = 0
 
     def fatal_error(self, error: KafkaError) -> None:
-        """Note an error that makes asking pointless, such as failed authentication."""
+        """Record an error that makes further requests pointless, such as an authentication failure."""
         with self._lock:
             self._fatal_error = error
 
     def maybe_throw_any_exception(self) -> None:
-        """Raise and forget the fatal error, or one that names unauthorized or invalid topics (the consumer's way)."""
+        """Raise the fatal error, or else the one that names unauthorized or invalid topics, and forget both.
+
+        The consumer uses this.
+
+        Raises:
+            KafkaError: the fatal error.
+            TopicAuthorizationError: the client may not access some topics.
+            InvalidTopicError: some topic names are invalid.
+        """
         if self._fatal_error is None and not self._unauthorized_topics and not self._invalid_topics:
-            return  # without the lock, as each poll asks: what comes just now is seen by the next one
+            return  # without the lock, because each poll calls this; the next poll sees an error that arrives just now
         with self._lock:
             error = self._fatal_error or self._recoverable_error(self._unauthorized_topics, self._invalid_topics)
             self._fatal_error = None
@@ -501,14 +532,24 @@ class Metadata:
             raise error
 
     def maybe_throw_fatal_exception(self) -> None:
-        """Raise and forget the fatal error (the producer's way while it waits)."""
+        """Raise the fatal error, if any, and forget it. The producer uses this while it waits.
+
+        Raises:
+            KafkaError: the fatal error.
+        """
         with self._lock:
             error, self._fatal_error = self._fatal_error, None
         if error is not None:
             raise error
 
     def maybe_throw_exception_for_topic(self, topic: str) -> None:
-        """Raise the fatal error or the one of ``topic``; all errors are forgotten."""
+        """Raise the fatal error, or else the error of ``topic``, and forget all errors.
+
+        Raises:
+            KafkaError: the fatal error.
+            TopicAuthorizationError: the client may not access the topic.
+            InvalidTopicError: the name of the topic is invalid.
+        """
         with self._lock:
             only = frozenset((topic,))
             error = self._fatal_error or self._recoverable_error(
@@ -521,7 +562,7 @@ class Metadata:
 
     @staticmethod
     def _recoverable_error(unauthorized: frozenset[str], invalid: frozenset[str]) -> KafkaError | None:
-        """The error of topics that the client may stop to want, and so recover."""
+        """Return the error of topics from which the client recovers by dropping them."""
         if unauthorized:
             return errors.TopicAuthorizationError(f"not authorized to access topics: {', '.join(sorted(unauthorized))}")
         if invalid:
@@ -532,6 +573,6 @@ class Metadata:
         self._invalid_topics = self._unauthorized_topics = frozenset()
 
     def close(self) -> None:
-        """No updates are possible after this."""
+        """Refuse further updates."""
         with self._lock:
             self._is_closed = True
