@@ -1,4 +1,4 @@
-"""From configuration to addresses and to a network client (Java: ClientUtils)."""
+"""Addresses and network clients from a configuration (Java: ClientUtils)."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 9092
 
-#: The longest wait for the names in bootstrap.servers when a client is made.
+#: The longest wait for the host names in bootstrap.servers when a client is created.
 DNS_TIMEOUT_MS: Final = 10_000
 
-#: The longest wait for the other names once one of them was found.
+#: The longest wait for the other names after the first one was found.
 DNS_GRACE_MS: Final = 1_000
 
-#: ``host:port`` with an optional protocol name in front, as brokers write their listeners; IPv6 in brackets.
+#: ``host:port``, optionally after a protocol name, as brokers write their listeners. IPv6 addresses are in brackets.
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+.-]*://)?(?:\[([0-9A-Fa-f:.%\w]+)\]|([\w.-]+))(?::(\d+))?")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return ``(host, port)`` of ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``, by default port 9092.
+    """Return ``(host, port)`` of ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``. The default port is 9092.
 
     Raises:
         ConfigError: ``text`` is not such an address.
@@ -58,7 +58,7 @@ def split_address(text: str) -> tuple[str, int | None]:
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         hint = ""
-        if "@" in text:  # what is before it may contain a password, and is not shown
+        if "@" in text:  # the part before @ may contain a password, so it is not shown
             text = "...@" + text.rpartition("@")[2]
             hint = " (users and passwords are no part of it)"
         elif text.count(":") > 1:
@@ -72,19 +72,19 @@ def split_address(text: str) -> tuple[str, int | None]:
 
 
 def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Return ``(host, port)`` of each address in a list or in a comma-separated string. Nothing is resolved.
+    """Return ``(host, port)`` of each address in a list or in a comma-separated string. No host is looked up.
 
     Raises:
-        ConfigError: One of them is not an address.
+        ConfigError: one of them is not an address.
     """
     return list(dict.fromkeys(parse_address(part) for part in _split(servers)))
 
 
 def addresses_without_port(servers: str | Sequence[str]) -> list[str]:
-    """Return those addresses of a list or of a comma-separated string that have no port.
+    """Return the addresses without a port in a list or in a comma-separated string.
 
     Raises:
-        ConfigError: One of them is not an address.
+        ConfigError: one of them is not an address.
     """
     return [part.strip() for part in _split(servers) if split_address(part)[1] is None]
 
@@ -100,22 +100,22 @@ def parse_and_validate_addresses(
     log_context: LogContext | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[tuple[str, int]]:
-    """Return ``(host, port)`` of each address of bootstrap.servers. At least one host must be known to the DNS.
+    """Return ``(host, port)`` of each address of bootstrap.servers. The DNS must know at least one host.
 
-    Addresses without a port get port 9092 and a warning, as Java refuses them.
+    Addresses without a port get port 9092 and a warning; Java refuses them.
 
-    Hosts are looked up all at once. The wait ends when all look-ups are done, ``DNS_GRACE_MS`` after the first host was
-    found, or after ``DNS_TIMEOUT_MS``. Hosts without an answer are kept, as their name server may recover. With
-    ``client_dns_lookup`` = ``resolve_canonical_bootstrap_servers_only`` each host is replaced by the canonical names of
-    its addresses, as Kerberos behind an alias needs; then all answers are waited for.
+    All hosts are looked up at the same time. The wait ends when all lookups are done, ``DNS_GRACE_MS`` after the first
+    host was found, or after ``DNS_TIMEOUT_MS``. Hosts that could not be looked up are kept, because their name server
+    may recover. With ``client_dns_lookup`` = ``resolve_canonical_bootstrap_servers_only``, each host is replaced by the
+    canonical names of its addresses, as Kerberos behind an alias needs. In this case the wait is for all lookups.
 
     Raises:
-        ConfigError: an address is malformed, or no host has been found.
+        ConfigError: an address is malformed, or no host was found.
     """
     canonical = client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
     log = (log_context or LogContext()).logger(__name__)
     if portless := addresses_without_port(servers):
-        # Nothing listens there in many a cluster, and the client would only find out by its time-outs.
+        # In many clusters nothing listens on this port, and the client would only see timeouts.
         log.warning(
             "bootstrap.servers: no port in %s; trying port %d. Write host:port", ", ".join(portless), DEFAULT_PORT
         )
@@ -128,7 +128,7 @@ def parse_and_validate_addresses(
         outcome = outcomes[host]
         if isinstance(outcome, OSError):
             unresolved.append(f"{shown_address(host, port)}: {reason_of(outcome)}")
-            # Kept for when the name server has recovered. Until then the connection report tells of it.
+            # Kept because the name server may recover. Until then, the connection report names the host.
             addresses.append((host, port))
         elif canonical:
             addresses += [(name, port) for name in outcome]
@@ -145,7 +145,7 @@ def parse_and_validate_addresses(
 def _look_up_all(
     hosts: Sequence[str], resolver: HostResolver, clock: Clock, canonical: bool
 ) -> dict[str, list[str] | OSError]:
-    """Look all hosts up at the same time, and wait for the answers within the bounds above."""
+    """Look up all hosts at the same time, and wait within the limits above. Return addresses or an error per host."""
     condition = clock.new_condition()
 
     def on_done() -> None:
@@ -187,7 +187,7 @@ def _has_address(lookup: Lookup) -> bool:
 
 
 def create_channel_builder(config: Mapping[str, Any]) -> ChannelBuilder:
-    """The channel builder for ``security.protocol``."""
+    """Return the channel builder for ``security.protocol``."""
     protocol = config["security.protocol"]
     if protocol != "PLAINTEXT":
         raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
@@ -209,9 +209,9 @@ def create_network_client(
     environment: Environment = SYSTEM_ENVIRONMENT,
     rng: random.Random | None = None,
 ) -> NetworkClient:
-    """A network client, from the configuration of a producer, consumer or admin client.
+    """Return a network client for the configuration of a producer, consumer or admin client.
 
-    ``metadata`` should have been started with ``bootstrap(parse_and_validate_addresses(...))``.
+    ``metadata`` must have been initialized with ``bootstrap(parse_and_validate_addresses(...))``.
     """
     implementation.tell(log_context.logger(implementation.__name__))
     rebootstrap = config["metadata.recovery.strategy"] == "rebootstrap"

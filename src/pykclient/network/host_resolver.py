@@ -1,4 +1,4 @@
-"""Look-ups of host names, without waiting for them (Java: HostResolver, DefaultHostResolver)."""
+"""Host name lookups that do not block the caller (Java: HostResolver, DefaultHostResolver)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Final, Protocol
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 
-#: Names that are asked for at the same time. More of them wait in a queue, first in, first out.
+#: The most lookups in progress at the same time. Further lookups wait in a queue, first in, first out.
 MAX_THREADS: Final = 16
 
-#: A failed look-up is not repeated for this long, so that clients that try again do not add load to a sick name server.
+#: A failed lookup is not repeated for this long, so that retrying clients do not add load to a failing name server.
 FAILURE_REMEMBERED_MS: Final = 1_000
 
 
 class Lookup:
-    """One caller's interest in the addresses of a host. Thread: any."""
+    """A caller's request for the addresses of a host. Thread: any."""
 
     __slots__ = ("_on_done", "_outcome")
 
@@ -30,30 +30,30 @@ class Lookup:
 
     @property
     def done(self) -> bool:
-        """True once there is an answer, or an error."""
+        """True once the lookup has succeeded or failed."""
         return self._outcome is not None
 
     def result(self) -> list[str]:
-        """Return the answer of a look-up that is done: at least one address, in the order to try them.
+        """Return the result of a lookup that is done: at least one address, in the order to try them.
 
         Raises:
-            OSError: the host has no address, or the look-up failed.
+            OSError: the host has no address, or the lookup failed.
         """
         outcome = self._outcome
         if isinstance(outcome, OSError):
-            raise OSError(*outcome.args)  # a new one, as several callers may get the same outcome
+            raise OSError(*outcome.args)  # a new error, because several callers may share the outcome
         assert outcome is not None
         return list(outcome)
 
     def finish(self, outcome: list[str] | OSError) -> None:
-        """Set the answer and tell the caller. For resolvers."""
+        """Set the outcome and notify the caller. For resolvers."""
         self._outcome = outcome
         on_done, self._on_done = self._on_done, None
         if on_done is not None:
             on_done()
 
     def cancel(self) -> None:
-        """Do not tell the caller any more."""
+        """Do not notify the caller any more."""
         self._on_done = None
 
 
@@ -61,10 +61,10 @@ class HostResolver(Protocol):
     """Finds the addresses of hosts. Thread: any."""
 
     def look_up(self, host: str, on_done: Callable[[], object] | None = None, canonical: bool = False) -> Lookup:
-        """Begin to look ``host`` up. Never waits, and never raises OSError: the look-up does.
+        """Start to look up ``host``. Never block, and never raise OSError: ``Lookup.result`` raises it.
 
-        ``on_done`` is called by any thread when the look-up is done, unless it is done when this returns. It must not
-        block. The answer consists of numeric addresses, or with ``canonical`` of the names that these addresses have.
+        Any thread calls ``on_done`` when the lookup is done, unless it is done when this method returns. ``on_done``
+        must not block. The result consists of numeric addresses; with ``canonical``, of the names of these addresses.
         """
 
 
@@ -72,13 +72,13 @@ _Key = tuple[str, bool]
 
 
 class DefaultHostResolver:
-    """The system's resolver, asked on daemon threads, as its call cannot be given a timeout.
+    """The system's resolver, called on daemon threads because its call has no timeout.
 
-    Each name is asked for once at a time, however many clients want it. A name server that does not answer therefore
-    holds up one thread per host, and ``MAX_THREADS`` in all. IPv4 addresses come first, as in Java, since brokers on a
-    developer's machine mostly listen there.
+    The resolver looks up each name only once at a time, however many clients ask for it. So a name server that does not
+    respond blocks one thread per host, and at most ``MAX_THREADS`` in total. IPv4 addresses come first, as in Java,
+    because brokers on a developer's machine mostly listen there.
 
-    After a fork the child starts afresh: threads and answers of the parent never arrive there. Thread: any.
+    A forked child starts afresh, because the parent's threads and results do not exist there. Thread: any.
     """
 
     __slots__ = ("__weakref__", "_clock", "_failures", "_lock", "_lookups", "_threads", "_waiting")
@@ -89,7 +89,10 @@ class DefaultHostResolver:
         _resolvers.add(self)
 
     def reset(self) -> None:
-        """Forget what is under way, without locks: in a forked child another thread may have held them."""
+        """Forget the lookups in progress.
+
+        No lock is taken, because in a forked child another thread of the parent may have held it.
+        """
         self._lock = threading.Lock()  # guards: all below
         self._lookups: dict[_Key, list[Lookup]] = {}
         self._waiting: deque[_Key] = deque()
@@ -132,7 +135,7 @@ class DefaultHostResolver:
             key = self._finish(key, _outcome(*key))
 
     def _finish(self, key: _Key, outcome: list[str] | OSError) -> _Key | None:
-        """Note an outcome and tell who waits for it. Return the next name to ask for; None ends the thread."""
+        """Record an outcome and notify its callers. Return the next name to look up; None ends the thread."""
         now_ms = self._clock.now_ms()
         with self._lock:
             finished = self._lookups.pop(key, [])
@@ -164,7 +167,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_numeric(host: str) -> bool:
-    """Return True if ``host`` is an address already."""
+    """Return True if ``host`` is a numeric address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host.partition("%")[0])
@@ -180,19 +183,19 @@ def _outcome(host: str, canonical: bool) -> list[str] | OSError:
         found = list(dict.fromkeys(map(_canonical_name, addresses))) if canonical else addresses
     except OSError as error:
         return error
-    except ValueError:  # UnicodeError for instance: a label of the name has more than 63 characters
+    except ValueError:  # for example UnicodeError: a label of the name has more than 63 characters
         return OSError(f"{host!r} is not a host name")
     return found or OSError(f"{host!r} has no address")
 
 
 def _ask_system(host: str) -> list[str]:
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    answers.sort(key=lambda answer: answer[0] != socket.AF_INET)  # stable: otherwise in the DNS's own order
+    answers.sort(key=lambda answer: answer[0] != socket.AF_INET)  # a stable sort keeps the DNS's order otherwise
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
 def _canonical_name(ip: str) -> str:
-    """Return the name that belongs to an address, or the address if it has none."""
+    """Return the name of an address, or the address if it has none."""
     try:
         return socket.getnameinfo((ip, 0), socket.NI_NAMEREQD)[0]
     except OSError:

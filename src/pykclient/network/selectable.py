@@ -1,4 +1,4 @@
-"""What a network client needs of its selector: the seam at which a simulated network is put in (Java: Selectable)."""
+"""The interface between the network client and its selector, which a simulated network replaces (Java: Selectable)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pykclient.network.channel_state import ChannelState
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 
-#: For ``send_buffer`` and ``receive_buffer``: leave the choice to the operating system.
+#: For ``send_buffer`` and ``receive_buffer``: let the operating system choose.
 USE_DEFAULT_BUFFER_SIZE = -1
 
 
 class SocketAddress(NamedTuple):
-    """Where to connect: a numeric address, and the name that it was found by (which TLS certificates are about)."""
+    """The numeric address to connect to, and the host name that it was found by, which TLS verifies."""
 
     ip: str
     port: int
@@ -26,7 +26,7 @@ class SocketAddress(NamedTuple):
 
 
 class Selectable(Protocol):
-    """Many connections, one wait. The four collections are those of the last ``poll``.
+    """Many connections with one wait. The four collections are the results of the last ``poll``.
 
     Thread: owner, but for ``wakeup``.
     """
@@ -36,38 +36,45 @@ class Selectable(Protocol):
 
     @property
     def completed_receives(self) -> Sequence[NetworkReceive]:
-        """In order per connection; a connection can have several."""
+        """The frames received, in order per connection; a connection can have several."""
 
     @property
     def disconnected(self) -> Mapping[str, ChannelState]:
-        """Connections that were lost, with the state they were in; those closed by ``close_channel`` are not."""
+        """The connections that were lost, with their last state.
+
+        Those that ``close_channel`` closed are not included.
+        """
 
     @property
     def connected(self) -> Sequence[str]: ...
 
     def connect(self, id: str, address: SocketAddress, send_buffer: int, receive_buffer: int) -> None:
-        """Start to connect to ``address``; raises OSError where that fails at once."""
+        """Start to connect to ``address``; buffer sizes are in bytes.
+
+        Raises:
+            OSError: connecting failed at once.
+        """
 
     def send(self, send: NetworkSend) -> None:
-        """Send on a ready channel that has nothing else to send; what fails shows in ``disconnected``."""
+        """Send a frame on a ready channel that has nothing else to send. ``disconnected`` shows failures."""
 
     def poll(self, timeout_ms: int) -> None:
-        """Do what I/O can be done, waiting at most ``timeout_ms`` for some."""
+        """Do all I/O that is possible, and wait at most ``timeout_ms`` for some."""
 
     def end_interrupted_wait(self) -> bool:
-        """Return True, once, if an exception ended ``poll`` while it waited, with nothing else to do."""
+        """Return True, once, if an exception ended ``poll`` during its wait, when no other work was in progress."""
 
     def drop_connections(self) -> None:
-        """Drop all connections, in whatever state an exception has left them."""
+        """Drop all connections, whatever state an exception has left them in."""
 
     def wakeup(self) -> None:
-        """End the present poll, or the next one at once. Thread: any."""
+        """End the current poll, or else the next one at once. Thread: any."""
 
     def close_channel(self, id: str) -> None:
-        """Close a connection, if there is one, without it showing in ``disconnected``."""
+        """Close a connection, if it exists. It does not appear in ``disconnected``."""
 
     def is_channel_ready(self, id: str) -> bool:
-        """Whether the connection stands and is authenticated."""
+        """Return True if the connection is established and authenticated."""
 
     def mute(self, id: str) -> None:
         """Stop reading from a connection."""

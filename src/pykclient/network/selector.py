@@ -1,4 +1,4 @@
-"""Many non-blocking connections and one wait (Java: Selector). Clients and servers use the same."""
+"""Many non-blocking connections with one wait (Java: Selector). Clients and servers use the same class."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import FLUSH_INTERVAL_MS, SelectorMetrics
 
-#: Larger frames are written by the poll that follows, if its poller does that, instead of at once: a large write takes
-#: long enough to let others have the interpreter's lock for it, and the poll lets go of it anyway.
+#: Frames larger than this are left to the next poll, if the poller writes frames. A large write takes long enough to
+#: release the GIL for it, and the poll releases the GIL anyway.
 _WRITE_LATER_ABOVE: Final = 16 * 1024
 
-#: The longest single wait; polls without a bound begin anew after it.
+#: The longest single wait; longer polls wait several times.
 _MAX_WAIT_MS: Final = 3_600_000
 
-#: Makes a closed socket send a reset.
+#: Makes a socket send a reset when it is closed.
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 
 
 class SelectorConfig:
-    """What a selector is made with.
+    """The configuration of a selector.
 
-    ``connections_max_idle_ms`` negative: idle connections are never closed. ``one_receive_per_poll`` gives at most one
-    frame per connection and poll, as a server needs that answers in order. ``failed_authentication_delay_ms`` keeps
-    connections that failed to authenticate open for that long (KIP-306), so that whoever guesses passwords is slow.
+    With a negative ``connections_max_idle_ms``, idle connections are never closed. With ``one_receive_per_poll``, a
+    poll returns at most one frame per connection, as a server needs to respond in order. Connections that fail to
+    authenticate stay open for ``failed_authentication_delay_ms`` (KIP-306), which slows down password guessing.
     """
 
     __slots__ = (
@@ -78,10 +78,10 @@ class SelectorConfig:
 
 
 class Selector:
-    """Implements ``Selectable`` with sockets.
+    """A ``Selectable`` over sockets.
 
-    A frame is written when it is handed in, as the socket nearly always takes it; only what is left over waits for the
-    socket to become writable. So a request and its response cost three system calls: send, wait, receive.
+    ``send`` writes a frame at once, because the socket nearly always takes it. Only the rest waits until the socket is
+    writable. So a request and its response cost three system calls: send, wait, receive.
 
     Thread: io, but for ``wakeup``.
     """
@@ -106,14 +106,14 @@ class Selector:
         self._rng = rng or random.Random()
         self._one_receive = config.one_receive_per_poll
         self._channels: dict[str, KafkaChannel] = {}
-        self._delayed_closes: dict[str, int] = {}  # connection id -> when to close it, oldest first
+        self._delayed_closes: dict[str, int] = {}  # connection id -> time of the close, oldest first
         self._explicitly_muted: set[str] = set()
         self._immediately_connected: set[str] = set()
-        self._buffered: set[str] = set()  # channels that can be read although their sockets have nothing
+        self._buffered: set[str] = set()  # channels with buffered bytes to read, whatever their sockets have
         self._made_read_progress = True
         self._failed_sends: dict[str, ChannelState] = {}
         self._early_sends: list[NetworkSend] = []  # completed between polls
-        self._silent_send = False  # whether one of them expects no response, so that nothing else will end the wait
+        self._silent_send = False  # True if one of them expects no response, so that nothing else ends the wait
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
         self.connected: list[str] = []
@@ -134,7 +134,11 @@ class Selector:
     # --- connections -----------------------------------------------------------------------------------------------
 
     def connect(self, id: str, address: SocketAddress, send_buffer: int, receive_buffer: int) -> None:
-        """Start to connect; raises OSError where that fails at once."""
+        """Start to connect to ``address``.
+
+        Raises:
+            OSError: connecting failed at once.
+        """
         self._ensure_not_registered(id)
         sock = socket.socket(socket.AF_INET6 if ":" in address.ip else socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -153,7 +157,7 @@ class Selector:
             self._immediately_connected.add(id)
 
     def register(self, id: str, sock: socket.socket) -> None:
-        """Take over a socket that a server has accepted."""
+        """Take over a socket that a server accepted."""
         self._ensure_not_registered(id)
         sock.setblocking(False)
         self._configure(sock, USE_DEFAULT_BUFFER_SIZE, USE_DEFAULT_BUFFER_SIZE)
@@ -190,7 +194,7 @@ class Selector:
             self._idle_expiry.update(channel.id, self._clock.now_ms())
 
     def _sync_interest(self, channel: KafkaChannel) -> None:
-        """Let the operating system watch for what the channel waits for."""
+        """Register with the operating system the events that the channel waits for."""
         wanted = channel.interest()
         registered = channel.registered
         if wanted == registered:
@@ -214,7 +218,7 @@ class Selector:
         return list(self._channels.values())
 
     def lowest_priority_channel(self) -> KafkaChannel | None:
-        """The channel to close where there are too many: the one idle for longest (KIP-612)."""
+        """Return the channel to close if there are too many: the one that has been idle longest (KIP-612)."""
         oldest = None if self._idle_expiry is None else self._idle_expiry.oldest()
         if oldest is not None and oldest in self._channels:
             return self._channels[oldest]
@@ -223,7 +227,7 @@ class Selector:
     # --- muting ----------------------------------------------------------------------------------------------------
 
     def mute(self, id: str) -> None:
-        """Stop reading, until ``unmute``; memory that becomes free does not end it."""
+        """Stop reading from a channel until ``unmute``, even if memory becomes free."""
         channel = self._open_channel(id)
         channel.muted = True
         self._explicitly_muted.add(id)
@@ -256,7 +260,7 @@ class Selector:
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, send: NetworkSend) -> None:
-        """Send on a channel that has nothing else to send; writes as much as the socket takes now."""
+        """Send a frame on a channel that has nothing else to send. Write as much as the socket takes now."""
         id = send.destination_id
         channel = self._open_channel(id)
         channel.set_send(send)
@@ -268,7 +272,7 @@ class Selector:
         try:
             self._write(channel, self._early_sends)
         except OSError as error:
-            # The next poll tells of it, so that callers see connections come and go in one place.
+            # The next poll reports the failure, so that callers learn of all disconnects in one place.
             self._log.debug("Sending to %s (%s) failed: %s", id, channel.describe(), error)
             state = channel.state.with_details(channel.describe(), error)
             self._close(channel, notify=False)
@@ -281,8 +285,8 @@ class Selector:
                 self._silent_send = True
 
     def _note_use(self, id: str) -> None:
-        # No event tells of a write: without this a connection that gets no responses (acks=0) would count as idle, and
-        # one that was idle until now would be closed before its response is here.
+        # A write causes no event. Without this, a connection without responses (acks=0) would count as idle, and a
+        # connection that was idle until now would be closed before its response arrives.
         if self._idle_expiry is not None:
             self._idle_expiry.update(id, self._clock.now_ms())
 
@@ -324,7 +328,7 @@ class Selector:
         if events or self._immediately_connected or self._buffered:
             self._handle(events, now_ms)
         else:
-            self._made_read_progress = True  # nothing to do counts as well
+            self._made_read_progress = True  # nothing to do counts as progress
         metrics = self.metrics
         metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms)
         metrics.maybe_flush(now_ms)
@@ -336,7 +340,7 @@ class Selector:
     def _select(self, timeout_ms: int, start_ms: int) -> list[tuple[KafkaChannel | None, int]]:
         timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
         if timeout_ms > FLUSH_INTERVAL_MS and self.metrics.dirty:
-            # Before a long wait, so that the metrics of what went before do not stay stale during it.
+            # Wait briefly first, so that the metrics are flushed before a long wait and do not stay stale during it.
             self._is_waiting = True
             events = self._poller.select(FLUSH_INTERVAL_MS)
             self._is_waiting = False
@@ -354,7 +358,7 @@ class Selector:
         return is_waiting
 
     def _clear(self) -> None:
-        """Forget what the last poll found; tell of what happened since."""
+        """Forget the results of the last poll, and report what happened since."""
         self.completed_sends = self._early_sends
         self._early_sends = []
         self.completed_receives = []
@@ -374,7 +378,7 @@ class Selector:
                 if id in self._channels:
                     self._handle_channel(self._channels[id], 0, now_ms)
         if self._memory_pool.available_memory < self._low_memory_bytes:
-            # With memory for a few only, the first in the list would get it each time.
+            # If memory suffices for a few channels only, the first in the list would get it each time.
             self._rng.shuffle(events)
         for channel, mask in events:
             if channel is not None and channel.id in self._channels:
@@ -386,7 +390,7 @@ class Selector:
                     self._handle_channel(self._channels[id], WRITE, now_ms)
 
     def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
-        """One channel's turn."""
+        """Handle the events of one channel."""
         id = channel.id
         if self._idle_expiry is not None:
             self._idle_expiry.update(id, now_ms)
@@ -399,12 +403,12 @@ class Selector:
                 self._write(channel, self.completed_sends)
         except AuthenticationError as error:
             self.metrics.authentication_failed.record(1.0, now_ms)
-            # No more than debug, as below.
+            # Only DEBUG, for the reason given below.
             self._log.debug("Authentication of connection %s (%s) failed: %s", id, channel.describe(), error)
             self._close_after_failed_authentication(channel, now_ms)
         except (OSError, ProtocolError) as error:
             channel.state = channel.state.with_details(channel.describe(), error)
-            # No more than debug: who reads ``disconnected`` has the cause, and knows how much it matters.
+            # Only DEBUG: ``disconnected`` gives the cause to its readers, who know how important it is.
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
             self._close(channel, notify=True)
         else:
@@ -412,7 +416,7 @@ class Selector:
                 self._sync_interest(channel)
 
     def _make_ready(self, channel: KafkaChannel, now_ms: int) -> bool:
-        """Go on with connecting and authenticating; whether the channel can carry requests now."""
+        """Continue to connect and to authenticate. Return whether the channel can carry requests now."""
         if not channel.is_connected:
             if not channel.finish_connect():
                 return False
@@ -458,7 +462,7 @@ class Selector:
     # --- closing ---------------------------------------------------------------------------------------------------
 
     def close_channel(self, id: str) -> None:
-        """Close a connection, if there is one; it will not show in ``disconnected``."""
+        """Close a connection, if it exists. It does not appear in ``disconnected``."""
         self._failed_sends.pop(id, None)
         channel = self._channels.get(id)
         if channel is not None:
@@ -466,7 +470,7 @@ class Selector:
             self._close(channel, notify=False)
 
     def reset_channel(self, id: str) -> None:
-        """As ``close_channel``, but as if the process had died: what is not sent is lost, and the peer gets a reset."""
+        """Close a connection as if the process had died: unsent bytes are lost, and the peer gets a reset."""
         channel = self._channels.get(id)
         if channel is not None:
             channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -475,15 +479,15 @@ class Selector:
     def _close(self, channel: KafkaChannel, *, notify: bool) -> None:
         """Stop watching a channel and close it.
 
-        No frame is lost by this: reads take what is buffered before they look at the socket, so the end of a stream
-        shows only when all that came before it was handed out (a producer with acks=0 may send and leave).
+        No frame is lost: reads take buffered bytes before they read from the socket. So the end of a stream is seen
+        only after all frames before it were returned (a producer with acks=0 may send and leave).
         """
         id = channel.id
         if channel.registered:
             self._poller.unregister(channel)
             channel.registered = 0
         if id in self.connected:
-            self.connected.remove(id)  # it failed in the same poll that connected it
+            self.connected.remove(id)  # the connection was made and failed in the same poll
         del self._channels[id]
         self._delayed_closes.pop(id, None)
         self._immediately_connected.discard(id)
@@ -532,11 +536,11 @@ class Selector:
             self._close(channel, notify=True)
 
     def drop_connections(self) -> None:
-        # Not by ``_close``, which counts on the collections to agree.
+        # Not with ``_close``, which relies on consistent collections.
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             if channel.registered:
-                with contextlib.suppress(KeyError, OSError, ValueError):  # it may not be watched, or be closed
+                with contextlib.suppress(KeyError, OSError, ValueError):  # it may be unregistered or closed already
                     self._poller.unregister(channel)
             with contextlib.suppress(OSError):
                 channel.close()
@@ -554,9 +558,9 @@ class Selector:
         self.completed_sends, self.completed_receives, self.connected, self.disconnected = [], [], [], {}
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets, which stay the parent's, and say nothing to anybody.
+        """Release the sockets in a forked child, without closing the parent's connections.
 
-        What is watched for is the kernel's and shared with the parent, so nothing of it may be undone.
+        The child shares the registered events with the parent in the kernel, so it must not unregister any.
         """
         self._closed = True
         for channel in list(self._channels.values()):
