@@ -240,12 +240,12 @@ def check_reading_on(step: int, call: Callable[[Application], None], **settings:
 @pytest.mark.parametrize("enable_auto_commit", [False, True], ids=["by hand", "auto-commit"])
 @pytest.mark.parametrize("name", CALLS)
 def test_closing_after_an_interrupted_call(name: str, enable_auto_commit: bool) -> None:
-    check_closing(53, CALLS[name], subscribes=False, enable_auto_commit=enable_auto_commit)
+    check_closing(97, CALLS[name], subscribes=False, enable_auto_commit=enable_auto_commit)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_reading_on_after_an_interrupted_call(name: str) -> None:
-    check_reading_on(41, CALLS[name], subscribes=False, enable_auto_commit=True)
+    check_reading_on(71, CALLS[name], subscribes=False, enable_auto_commit=True)
 
 
 def test_the_first_poll() -> None:
@@ -259,6 +259,7 @@ def test_a_rebalance() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("subscribes", [False, True], ids=["assign", "subscribe"])
 @pytest.mark.parametrize("name", CALLS)
 def test_every_place(name: str, subscribes: bool) -> None:
