@@ -104,7 +104,7 @@ def _(both: Both) -> None:
     assert len({future.get(10).partition for future in [both.theirs.send(both.topic, b"v") for _ in range(50)]}) == 2
 
 
-@row("more records than the brokers take")
+@row("`send` is faster than the brokers")
 def _(both: Both) -> None:
     assert "buffer_memory" not in kafka_python.KafkaProducer.DEFAULT_CONFIG
     assert both.ours.config["buffer.memory"] == 32 << 20
@@ -174,7 +174,7 @@ def _(both: Both) -> None:
     ours.close()
 
 
-@row("`seek`, `pause` on a partition that is not assigned")
+@row("`seek` or `pause` on an unassigned partition")
 def _(both: Both) -> None:
     theirs, ours = both.consumers()
     refused((ValueError, AssertionError), lambda: theirs.seek(kafka_python.TopicPartition(both.topic, 0), 1))
@@ -206,7 +206,7 @@ def _(both: Both) -> None:
     ours.close()
 
 
-@row("asking for the partitions of a missing topic")
+@row("`partitions_for_topic` of a missing topic")
 def _(both: Both) -> None:
     theirs, ours = both.consumers()
     careful = KafkaConsumer[Any, Any](bootstrap_servers=both.servers, allow_auto_create_topics=False)
@@ -238,7 +238,7 @@ def _(both: Both) -> None:
     ours.close()
 
 
-@row("no broker can be reached")
+@row("no broker is reachable")
 def _(both: Both) -> None:
     # Its constructor waits that long for a broker. A failed one leaks a socket, so no test makes it fail.
     assert "bootstrap_timeout_ms" in kafka_python.KafkaConsumer.DEFAULT_CONFIG
@@ -288,7 +288,7 @@ def _(both: Both) -> None:
     assert pykclient.errors.KafkaConfigurationError is ConfigError
 
 
-@row("a wrong name of a topic")
+@row("an invalid topic name")
 def _(both: Both) -> None:
     refused(ValueError, lambda: both.theirs.send("no such name!", b"v"))
     future = both.ours.send("no such name!", b"v")
@@ -364,12 +364,12 @@ ELSEWHERE = {"a second thread in a consumer", "a client after `fork()`", "a clie
 
 
 def test_the_table_and_the_checks_have_the_same_rows() -> None:
-    assert [what for what, *_ in table("### What differs on purpose") if what not in ELSEWHERE] == list(CHECKS)
+    assert [what for what, *_ in table("### Intentional differences") if what not in ELSEWHERE] == list(CHECKS)
 
 
 @pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # of kafka-python
 @pytest.mark.parametrize("title", CHECKS)
-def test_what_differs_on_purpose(both: Both, title: str) -> None:
+def test_intentional_differences(both: Both, title: str) -> None:
     CHECKS[title](both)
 
 
