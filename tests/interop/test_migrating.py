@@ -29,6 +29,7 @@ from pykclient.errors import (
 )
 from pykclient.record import CursorOwner, MemoryRecords
 from tests.support.any_kafka import AnyKafka
+from tests.support.wait import eventually
 
 PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
 
@@ -215,7 +216,7 @@ def _(both: Both) -> None:
     assert not careful.partitions_for_topic(missing)
     assert missing not in ours.topics()
     ours.partitions_for_topic(missing)
-    assert missing in ours.topics()
+    eventually(lambda: missing in ours.topics())  # the broker responds before it has created the topic
     for consumer in (theirs, ours, careful):
         consumer.close()
 
