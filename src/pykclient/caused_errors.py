@@ -1,7 +1,7 @@
-"""Errors of this package that are also of the class of what caused them, so that programs can catch either.
+"""Errors of this package that are also instances of their cause's class, so that programs can catch either.
 
-A serializer or deserializer raises errors of its own. Java and this package wrap them, so that the error can say which
-record failed. Programs for kafka-python catch the original class, such as ``json.JSONDecodeError``.
+Serializers and deserializers raise errors of their own. Java and this package wrap those errors, to add the record that
+failed. Programs written for kafka-python catch the original class, such as ``json.JSONDecodeError``.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pykclient.errors import KafkaError, SerializationError
 
 E = TypeVar("E", bound=KafkaError)
 
-#: The flag of classes that were made by a class statement, or as one would; the others are static, in C.
+#: The flag of classes created by a class statement or its equivalent; the other classes are static, in C.
 _HEAP_TYPE = 1 << 9
 
-#: Loops would take the first two for their end; errors of this package mean something to its callers.
+#: Loops would take the first two for their end; callers handle errors of this package by their own class.
 _NEVER = (StopIteration, StopAsyncIteration, KafkaError)
 
-#: The attributes of a cause that go along when its error is pickled.
+#: Types of the cause's attributes that are pickled with the error.
 _PLAIN = (bool, bytes, float, int, str, type(None))
 
 
 def caused_by(error: E, cause: BaseException) -> E:
     """Return ``error`` as an instance of its own class and of that of ``cause``, with the attributes of both.
 
-    Where both have an attribute, that of ``error`` wins; so does its text. Return ``error`` itself if there cannot be
-    such a class, or if ``cause`` is of this package: the error's own class is then what callers should go by.
+    Where both have an attribute, that of ``error`` wins; so does its text. Return ``error`` itself if no such class can
+    exist, or if ``cause`` is an error of this package: callers should then handle ``error`` by its own class.
     """
     for cause_type in type(cause).__mro__:
         if cause_type is Exception or not issubclass(cause_type, Exception) or issubclass(cause_type, _NEVER):
@@ -42,7 +42,7 @@ def caused_by(error: E, cause: BaseException) -> E:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return what made a serializer fail: the cause of a SerializationError, or else ``error`` itself."""
+    """Return the original error of a serializer: the cause of a SerializationError, or else ``error`` itself."""
     while isinstance(error, SerializationError) and error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -55,21 +55,21 @@ def _instance(
     attributes: dict[str, Any],
     own_attributes: dict[str, Any],
 ) -> KafkaError | None:
-    """Return an instance of both classes, without calling the constructor of either; None if there cannot be one."""
+    """Return an instance of both classes without calling either constructor; None if no such class can exist."""
     made_type = _class_of_both(error_type, cause_type)  # type: ignore[arg-type] # classes of errors can be hashed
     if made_type is None:
         return None
     static = next(base for base in made_type.__mro__ if not base.__flags__ & _HEAP_TYPE)
     try:
         made: KafkaError = cast(Any, static).__new__(made_type, *args)
-    except TypeError:  # as of an ExceptionGroup, which needs other arguments
+    except TypeError:  # for instance an ExceptionGroup, which needs other arguments
         return None
     made.args = args
     for name, value in {**attributes, **own_attributes}.items():
         try:
             setattr(made, name, value)
         except (AttributeError, TypeError):
-            # Not the cause's attribute alone, such as one that is computed: the error's own are what callers need.
+            # Only an attribute of the cause may be left out, for instance a computed one. Callers need the error's own.
             if name in own_attributes:
                 return None
     return made
@@ -130,7 +130,7 @@ def _rebuild(
 
 
 def _attributes(error: BaseException) -> dict[str, Any]:
-    """Return what an error holds, in its dict and in the members of its classes, but for its arguments."""
+    """Return an error's attributes without its arguments: its dict, and the slots and C members of its classes."""
     members = {
         name
         for base in type(error).__mro__

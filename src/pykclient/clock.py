@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 
 class Signal(Protocol):
-    """Lets one thread wait until another has something for it.
+    """Lets one thread wait until another thread wakes it.
 
     Unlike with a condition there is no lock around the wait: a signal handler may interrupt the waiting thread
     anywhere, and ``set`` never blocks.
     """
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait until the signal is set, at most ``timeout_ms``, and clear it. Returns False when the time ran out.
+        """Wait until the signal is set, for at most ``timeout_ms``, and clear it. Return False on timeout.
 
         Thread: the one that waits.
         """
@@ -52,7 +52,7 @@ class Clock(Protocol):
 
 
 class LockSignal:
-    """A Signal made of a lock, which is taken while the signal is not set."""
+    """A Signal made of a lock, which is held while the signal is not set."""
 
     __slots__ = ("_unset",)
 
@@ -65,7 +65,7 @@ class LockSignal:
 
     def set(self) -> None:
         if self._unset.locked():
-            with contextlib.suppress(RuntimeError):  # another thread has set it in between
+            with contextlib.suppress(RuntimeError):  # another thread has set the signal in between
                 self._unset.release()
 
 

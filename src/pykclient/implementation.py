@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _VARIABLE = "PYKCLIENT_IMPL"
 _PYTHON, _C = "python", "c"
 
-#: Without --no-cache-dir pip takes the wheel that it built, and kept, before there was a compiler.
+#: Without --no-cache-dir pip reuses a wheel that it built and cached before a compiler was installed.
 _HOW_TO_BUILD = (
     "reinstall pykclient where a C compiler and Python's headers are (pip install --force-reinstall --no-cache-dir "
     f"--no-deps --no-binary pykclient pykclient, in a clone pip install --editable .), or unset {_VARIABLE}"
@@ -41,7 +41,7 @@ def _choose() -> tuple[str, str]:
     return _C, f"{_VARIABLE} says so" if wanted else "it was built"
 
 
-#: ``NAME`` is ``c`` or ``python``, ``REASON`` is a text that says why.
+#: ``NAME`` is ``c`` or ``python``; ``REASON`` is a text with the reason.
 NAME, REASON = _choose()
 
 
@@ -66,9 +66,9 @@ _is_told = False
 
 
 def tell(logger: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
-    """Log which implementation runs, once in a process: at info level if the compiled one is missing, else at debug.
+    """Log which implementation runs, once per process: at info level if the compiled one is missing, else at debug.
 
-    The first client calls this, as logging is rarely set up when the package is imported.
+    The first client calls this, because logging is rarely configured when the package is imported.
     """
     global _is_told  # noqa: PLW0603
     if _is_told:

@@ -1,8 +1,9 @@
-"""Keys and values to bytes and back (Java: common.serialization), in the bytes of Java's own serializers.
+"""Serializers and deserializers (Java: common.serialization); the bytes are those of Java's own serializers.
 
-A client takes an object with these methods, its class, a plain callable, or the dotted name of one. Without any, bytes
-pass through. ``None`` stays ``None`` with everything here: it is the null of Kafka, which deletes in a compacted topic.
-A consumer never asks a deserializer about null; a producer does ask a serializer, whose answer may be bytes.
+A client accepts an object with these methods, its class, a plain callable, or the dotted name of one. Without a
+serializer, bytes pass through. All serializers here turn ``None`` into ``None``, which is Kafka's null and deletes the
+key in a compacted topic. A consumer never calls a deserializer for null. A producer does call a serializer for
+``None``, and a serializer of your own may return bytes for it.
 """
 
 from __future__ import annotations
@@ -22,42 +23,45 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Serializer(Generic[T]):
-    """Turns objects into bytes. Called by whichever threads call ``send()``, possibly at the same time."""
+    """Turns objects into bytes.
+
+    Threads that call ``send()`` call it, possibly several at the same time.
+    """
 
     def serialize(self, topic: str, headers: Headers, data: T | None) -> Buffer | None:
         """Return the bytes of ``data``.
 
-        An error that this raises reaches the caller of ``send()`` as a SerializationError that is also of the error's
-        own class.
+        If this raises, the caller of ``send()`` gets a SerializationError that is also an instance of the original
+        error's class.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """The client is closing."""
+        """Release resources; the client calls this when it closes."""
 
 
 class Deserializer(Generic[T]):
-    """Turns bytes into objects. Called by the thread that polls."""
+    """Turns bytes into objects. The thread that polls calls it."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> T | None:
-        """Return the object that ``data`` holds.
+        """Return the object encoded in ``data``.
 
-        An error that this raises reaches the caller of ``poll()`` as a RecordDeserializationError that is also of the
-        error's own class.
+        If this raises, the caller of ``poll()`` gets a RecordDeserializationError that is also an instance of the
+        original error's class.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """The client is closing."""
+        """Release resources; the client calls this when it closes."""
 
 
-#: What a client takes for a serializer or deserializer whose type is to be known; dotted names are taken as well.
+#: Serializers and deserializers that clients accept with a known type. Clients accept dotted names, too.
 SerializerOf = Serializer[T] | type[Serializer[T]] | Callable[[T], Buffer | None]
 DeserializerOf = Deserializer[T] | type[Deserializer[T]] | Callable[[bytes], T]
 
 
 class CallableSerializer(Serializer[Any]):
-    """A plain function from object to bytes, as kafka-python takes it."""
+    """A serializer made of a plain function from object to bytes, as in kafka-python."""
 
     def __init__(self, function: Callable[[Any], Buffer | None]) -> None:
         self.function = function
@@ -67,7 +71,7 @@ class CallableSerializer(Serializer[Any]):
 
 
 class CallableDeserializer(Deserializer[Any]):
-    """A plain function from bytes to object, as kafka-python takes it."""
+    """A deserializer made of a plain function from bytes to object, as in kafka-python."""
 
     def __init__(self, function: Callable[[bytes], Any]) -> None:
         self.function = function
@@ -77,9 +81,12 @@ class CallableDeserializer(Deserializer[Any]):
 
 
 class Serde(Serializer[T], Deserializer[T]):
-    """Both directions for one type; subclasses write ``_encode`` and ``_decode``. Thread: any (no state)."""
+    """Serializer and deserializer of one type; subclasses implement ``_encode`` and ``_decode``.
 
-    #: What is serialized, for the error's text.
+    Thread: any (no state).
+    """
+
+    #: The name of the type in error messages.
     what = ""
 
     def serialize(self, topic: str, headers: Headers, data: T | None) -> Buffer | None:  # noqa: ARG002
@@ -97,7 +104,7 @@ class Serde(Serializer[T], Deserializer[T]):
         try:
             return self._decode(data)
         except (TypeError, ValueError, struct.error) as error:
-            # Chained, but without the cause's text: decoders like to quote the data.
+            # The message leaves out the cause's text, because decoders often quote the data. The cause is chained.
             raise caused_by(SerializationError(f"{len(data)} bytes are not {self.what}"), error) from error
 
     def _encode(self, data: T) -> Buffer:
@@ -108,7 +115,7 @@ class Serde(Serializer[T], Deserializer[T]):
 
 
 class BytesSerde(Serde[Any]):
-    """Bytes as they are. The default."""
+    """Bytes, unchanged. The default."""
 
     what = "bytes"
 
@@ -122,7 +129,10 @@ class BytesSerde(Serde[Any]):
 
 
 class StringSerde(Serde[str]):
-    """Text. Unlike Java's, which puts a question mark for what cannot be encoded or decoded, this one raises."""
+    """Text.
+
+    Raises where Java's serializer would replace characters that cannot be encoded or decoded by a question mark.
+    """
 
     what = "text"
 
@@ -138,7 +148,7 @@ class StringSerde(Serde[str]):
 
 
 class DefaultSerializer(Serde[Any]):
-    """Text, or bytes as they are; text when reading (kafka-python: DefaultSerializer)."""
+    """Serializes text, or bytes unchanged; deserializes to text (kafka-python: DefaultSerializer)."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._text = StringSerde(encoding)
@@ -152,7 +162,7 @@ class DefaultSerializer(Serde[Any]):
 
 
 class _NumberSerde(Serde[T]):
-    """A number in its big-endian form."""
+    """A number in big-endian form."""
 
     _format: struct.Struct
     _types: tuple[type, ...]
@@ -230,7 +240,7 @@ class UUIDSerde(Serde[uuid.UUID]):
 
 
 class VoidSerde(Serde[None]):
-    """Nothing but null."""
+    """Null only."""
 
     what = "null"
 
@@ -270,14 +280,14 @@ UUIDSerializer = UUIDDeserializer = UUIDSerde
 VoidSerializer = VoidDeserializer = VoidSerde
 JsonSerializer = JsonDeserializer = JsonSerde
 
-#: What passes bytes through: the default in both directions. Clients may leave the call out when they find it.
+#: The default in both directions, which passes bytes through. Clients may skip the call when they find it.
 BYTES = BytesSerde()
 
 
 def definition_of(method: Callable[..., Any]) -> str:
-    """Return the name of a serializer or deserializer, for errors; for a plain function also where it is defined.
+    """Return the name of a serializer or deserializer for error messages.
 
-    ``method`` is the function that a client calls.
+    For a plain function, the name includes the place of its definition. ``method`` is the function that a client calls.
     """
     owner = getattr(method, "__self__", None)
     if isinstance(owner, (CallableSerializer, CallableDeserializer)):
@@ -286,23 +296,25 @@ def definition_of(method: Callable[..., Any]) -> str:
     code = getattr(method, "__code__", None)
     if owner is None and code is not None:
         return f"{method.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
-    if not hasattr(method, "__qualname__"):  # an object that is called like a function
+    if not hasattr(method, "__qualname__"):  # a callable object
         return type(method).__qualname__
     return type(owner).__qualname__ if isinstance(owner, (Serializer, Deserializer)) else method.__qualname__
 
 
 def serializer_for(value: Any) -> Serializer[Any]:
-    """The serializer that a configuration value stands for; ``BYTES`` for None.
+    """Return the serializer for a configuration value; ``BYTES`` for None.
 
-    Raises ConfigError when it is neither a serializer, nor the class of one, nor callable.
+    Raises:
+        ConfigError: the value is neither a serializer, nor the class of one, nor callable.
     """
     return cast(Serializer[Any], _resolve(value, "serialize", CallableSerializer))
 
 
 def deserializer_for(value: Any) -> Deserializer[Any]:
-    """The deserializer that a configuration value stands for; ``BYTES`` for None.
+    """Return the deserializer for a configuration value; ``BYTES`` for None.
 
-    Raises ConfigError when it is neither a deserializer, nor the class of one, nor callable.
+    Raises:
+        ConfigError: the value is neither a deserializer, nor the class of one, nor callable.
     """
     return cast(Deserializer[Any], _resolve(value, "deserialize", CallableDeserializer))
 

@@ -47,7 +47,7 @@ def is_valid(topic: str) -> bool:
 
 
 def shown(topic: object) -> str:
-    """Return a name, or whatever was given as one, for an error message: quoted and not too long."""
+    """Return a name, or any other value passed as a name, for an error message: quoted and shortened."""
     text = repr(topic)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 

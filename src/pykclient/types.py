@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 if TYPE_CHECKING:
     from uuid import UUID
 
-    # With defaults (PEP 696), so that nobody must annotate ``KafkaProducer(...)``; typing has them from 3.13 on.
+    # With defaults (PEP 696), so that ``KafkaProducer(...)`` needs no annotation; typing has them since 3.13.
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)
-    # The types of keys and values of a client that is made with some serializers; bytes without any.
+    # The types of keys and values of a client that is created with serializers; bytes without any.
     MadeK = TypeVar("MadeK", default=bytes)
     MadeV = TypeVar("MadeV", default=bytes)
 else:
@@ -206,7 +206,8 @@ class ConsumerRecord(Generic[K, V]):
     Thread: any, as long as no other thread changes the record.
     """
 
-    # Headers are decoded into a tuple that neighbouring records share. Each record makes its own list when it is asked.
+    # Headers are decoded into a tuple that neighbouring records share. Each record creates its own list on first
+    # access.
     __slots__ = (
         "_headers",
         "key",
@@ -348,7 +349,7 @@ def _shown(value: object) -> str:
         shown = repr(value[:_SHOWN_CHARACTERS])
         unit = "bytes" if isinstance(value, bytes) else "characters"
         return shown if len(value) <= _SHOWN_CHARACTERS else f"{shown}... ({len(value)} {unit})"
-    import reprlib  # which bounds what containers show, before that is made
+    import reprlib  # limits the text of containers before it is created
 
     shown = reprlib.repr(value)
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."

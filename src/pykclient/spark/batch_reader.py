@@ -94,7 +94,7 @@ class KafkaBatchReader(RangesReader, DataSourceReader):
         """Return one partition per task.
 
         Raises:
-            KafkaError: The cluster does not answer, or the offsets contradict each other.
+            KafkaError: The cluster does not respond, or the offsets contradict each other.
         """
         from pykclient.spark.offset_reader import KafkaOffsetReader
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: The maximum number of idle consumers (Spark: spark.kafka.consumer.cache.capacity).
 CAPACITY = 64
 
-#: How long a consumer may be idle before it is closed (Spark: spark.kafka.consumer.cache.timeout).
+#: The idle time after which a consumer is closed (Spark: spark.kafka.consumer.cache.timeout).
 IDLE_TIMEOUT_MS = 5 * 60_000
 
 #: The maximum number of warm consumers: each may hold a whole response, ``fetch.max.bytes``.
@@ -133,7 +133,7 @@ class PooledConsumer:
 
 
 class ConsumerPool:
-    """Idle consumers, each of which one task at a time may take. Thread: any."""
+    """Idle consumers, each lent to one task at a time. Thread: any."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, new_consumer: Callable[..., AnyConsumer] = KafkaConsumer) -> None:
         self._clock = clock
@@ -168,7 +168,7 @@ class ConsumerPool:
                 and each.partitions.keys() == partitions.keys()
                 and each.config == config
             ]
-            # What was fetched of a topic that was deleted must not be read as records of its successor.
+            # Records fetched of a deleted topic must not be read as records of its successor.
             found = None if fresh else next((each for each in reversed(own) if each.partitions == partitions), None)
             stale = [each for each in own if fresh or each.partitions != partitions]
             closed += stale
@@ -194,7 +194,7 @@ class ConsumerPool:
             closed = self._take_expired()
             self._idle.append(pooled)
             warm = [each for each in self._idle if each.is_warm]
-            # Closed and not cooled: an answer to its fetch in flight could be taken for an answer to a later one.
+            # Closed and not cooled: the response to its fetch in flight could be taken for the response to a later one.
             surplus = warm[:-MAX_WARM]
             self._idle = [each for each in self._idle if each not in surplus]
             surplus += self._idle[:-CAPACITY]

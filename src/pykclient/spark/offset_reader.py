@@ -113,7 +113,7 @@ class KafkaOffsetReader:
 
         Raises:
             IllegalStateError: The given offsets do not fit the partitions, or each other.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
         return self._with_retries("the offsets to read", lambda consumer: self._batch_ranges(consumer, bounds))
 
@@ -165,7 +165,7 @@ class KafkaOffsetReader:
         Raises:
             IllegalStateError: The starting option names other partitions than there are. Or no record is as late as a
                 timestamp, and ``startingOffsetsByTimestampStrategy`` is error.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
 
         def ask(consumer: Consumer) -> Offsets:
@@ -183,7 +183,7 @@ class KafkaOffsetReader:
 
         Raises:
             IllegalStateError: A topic was deleted and created again, and ``failOnDataLoss`` is on.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
         return self._with_retries("the latest offsets", lambda consumer: self._latest_offsets(consumer, known or {}))
 
@@ -206,7 +206,7 @@ class KafkaOffsetReader:
 
         Raises:
             IllegalStateError: A topic was deleted and created again, and ``failOnDataLoss`` is on.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
         if not partitions:
             return {}
@@ -228,7 +228,7 @@ class KafkaOffsetReader:
 
         Raises:
             IllegalStateError: Records are lost, and ``failOnDataLoss`` is on.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
         if not self._topic_ids_requested:
             # The first micro-batch after a restart on a checkpoint.
@@ -369,7 +369,7 @@ class KafkaOffsetReader:
                 if self._consumer is None:
                     self._consumer = self._new_consumer(self._options.driver_config())
                 return ask(self._consumer)
-            except IllegalStateError:  # about the answers, which a retry does not change
+            except IllegalStateError:  # about the responses, which a retry does not change
                 self.close()
                 raise
             except KafkaError as error:

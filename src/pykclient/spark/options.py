@@ -195,7 +195,7 @@ class ReadOptions:
         shared = given.whole("minRecordsPerTask", 0)
         self.records_per_task: int = DEFAULT_RECORDS_PER_TASK if shared is None else shared
         if self.min_partitions is not None or self.max_records_per_partition is not None:
-            # Sharing tasks would make other numbers of them than the user asked for.
+            # Sharing tasks would change the number of tasks that the user requested.
             if shared:
                 self.notes.append(
                     "Option minRecordsPerTask has no effect together with minPartitions or maxRecordsPerPartition"

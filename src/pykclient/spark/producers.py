@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from pykclient.producer.future import FutureRecordMetadata, OnDelivery
     from pykclient.types import Headers, ProducerRecord
 
-#: How long a producer may be idle before it is closed (Spark: spark.kafka.producer.cache.timeout).
+#: The idle time after which a producer is closed (Spark: spark.kafka.producer.cache.timeout).
 IDLE_TIMEOUT_MS = 10 * 60_000
 
 #: The maximum number of idle producers.
 MAX_IDLE = 16
 
-#: How long the records of a failed task may still be sent. Spark repeats the task.
+#: The time that the records of a failed task have left to be sent. Spark repeats the task.
 _FAILED_CLOSE_S = 1.0
 
 #: Defaults for writing whole columns. Large batches cost client and brokers a fraction of those of 16 KiB, Kafka's

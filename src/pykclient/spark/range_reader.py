@@ -39,14 +39,14 @@ MAX_ROWS = 10_000
 #: The maximum size of a batch's records, unless one record alone is larger.
 MAX_BYTES = 8 * 1024 * 1024
 
-#: How long to skip records that were fetched here and read by another worker.
+#: The time limit for skipping records that were fetched here and read by another worker.
 _CATCH_UP_MS = 1000
 
 #: Ranges of at most so many offsets fetch at most so many bytes of each partition: the rest would mostly be dropped.
 _SMALL_RANGE = 1000
 _SMALL_FETCH_BYTES = 1024 * 1024
 
-#: How long to look for the reason why no records arrive.
+#: The time limit for finding the reason why no records arrive.
 _DIAGNOSIS_MS = 10_000
 
 

@@ -97,7 +97,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
         Raises:
             ConfigError: An option is wrong.
-            KafkaError: The cluster does not answer, or the starting offsets do not fit the partitions.
+            KafkaError: The cluster does not respond, or the starting offsets do not fit the partitions.
         """
         if self._initial is None:
             starting, offset_reader = self._options.starting, self._offset_reader
@@ -138,7 +138,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
 
         Raises:
             IllegalStateError: A topic was deleted and created again, and ``failOnDataLoss`` is on.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
         known = None if start is None else offsets_from_json(start)
         latest = self._offset_reader.latest_offsets(known) if self._target is None else self._target
@@ -166,7 +166,7 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         Raises:
             IllegalStateError: Records are lost, and ``failOnDataLoss`` is on. Or a query with Trigger.AvailableNow
                 cannot reach its end.
-            KafkaError: The cluster does not answer.
+            KafkaError: The cluster does not respond.
         """
         begin, until = offsets_from_json(start), offsets_from_json(end)
         if self._target is not None:

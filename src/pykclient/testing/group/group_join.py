@@ -28,8 +28,8 @@ _REQUIRES_KNOWN_MEMBER_ID = 4
 #: From this version on, a returning leader can be told to keep the assignment (KIP-814).
 _SUPPORTS_SKIPPING_ASSIGNMENT = 9
 
-#: How long a new member may wait without a sign of life. It has no id for heartbeats yet, and its connection is not
-#: read meanwhile, so a disconnect would not be noticed. If it is still alive, it joins again.
+#: The time limit for a new member that shows no sign of life. It has no id for heartbeats yet, and its connection is
+#: not read meanwhile, so a disconnect would not be noticed. If the member is still alive, it joins again.
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
