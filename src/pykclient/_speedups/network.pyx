@@ -1,18 +1,20 @@
-"""The network's cycle without the interpreter's lock. Twins: ``network/frame_stream.py``, ``network/network_receive.py``
-(``FrameReader``) and ``network/poller.py``.
+"""The network's cycle of writing, waiting and reading, without the GIL.
 
-One call of ``EpollPoller.select`` writes the frames that were left to it, waits, and reads from all sockets that have
-something into buffers that lie ready, in one section without the lock: beside a busy application it costs one hand-over
-where the twins need one for each system call. What it has read and written lies in the streams. The selector goes on as
-it would with the twins, and calls ``read`` and ``write`` of a stream for each event; they find the work done.
+Twins: ``network/frame_stream.py``, ``network/network_receive.py`` (``FrameReader``) and ``network/poller.py``.
 
-What takes a few microseconds is done with the lock held, as getting it back can take five milliseconds: to look for events
-and read small frames before any wait, to write a small frame, to wake a waiting thread. So the lock is given away where
-there is nothing else to do, or for what is large.
+One call of ``EpollPoller.select`` writes the frames that were left to it, waits, and reads from all sockets with data
+into buffers prepared before. All this is one section without the GIL. So beside a CPU-bound thread it costs one
+handover of the GIL, where the twins need one for each system call. The streams keep the results. The selector works as
+with the twins: it calls ``read`` and ``write`` of a stream for each event, and they find the work done.
 
-A size that cannot be is left to the functions in Python that check it.
+Work of a few microseconds keeps the GIL, because taking the GIL back can take five milliseconds: looking for events and
+reading small frames before any wait, writing a small frame, waking a waiting thread. The GIL is released only if there
+is nothing else to do, or for large frames.
 
-Thread: io. ``EpollPoller.wakeup`` alone is for any; what it shares with ``select`` are two atomic numbers.
+Python functions check sizes that are not valid.
+
+Thread: io, but for ``EpollPoller.wakeup``, which any thread may call. It shares only two atomic numbers with
+``select``.
 """
 
 cimport cython
@@ -32,7 +34,7 @@ cdef extern from *:
     #include <stdlib.h>
     static void set_errno(int number) { errno = number; }
 
-    /* A block is memory with its size in front. */
+    /* A block is memory that is preceded by its size. */
     #define BLOCK_HEAD 16
     static size_t block_size(char *block) { return *(size_t *)(block - BLOCK_HEAD); }
     static void free_block(char *block) { if (block != NULL) free(block - BLOCK_HEAD); }
@@ -78,8 +80,8 @@ cdef extern from *:
         event.data.ptr = pointer;
         return epoll_ctl(epoll, operation, fd, &event);
     }
-    /* The two blocks that were let go of last, of the whole process, by any thread. Memory that was used a moment ago
-       needs no fresh pages, which cost more than what is received into them. */
+    /* The two blocks that any thread of the process released last. Memory that was used a moment ago needs no new
+       pages, which would cost more than receiving the data. */
     #define LARGEST_SPARE (64 * 1024 * 1024)
     static char *spare_blocks[2];
     static char *swap_spare(int place, char *block) {
@@ -105,7 +107,7 @@ cdef extern from *:
     #define swap_number(number, value) __atomic_exchange_n(number, value, __ATOMIC_SEQ_CST)
     #define pointer_of(event) ((event)->data.ptr)
     #else
-    /* Nothing below is ever called: HAS_EPOLL says so. */
+    /* Nothing below is ever called, because HAS_EPOLL is false. */
     #define WITH_EPOLL 0
     #define EPOLLIN 1
     #define EPOLLOUT 4
@@ -166,7 +168,7 @@ cdef extern from *:
     int swap_number(int *number, int value) nogil
     void *pointer_of(epoll_event *event) nogil
 
-#: Without it nothing here may be used.
+#: False: nothing in this module may be used.
 HAS_EPOLL = bool(WITH_EPOLL)
 
 cdef tuple WAKEUP = (None, READ)
@@ -179,13 +181,13 @@ cdef enum:
     WRITE_WITH_LOCK_UP_TO = 16 * 1024
     MOST_EVENTS = 256
 
-cdef enum:  # how reading ended, in an order that counts
-    EMPTY  # the socket has nothing more, as far as is known, and there is no whole frame
-    FRAMES  # the same, and there is something for who holds the lock: a frame, a size to check
-    TAKE_FRAMES  # there is that, and the socket may have more
-    LARGE_FRAME  # one is whole, and the socket is not looked at again for what may follow it
-    LARGE_BEGUN  # one is not whole, and the rest is to be read without the lock
-    END  # of the stream
+cdef enum:  # how reading ended; the order matters
+    EMPTY  # the socket is probably empty, and there is no whole frame
+    FRAMES  # as EMPTY, but there is work that needs the GIL: a frame to take or a size to check
+    TAKE_FRAMES  # as FRAMES, but the socket may have more
+    LARGE_FRAME  # a large frame is whole, and the socket was not checked for more
+    LARGE_BEGUN  # a large frame is not whole, and the rest is to be read without the GIL
+    END  # the end of the stream
     FAILED
 
 
@@ -193,7 +195,7 @@ cdef enum:  # how reading ended, in an order that counts
 
 @cython.final
 cdef class FrameBuffer:
-    """The block of one large frame; with the last view of it, another one may have it. Thread: any."""
+    """The block of one large frame. It is reused after the last view of it is released. Thread: any."""
 
     cdef char *data
     cdef Py_ssize_t size
@@ -206,7 +208,7 @@ cdef class FrameBuffer:
 
 
 cdef object view_of(char *data, Py_ssize_t size):
-    """A read-only view that owns the block ``data``."""
+    """Return a view that owns the block ``data``; it is read-only."""
     cdef FrameBuffer buffer = FrameBuffer.__new__(FrameBuffer)
     buffer.data = data
     buffer.size = size
@@ -217,37 +219,37 @@ cdef object view_of(char *data, Py_ssize_t size):
 
 cdef struct Connection
 
-cdef struct Watched:  # what epoll gives back
+cdef struct Watched:  # the data of an epoll event
     PyObject *channel
     PyObject *stream
-    Connection *connection  # NULL: of a stream that is not ours
-    uint32_t interest  # of epoll
-    int events  # that came, and are not told of yet
+    Connection *connection  # NULL: the stream is not a FrameStream
+    uint32_t interest  # the mask of epoll
+    int events  # that occurred and are not reported yet
     bint has_events
-    Watched *next  # of those that have
+    Watched *next  # in the list of those with events
 
 cdef struct Connection:
     int fd  # -1: closed
     bint ready
-    # what comes
+    # reading
     char *buffer
-    Py_ssize_t capacity, start, end  # bytes from start to end are not taken
-    char *large  # a frame with a block of its own, filled up to large_end
+    Py_ssize_t capacity, start, end  # the bytes from start to end are not taken yet
+    char *large  # the block of a large frame, filled up to large_end
     Py_ssize_t large_capacity, large_end, large_size
-    Py_ssize_t largest  # what one has had in the end
-    int64_t max_size  # negative: none
+    Py_ssize_t largest  # the size of the largest frame so far, for the first allocation
+    int64_t max_size  # negative: no limit
     bint checks_first
     Py_ssize_t received  # since the last read()
     int ended, error  # how and why reading stopped
-    bint is_read  # ahead of read(), which is to tell
-    # what goes
-    iovec *pieces  # of which those before next_piece are out
+    bint is_read  # read ahead; the next read() reports it
+    # writing
+    iovec *pieces  # those before next_piece are written
     size_t piece_count, next_piece
-    Py_ssize_t unwritten, written  # bytes of them
+    Py_ssize_t unwritten, written  # bytes of the pieces
     int write_error
-    bint is_written  # ahead of write(), which is to tell
-    # the poller's
-    Watched *watched  # NULL: it is not registered
+    bint is_written  # written ahead; the next write() reports it
+    # the poller's part
+    Watched *watched  # NULL: not registered
     bint is_told
     bint is_blocked  # the cycle waits for room in the socket
 
@@ -275,16 +277,16 @@ cdef bint has_frame(Connection *connection) noexcept nogil:
 
 
 cdef void compact(Connection *connection) noexcept nogil:
-    """Move what is left to the front."""
+    """Move the remaining bytes to the front of the buffer."""
     memmove(connection.buffer, connection.buffer + connection.start, connection.end - connection.start)
     connection.end -= connection.start
     connection.start = 0
 
 
 cdef bint start_large(Connection *connection, int64_t size) noexcept nogil:
-    """Give the frame at the start its own buffer, with what came of it already; False without memory.
+    """Give the frame at the start its own block and copy its bytes so far. Return False if memory ran out.
 
-    Who only claims to send much takes no memory, hence the rest follows as it comes.
+    The block grows as data arrives, so a peer cannot make us allocate by announcing a large size.
     """
     cdef Py_ssize_t have = connection.end - connection.start - 4
     cdef Py_ssize_t capacity = <Py_ssize_t>min(size, <int64_t>connection.largest)
@@ -300,8 +302,10 @@ cdef bint start_large(Connection *connection, int64_t size) noexcept nogil:
 
 
 cdef bint make_room(Connection *connection) noexcept nogil:
-    """Make room for the rest of the frame at the start. False where that takes the interpreter's lock: it is whole, its
-    size is to be checked, or there is no memory."""
+    """Make room for the rest of the frame at the start. Return False if the caller must take the GIL.
+
+    The GIL is needed if the frame is whole, its size is to be checked, or memory ran out.
+    """
     cdef Py_ssize_t available = connection.end - connection.start
     cdef int64_t size
     if available < 4:
@@ -321,7 +325,7 @@ cdef bint make_room(Connection *connection) noexcept nogil:
 
 
 cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
-    """Read until the socket is empty or there is something for who holds the interpreter's lock."""
+    """Read until the socket is empty or there is work that needs the GIL."""
     cdef Py_ssize_t room, count, capacity
     cdef char *target
     cdef char *grown
@@ -359,18 +363,18 @@ cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
             if connection.large_end == connection.large_size:
                 connection.ended = LARGE_FRAME
                 return
-            continue  # the rest of it is on its way
+            continue  # the rest of it is probably arriving
         connection.end += count
         if not make_room(connection):
             connection.ended = TAKE_FRAMES if count == room else FRAMES
             return
         if count < room and connection.large == NULL:
-            break  # the socket is empty now, most likely, so save the call that would say so
+            break  # the socket is most likely empty now: save the call that would confirm it
     connection.ended = EMPTY
 
 
 cdef inline bint has_read_news(Connection *connection) noexcept nogil:
-    """Whether what was read ahead is more than part of a frame."""
+    """Return True if reading ahead brought more than a part of a frame."""
     return connection.ended != EMPTY and connection.ended != LARGE_BEGUN or connection.received >= READ_LIMIT
 
 
@@ -379,7 +383,7 @@ cdef inline bint has_begun_large(Connection *connection) noexcept nogil:
 
 
 cdef void write_ahead(Connection *connection) noexcept nogil:
-    """Write what the socket takes of the pieces."""
+    """Write as much of the pieces as the socket takes."""
     cdef Py_ssize_t count = socket_send(
         connection.fd, connection.pieces + connection.next_piece, connection.piece_count - connection.next_piece
     )
@@ -408,7 +412,7 @@ cdef class FrameStream:
     cdef Connection connection
     cdef object check_frame_size, no_memory_for_frame, first_limit
     cdef object sending  # the NetworkSend whose pieces are prepared
-    cdef Py_buffer *exports  # of its pieces
+    cdef Py_buffer *exports  # the exported buffers of its pieces
     cdef size_t export_capacity
 
     def __cinit__(
@@ -473,7 +477,7 @@ cdef class FrameStream:
         cdef bint mid_frame
         if not connection.is_read:
             if connection.end > connection.start and self.take(frames, one) and one:
-                return 0  # left over from a read for one frame only
+                return 0  # the frame was left over from a read for one frame only
             connection.received = 0
             with nogil:
                 fill(connection, False)
@@ -492,7 +496,7 @@ cdef class FrameStream:
                 connection.received = 0
                 set_errno(connection.error)
                 PyErr_SetFromErrno(OSError)
-            # After the other frames a large one may have begun, whose rest is on its way.
+            # A large frame may have started behind the other frames, and the rest of it is probably arriving.
             if received >= READ_LIMIT or connection.ended == LARGE_FRAME:
                 return received
             if connection.ended <= FRAMES and (connection.large == NULL or not taken):
@@ -501,7 +505,7 @@ cdef class FrameStream:
                 fill(connection, False)
 
     cdef Py_ssize_t take(self, list frames, bint one) except -1:
-        """Append the frames that are whole, the next alone if ``one``; how many."""
+        """Append the whole frames, or only the next one if ``one``. Return how many were appended."""
         cdef Connection *connection = &self.connection
         cdef Py_ssize_t taken = 0
         cdef int64_t size
@@ -542,7 +546,7 @@ cdef class FrameStream:
         try:
             self.check_frame_size(start, size, connection.max_size, first_limit)
         except BaseException:
-            connection.start = connection.end = 0  # nothing that follows can be understood
+            connection.start = connection.end = 0  # the rest of the stream cannot be decoded
             raise
         return 0
 
@@ -568,12 +572,12 @@ cdef class FrameStream:
                 send.advance(connection.written)
                 written += connection.written
             if connection.unwritten:
-                self.prepare(send)  # for the poller, once the socket takes more
+                self.prepare(send)  # the poller writes the rest when the socket is writable
                 break
         return written
 
     cdef int prepare(self, send) except -1:
-        """Find where the pieces of the frame lie."""
+        """Export the buffers of the unsent pieces."""
         cdef Connection *connection = &self.connection
         cdef list buffers = send.pending()
         cdef size_t count = len(buffers)
@@ -599,7 +603,7 @@ cdef class FrameStream:
             connection.pieces[index].iov_base = self.exports[index].buf
             connection.pieces[index].iov_len = self.exports[index].len
             connection.unwritten += self.exports[index].len
-            connection.piece_count = index + 1  # what there is to release if the next one fails
+            connection.piece_count = index + 1  # pieces to release if the next export fails
         self.sending = send
         return 0
 
@@ -615,7 +619,7 @@ cdef class FrameStream:
 
 @cython.final
 cdef class Watch:
-    """A channel that epoll watches; what epoll gives back points to ``watched``. Thread: io."""
+    """A channel that epoll watches. The data of its events points to ``watched``. Thread: io."""
 
     cdef Watched watched
     cdef object channel, stream
@@ -623,18 +627,18 @@ cdef class Watch:
 
 @cython.final
 cdef class EpollPoller:
-    """Twin of ``SelectorsPoller``, which reads and writes besides. Thread: io, but for ``wakeup``."""
+    """Twin of ``SelectorsPoller`` that also reads and writes. Thread: io, but for ``wakeup``."""
 
     cdef int epoll, event
     cdef int woken, waiting  # atomic
     cdef epoll_event[MOST_EVENTS] found
-    cdef Watched *first  # that has events
+    cdef Watched *first  # of the list of those with events
     cdef dict watches  # by file descriptor
     cdef list later  # (stream, channel) whose frames the next select writes
-    cdef Connection **outgoing  # of those
+    cdef Connection **outgoing  # their connections
     cdef Py_ssize_t outgoing_capacity
     cdef bint ends_wait
-    cdef list ahead  # (stream, channel) that the last select has read or written
+    cdef list ahead  # (stream, channel) that the last select read or wrote
 
     def __cinit__(self):
         self.event = -1
@@ -659,7 +663,7 @@ cdef class EpollPoller:
         if self.epoll >= 0:
             close_descriptor(self.epoll)
             self.epoll = -1
-        # Another thread may be about to write it: the interpreter's lock is held there too, or else this one.
+        # Another thread may be about to write to it in ``wakeup``. The GIL excludes that, or else this section.
         with cython.critical_section(self):
             if self.event >= 0:
                 close_descriptor(self.event)
@@ -716,8 +720,8 @@ cdef class EpollPoller:
         return True
 
     def wakeup(self):
-        # In this order, and in the other one in ``cycle``: one of the two threads sees what the other has set. The event
-        # may be set when it is not needed any more; then the next wait ends at once, for nothing.
+        # ``cycle`` uses the opposite order, so one of the two threads sees what the other has set. The event may be set
+        # when it is no longer needed; then the next wait ends early, which is harmless.
         if not swap_number(&self.woken, 1) and load_number(&self.waiting):
             with cython.critical_section(self):
                 ring(self.event)
@@ -731,8 +735,8 @@ cdef class EpollPoller:
         cdef bint waits = timeout_ms > 0 and not self.ends_wait
         cdef int count
         ahead += self.later
-        # Noted before anything is done, for the case that a signal's handler raises an error now or before all events
-        # are handled: what was read and written ahead has to be told of then by the next call.
+        # Recorded first, because a signal handler may raise from here until all events are handled. The next call then
+        # reports what was read and written ahead.
         self.ahead = ahead
         self.later = []
         self.ends_wait = False
@@ -745,15 +749,17 @@ cdef class EpollPoller:
                 return self.events()
             if errno != EINTR:
                 PyErr_SetFromErrno(OSError)
-            result = self.events()  # first, so that nothing is lost if a signal's handler raises an error
+            result = self.events()  # first, so that nothing is lost if a signal handler raises
             PyErr_CheckSignals()
             if result:
                 return result
             writes = 0
 
     cdef bint probe(self) except -1:
-        """Look for events without waiting, and without letting go of the interpreter's lock but for large frames. Whether
-        there is news."""
+        """Look for events without waiting. Return True if there is something to report.
+
+        The GIL is released for large frames only.
+        """
         cdef Watched *watched
         cdef bint has_begun = False, has_news = False
         cdef int index
@@ -779,7 +785,10 @@ cdef class EpollPoller:
         return has_news
 
     cdef list unclaimed(self):
-        """What the last call has read or written, and nobody has asked for. Does not wait for it if it is muted."""
+        """Return what the last call read or wrote ahead and nobody took.
+
+        Data of a muted channel does not end the wait.
+        """
         cdef list found = []
         cdef Connection *connection
         for stream, channel in self.ahead:
@@ -790,14 +799,14 @@ cdef class EpollPoller:
         return found
 
     cdef int cycle(self, Py_ssize_t writes, int64_t until_ms, bint waits) noexcept nogil:
-        """Write, wait, read. 0, or -1: ``errno`` says what went wrong."""
+        """Write, wait and read. Return a negative number on failure, with the reason in ``errno``."""
         cdef int64_t timeout_ms
         cdef Py_ssize_t index
         cdef bint is_over
         cdef int count
         for index in range(writes):
             if not self.write(self.outgoing[index]):
-                waits = False  # that has to be told of
+                waits = False  # the result is to be reported at once
         swap_number(&self.waiting, 1)
         while True:
             waits = waits and not load_number(&self.woken)
@@ -811,13 +820,13 @@ cdef class EpollPoller:
                 break
         swap_number(&self.waiting, 0)
         for index in range(writes):
-            self.outgoing[index].is_blocked = False  # from now on it is for the selector to watch for
+            self.outgoing[index].is_blocked = False  # from now on, the selector watches for room
         return count
 
     cdef bint write(self, Connection *connection) noexcept nogil:
-        """Write a frame that was left to the cycle. False where the selector has to know of it before any wait."""
+        """Write a frame that was left to the cycle. Return False if the selector must learn of it before any wait."""
         if connection.fd < 0 or not connection.piece_count:
-            return True  # closed since
+            return True  # closed in the meantime
         write_ahead(connection)
         if connection.write_error:
             return False
@@ -835,7 +844,7 @@ cdef class EpollPoller:
         )
 
     cdef bint handle(self, epoll_event *event, bint probes) noexcept nogil:
-        """Do what an event says. False where nobody needs to know of it yet, as part of a frame came or went."""
+        """Do the I/O for an event. Return False if there is nothing to report yet: only a part of a frame was moved."""
         cdef Watched *watched = <Watched *>pointer_of(event)
         cdef Connection *connection
         cdef bint has_news
@@ -843,7 +852,7 @@ cdef class EpollPoller:
         if watched == NULL:
             hush(self.event)
             return True
-        # As the standard library has it: an error is told of as both.
+        # As in the standard library, an error counts as both.
         if event.events & ~EPOLLOUT and watched.interest & EPOLLIN:
             events |= READ
         if event.events & ~EPOLLIN and watched.interest & EPOLLOUT:
@@ -859,11 +868,11 @@ cdef class EpollPoller:
         has_news = not connection.is_blocked and events != READ
         if events & READ:
             if not connection.is_read and has_frame(connection):
-                return True  # left over from a read for one frame only
+                return True  # the frame was left over from a read for one frame only
             if not connection.is_read:
                 connection.received = 0
             elif has_read_news(connection):
-                return True  # nobody has asked for it yet
+                return True  # the selector has not taken it yet
             fill(connection, probes)
             connection.is_read = True
             has_news |= has_read_news(connection)
@@ -881,7 +890,7 @@ cdef class EpollPoller:
         return has_news
 
     cdef list events(self):
-        """What came, with the channels of streams that were read or written ahead; each of them once."""
+        """Return the events, and the channels of streams that were read or written ahead; each channel once."""
         cdef list result = []
         cdef list ahead = []
         cdef Connection *connection

@@ -1,10 +1,12 @@
-"""Records of format v2 out of a batch's bytes. Twins: ``record/record_cursor.py`` and ``record/default_record.py``.
+"""Decodes records of format v2 from the bytes of a batch.
 
-Both functions stop in front of what is broken or unusual, and tell their callers where; the twin goes on from there. So
-there is one place in which errors are raised, and hostile bytes meet code that knows nothing but well-formed records.
+Twins: ``record/record_cursor.py`` and ``record/default_record.py``.
 
-A ConsumerRecord is a Python class with slots. They are filled in where they lie in the object, without a call of
-``__init__``: that is most of what a record costs in Python.
+Both functions stop before anything broken or unusual and tell their callers where. The twin continues from there. So
+errors are raised in one place only, and the C code handles only well-formed records.
+
+A ConsumerRecord is a Python class with slots. This module fills the slots in place, without calling ``__init__``, which
+is most of the cost of a record in Python.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -23,7 +25,7 @@ cdef extern from *:
     """
     #include <structmember.h>
 
-    /* Where a slot of a class lies in its instances; -1 with an error set when it is none. */
+    /* The offset of a slot in the instances of a class; -1 with an error set if there is no such slot. */
     static Py_ssize_t slot_offset(PyObject *type, PyObject *name) {
         PyObject *slot = PyObject_GetAttr(type, name);
         Py_ssize_t offset = -1;
@@ -36,7 +38,7 @@ cdef extern from *:
         return offset;
     }
 
-    /* Whether the slots are all that an instance has. */
+    /* True if instances have the slots and nothing else. */
     static int has_nothing_but_slots(PyObject *type, Py_ssize_t count) {
         return ((PyTypeObject *)type)->tp_basicsize == (Py_ssize_t)(sizeof(PyObject) + count * sizeof(PyObject *))
             && ((PyTypeObject *)type)->tp_dictoffset == 0;
@@ -56,10 +58,10 @@ cdef extern from *:
     #define UNLOCK_RECORD()
     #endif
 
-    /* Watch a record as soon as something is put into it that could be part of a cycle. */
+    /* Let the GC track a record as soon as an object is assigned that could be part of a cycle. */
     static int record_setattro(PyObject *record, PyObject *name, PyObject *value) {
         if (value != NULL && PyObject_IS_GC(value)) {
-            /* Two threads may be here; to watch a record twice ends the process. */
+            /* Two threads may be here, and tracking a record twice aborts the process. */
             LOCK_RECORD(record);
             if (!PyObject_GC_IsTracked(record)) PyObject_GC_Track(record);
             UNLOCK_RECORD();
@@ -70,7 +72,7 @@ cdef extern from *:
     #ifdef Py_GIL_DISABLED
     #define NEW_INSTANCE() ((PyObject *)PyObject_GC_New(PyObject, record_type))
     #else
-    /* The memory of records that died, for those to come: about what two polls hand out. Each leads to the next. */
+    /* A linked list of freed records whose memory is reused, about as many as two polls return. */
     #define MAX_SPARE 1024
     static PyObject *spare = NULL;
     static Py_ssize_t spare_count = 0;
@@ -97,10 +99,10 @@ cdef extern from *:
         Py_DECREF(type);
     }
 
-    /* What Python's own one does, which has to find out for each instance what its class is like. */
+    /* As Python's own tp_dealloc, which would inspect the class for each instance. */
     static void record_dealloc(PyObject *record) {
         if (PyObject_GC_IsTracked(record)) {
-            /* What is in it may lead to other records, and a long chain of them must not use up the stack. */
+            /* Its values may refer to other records, and a long chain of records must not exhaust the stack. */
             PyObject_GC_UnTrack(record);
             Py_TRASHCAN_BEGIN(record, record_dealloc)
             release_record(record);
@@ -111,7 +113,7 @@ cdef extern from *:
     }
     #endif
 
-    /* Have records live and die by the functions here. */
+    /* Install the functions above in the type of the records. */
     static void take_charge_of(PyObject *type, Py_ssize_t count) {
         record_type = (PyTypeObject *)Py_NewRef(type);
         slot_count = count;
@@ -125,13 +127,13 @@ cdef extern from *:
     Py_ssize_t slot_offset(object type, object name) except -1
     bint has_nothing_but_slots(object type, Py_ssize_t count)
     void take_charge_of(object type, Py_ssize_t count)
-    object NEW_INSTANCE()  # not watched, and its slots are to be filled before anything else happens
+    object NEW_INSTANCE()  # not tracked by the GC; its slots must be filled before anything else happens
     void FILL_SLOT(object record, Py_ssize_t offset, object value)
     bint PyObject_IS_GC(object value)
     void PyObject_GC_Track(object record)
 
 if not has_nothing_but_slots(ConsumerRecord, len(ConsumerRecord.__slots__)):
-    raise ImportError("a ConsumerRecord is not what this was compiled for")
+    raise ImportError("the slots of ConsumerRecord are not those that this module was compiled for; build it again")
 
 take_charge_of(ConsumerRecord, len(ConsumerRecord.__slots__))
 cdef Py_ssize_t _TOPIC = slot_offset(ConsumerRecord, "topic")
@@ -148,7 +150,7 @@ cdef Py_ssize_t _VALUE_SIZE = slot_offset(ConsumerRecord, "serialized_value_size
 
 
 cdef tuple _headers(Fields *fields):
-    """The headers, which `read_record` has found to be in order."""
+    """Return the headers, which ``read_record`` has validated."""
     cdef const uint8_t *pos = fields.headers
     cdef const uint8_t *data = NULL
     cdef Py_ssize_t size = 0, i
@@ -160,7 +162,7 @@ cdef tuple _headers(Fields *fields):
         Py_INCREF(header)
         PyTuple_SET_ITEM(headers, i, header)
         pos = read_bytes(pos, fields.end, &data, &size)
-        # As Java does: a name that is not UTF-8 does not make the record unreadable.
+        # As in Java, a name that is not UTF-8 does not make the record unreadable.
         part = PyUnicode_DecodeUTF8(<const char *>data, size, "replace")
         Py_INCREF(part)
         PyTuple_SET_ITEM(header, 0, part)
@@ -186,11 +188,12 @@ def decode(
     list records not None,
     object deserialization_error,
 ):
-    """Append to ``records`` up to ``max_records`` of the ``remaining`` ones from ``pos`` on, those from ``next_offset``.
+    """Append up to ``max_records`` records to ``records``, from ``pos`` on, without offsets below ``next_offset``.
 
-    Returns where it stopped, ``(pos, remaining, next_offset, bytes_read, failure)``. With ``max_records`` not reached
-    and some remaining, that is in front of a record for the twin, or of one whose deserializer raised: ``failure`` is
-    what to raise then.
+    ``remaining`` is the number of records from ``pos`` on. Return the point where decoding stopped, as ``(pos,
+    remaining, next_offset, bytes_read, failure)``. If fewer than ``max_records`` were appended and some remain, the
+    point is before a record that the twin must decode, or before one whose deserializer raised. In the latter case,
+    ``failure`` is the error to raise.
     """
     cdef Py_buffer buffer
     if not -1 <= next_offset <= INT64_MAX:
@@ -238,7 +241,7 @@ cdef tuple _decode(
     cdef Fields fields
     cdef int64_t offset, time, last_time = 0
     cdef Py_ssize_t bytes_read = 0, last_size = -1
-    # What neighbours have in common is made once: times, sizes, headers.
+    # Neighbours share equal objects: times, sizes, headers.
     cdef object timestamp = log_append_time
     cdef object minus_one = -1, size_object = minus_one, key_size, value_size
     cdef const uint8_t *last_headers = NULL
@@ -251,7 +254,7 @@ cdef tuple _decode(
     cdef bint has_key_deserializer = deserialize_key is not None
     cdef bint has_value_deserializer = deserialize_value is not None
     cdef bint is_deserialized = has_key_deserializer or has_value_deserializer
-    cdef bint is_strange = PyObject_IS_GC(topic) or PyObject_IS_GC(partition)  # they are str and int
+    cdef bint is_strange = PyObject_IS_GC(topic) or PyObject_IS_GC(partition)  # usually False: they are str and int
     while max_records > 0 and remaining > 0:
         if not read_record(at, end, &fields) or (remaining == 1 and fields.end != end):
             break
@@ -307,7 +310,7 @@ cdef tuple _decode(
                 except BaseException as error:
                     failure = error
                     break
-            # From here on nothing can fail that would leave a slot empty.
+            # From here on nothing can fail and leave a slot empty.
             offset_object = offset
             record = NEW_INSTANCE()
             FILL_SLOT(record, _TOPIC, topic)
@@ -321,9 +324,9 @@ cdef tuple _decode(
             FILL_SLOT(record, _HEADERS, headers)
             FILL_SLOT(record, _KEY_SIZE, key_size)
             FILL_SLOT(record, _VALUE_SIZE, value_size)
-            # What cannot hold a reference to anything watched cannot be part of a cycle, as dicts and tuples know of
-            # themselves. To watch thousands of records costs more than to make them. Headers are tuples of immutable
-            # things until somebody asks for the list; `record_setattro` sees that, and what comes later.
+            # Objects that the GC does not track cannot be part of a cycle. Tracking thousands of records costs more
+            # than making them. Headers are tuples of immutable objects until the application asks for the list.
+            # `record_setattro` handles that, and later assignments.
             if is_strange or (is_deserialized and (PyObject_IS_GC(key) or PyObject_IS_GC(value))):
                 PyObject_GC_Track(record)
             records.append(record)
@@ -336,7 +339,9 @@ cdef tuple _decode(
 
 
 def summarize(object data, Py_ssize_t count, int64_t base_timestamp):
-    """``(min_timestamp, max_timestamp, all_have_keys, offsets_follow)``; None where the twin has to say what is wrong.
+    """Return ``(min_timestamp, max_timestamp, all_have_keys, offsets_follow)`` of ``count`` records.
+
+    Return None if the records are broken; the twin then raises the error.
     """
     cdef Py_buffer buffer
     cdef const uint8_t *at
