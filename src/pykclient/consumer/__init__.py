@@ -1,17 +1,17 @@
-"""Reading from Kafka: subscriptions, groups, fetching."""
+"""The consumer: subscriptions, groups and fetching."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing's own costs more to import than all of this module
+TYPE_CHECKING = False  # importing typing takes longer than the rest of this module
 if TYPE_CHECKING:
     from pykclient.consumer.kafka_consumer import KafkaConsumer
 
 __all__ = ["KafkaConsumer"]
 
-if not TYPE_CHECKING:  # or type checkers would take any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name):
-        """Load KafkaConsumer on first use; kafka-python's programs import it from here."""
+        """Load KafkaConsumer on first use. Programs written for kafka-python import it from here."""
         if name == "KafkaConsumer":
             from pykclient.consumer.kafka_consumer import KafkaConsumer
 

@@ -1,4 +1,4 @@
-"""What to fetch from whom, and what the answers mean (Java: AbstractFetch)."""
+"""Building fetch requests and handling their responses (Java: AbstractFetch)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 INVALID_LOG_START_OFFSET = -1
 
 _LEADER_MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError.code))
-#: A request that begins a new session follows at once.
+#: After these errors a request that begins a new session follows immediately.
 _SESSION_LOST = frozenset((FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code))
-#: After these the same position is fetched again.
+#: After these errors the same position is fetched again.
 _RETRIED = _LEADER_MOVED | {
     ReplicaNotAvailableError.code,
     KafkaStorageError.code,
@@ -60,9 +60,9 @@ _RETRIED = _LEADER_MOVED | {
 
 
 class AbstractFetch:
-    """Builds fetch requests, at most one on its way per node, and buffers the answers.
+    """Builds fetch requests, with at most one in flight per node, and buffers the responses.
 
-    Subclasses send, and say which nodes cannot be sent to. Thread: application.
+    Subclasses send the requests and know which nodes are unavailable. Thread: application.
     """
 
     def __init__(
@@ -84,7 +84,8 @@ class AbstractFetch:
         self._metrics_manager = metrics_manager
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
-        # Nodes that answered with errors and nothing else: until when they are left in peace, and the metadata then.
+        # Nodes whose last response held only errors: the time until which they are skipped, and the metadata version
+        # then.
         self._resting_nodes: dict[int, tuple[int, int]] = {}
         self._last_buffered: dict[int, CompletedFetch] = {}  # by node id; see _has_buffered
         self._checked_replicas = (-1, -1)
@@ -92,18 +93,18 @@ class AbstractFetch:
         self._unsupported: UnsupportedVersionError | None = None
 
     def is_unavailable(self, node: Node) -> bool:
-        """Whether a request to ``node`` would fail at once, as its connection was lost a moment ago."""
+        """Return whether a request to ``node`` would fail immediately, because its connection was just lost."""
         raise NotImplementedError
 
     def maybe_throw_auth_failure(self, node: Node) -> None:
-        """Raise the error, if authentication with ``node`` failed."""
+        """Raise the error if authentication with ``node`` failed."""
         raise NotImplementedError
 
     def has_completed_fetches(self) -> bool:
         return not self._fetch_buffer.is_empty
 
     def has_available_fetches(self) -> bool:
-        """Whether there is something buffered that ``poll`` would return, or an error that it would raise."""
+        """Return whether the buffer holds records that ``poll`` would return, or an error that it would raise."""
         return self._unsupported is not None or self._fetch_buffer.has_completed_fetches(
             lambda fetch: self._subscriptions.is_fetchable(fetch.partition)
         )
@@ -111,7 +112,7 @@ class AbstractFetch:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def prepare_fetch_requests(self) -> dict[Node, FetchRequestData]:
-        """What to send now, by node; nodes with a request on its way or with something buffered are left in peace."""
+        """Return the requests to send now, by node; skip nodes with a request in flight or with buffered data."""
         subscriptions = self._subscriptions
         self._metrics_manager.maybe_update_assignment(subscriptions)
         if subscriptions.has_leases:
@@ -119,8 +120,8 @@ class AbstractFetch:
             self._drop_preferred_read_replicas_that_are_gone()
         if self._resting_nodes:
             self._wake_nodes(self._clock.now_ms())
-        # All nodes before the first request: to build one moves its session on, so it must be sent, and an error of
-        # another node would throw it away.
+        # Collect all nodes before building the first request. Building a request advances its session, so it must be
+        # sent; an error of another node would lose it.
         nodes: list[Node] = []
         for node_id in subscriptions.fetch_node_ids():
             if node_id in self._nodes_with_pending_fetch_requests or node_id in self._resting_nodes:
@@ -135,12 +136,13 @@ class AbstractFetch:
         return {node: self._build(node.id) for node in nodes}
 
     def _has_buffered(self, node_id: int) -> bool:
-        """Whether something is buffered of partitions that are to be fetched from this node.
+        """Return whether data is buffered for partitions that are fetched from this node.
 
-        Then the others wait, too. A request would leave the buffered ones out, so they would drop out of the broker's
-        session and come back a moment later.
+        The node's other partitions then wait, too. A request would leave the buffered ones out, so the broker would
+        drop them from its session and have to add them again a moment later.
         """
-        # What came last is handed out last, so it answers for all polls until then, without a walk over the buffer.
+        # The newest buffered data is returned last, so checking it is enough for all polls until then; this avoids
+        # walking the buffer.
         node_of = self._subscriptions.fetch_node_id
         last = self._last_buffered.get(node_id)
         if last is not None and self._fetch_buffer.holds(last) and node_of(last.partition) == node_id:
@@ -154,7 +156,7 @@ class AbstractFetch:
 
     @property
     def has_resting_nodes(self) -> bool:
-        """Whether a node is left in peace for a backoff, which nothing that arrives may end."""
+        """Return whether a node is skipped during a backoff, which no response will end."""
         return bool(self._resting_nodes)
 
     def _wake_nodes(self, now_ms: int) -> None:
@@ -166,19 +168,23 @@ class AbstractFetch:
         }
 
     def _let_rest(self, node_id: int) -> None:
-        """Ask it again when there is new metadata, or after a backoff.
+        """Skip the node until there is new metadata or a backoff has passed.
 
-        It answers at once as long as a partition has an error, so that without this one request would follow on the
-        other until the metadata has come (as Java's do).
+        A broker responds immediately while a partition has an error. Without this backoff, one request would follow
+        another until metadata arrives, as in Java.
         """
         until_ms = self._clock.now_ms() + self._config.retry_backoff_ms
         self._resting_nodes[node_id] = (until_ms, self._metadata.update_version)
 
     def _available_node(self, node_id: int) -> Node | None:
-        """The node, unless a request to it would fail at once. Raises the error of a failed authentication."""
+        """Return the node, or None if a request to it would fail immediately.
+
+        Raises:
+            AuthenticationError: authentication with the node failed.
+        """
         node = self._metadata.fetch().node_by_id(node_id)
         if node is None:
-            # Gone from the metadata, but no new leader is known yet.
+            # The node left the metadata, but no new leader is known yet.
             node = self._subscriptions.leader_by_position(node_id)
         if node is None:
             return None
@@ -188,7 +194,7 @@ class AbstractFetch:
         return node
 
     def _build(self, node_id: int) -> FetchRequestData:
-        """Return the next request to ``node_id``: everything in a new session, the changes in one that exists."""
+        """Return the next request to ``node_id``: all partitions in a new session, the changes in an existing one."""
         handler = self._session_handlers.get(node_id)
         if handler is None:
             handler = self._session_handlers[node_id] = FetchSessionHandler(self._log_context, node_id)
@@ -210,7 +216,7 @@ class AbstractFetch:
         )
 
     def _drop_preferred_read_replicas_that_are_gone(self) -> None:
-        """Go back to the leader where the replica that it named is offline or not in the metadata."""
+        """Fetch from the leader again if the preferred read replica is offline or not in the metadata."""
         checked = (self._subscriptions.lease_id, self._metadata.update_version)
         if checked == self._checked_replicas:
             return
@@ -218,11 +224,11 @@ class AbstractFetch:
         cluster = self._metadata.fetch()
         for tp, node_id in self._subscriptions.leased_partitions():
             if cluster.node_if_online(tp, node_id) is None:
-                self._log.debug("Not reading %s from replica %d, which is offline or unknown", tp, node_id)
+                self._log.debug("Not fetching %s from replica %d, which is offline or unknown", tp, node_id)
                 request_metadata_update(self._metadata, self._subscriptions, tp)
 
     def prepare_close_fetch_session_requests(self) -> dict[Node, FetchRequestData]:
-        """Requests that end the sessions, so that brokers have room for others."""
+        """Return requests that end the sessions, which frees their slots on the brokers."""
         self._sessions_end = True
         cluster = self._metadata.fetch()
         requests: dict[Node, FetchRequestData] = {}
@@ -234,17 +240,17 @@ class AbstractFetch:
         return requests
 
     def create_fetch_request(self, node: Node, data: FetchRequestData) -> FetchRequestBuilder:
-        """The request for ``data``; from now on ``node`` is pending."""
+        """Return the request for ``data``, and mark ``node`` as having one in flight."""
         self._nodes_with_pending_fetch_requests.add(node.id)
         return FetchRequestBuilder(self._config, data)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
     def handle_fetch_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
-        """Buffer what the answer brought, one CompletedFetch per partition."""
+        """Buffer the fetched data, one CompletedFetch per partition."""
         try:
             if self._sessions_end:
-                return  # the answer to a fetch that was under way: its session is at another point already
+                return  # a response to an earlier fetch: its session has already moved on
             handler = self._session_handlers[node.id]
             body: FetchResponse = response.response_body
             partitions = handler.handle_response(body, response.api_version)
@@ -259,7 +265,7 @@ class AbstractFetch:
             for tp, partition_data in partitions.items():
                 requested = data.session_partitions.get(tp)
                 if requested is None:
-                    raise IllegalStateError(f"node {node.id} answered for {tp}, which was not asked for: {data}")
+                    raise IllegalStateError(f"node {node.id} responded for {tp}, which was not requested: {data}")
                 if partition_data.error_code in _LEADER_MOVED and self._is_of_present_topic(tp, requested):
                     hint = partition_data.current_leader
                     if hint.leader_id != -1 and hint.leader_epoch != -1:
@@ -285,12 +291,12 @@ class AbstractFetch:
             self._nodes_with_pending_fetch_requests.discard(node.id)
 
     def _is_of_present_topic(self, tp: TopicPartition, requested: PartitionData) -> bool:
-        """Return False if the topic was created again since the request: its leader epochs began anew."""
+        """Return False if the topic was created again since the request, because its leader epochs start again."""
         topic_id = self._metadata.topic_ids.get(tp.topic, ZERO_UUID)
         return not topic_id.int or not requested.topic_id.int or topic_id == requested.topic_id
 
     def _update_leaders(self, moved: dict[TopicPartition, LeaderIdAndEpoch], body: FetchResponse) -> None:
-        """Take in the leaders that the answer hints at, which saves asking for metadata (KIP-951)."""
+        """Update the metadata with the new leaders named in the response, which saves a metadata request (KIP-951)."""
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in body.node_endpoints]
         for tp in self._metadata.update_partition_leadership(moved, nodes):
             leader = self._metadata.current_leader(tp)
@@ -299,9 +305,9 @@ class AbstractFetch:
             )
 
     def handle_fetch_failure(self, node: Node, error: Exception) -> None:
-        """The request failed: begin the session anew, and ask the leaders."""
+        """Handle a failed request: start a new session, and read its partitions from their leaders."""
         if isinstance(error, UnsupportedVersionError):
-            # To try again is no use, and to say nothing (as Java does) would look like an empty topic.
+            # Retrying cannot help. Without an error (as in Java) the topic would look empty.
             self._unsupported = UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
         try:
             handler = self._session_handlers[node.id]
@@ -320,18 +326,18 @@ class AbstractFetch:
         self._log.debug("Node %d keeps its fetch session (%s) for a while: %s", node.id, data.metadata, error)
 
     def raise_unsupported(self) -> None:
-        """Raise UnsupportedVersionError, once, if a node was found too old to be read from."""
+        """Raise UnsupportedVersionError, once, if a node is too old to fetch from."""
         error, self._unsupported = self._unsupported, None
         if error is not None:
             raise error
 
     def reset(self) -> None:
-        """Begin anew after an exception has struck in the middle of anything: without requests, sessions and buffer."""
+        """Drop all requests, sessions and buffered data after an exception that may have struck anywhere."""
         self._fetch_buffer.reset()
         self._nodes_with_pending_fetch_requests = set()
         self._session_handlers = {}
         self._last_buffered = {}
 
     def close_buffer(self) -> None:
-        """Let go of what was fetched and not handed out."""
+        """Drop what was fetched and not returned."""
         self._fetch_buffer.close()

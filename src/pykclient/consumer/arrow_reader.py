@@ -1,4 +1,4 @@
-"""Polls into Arrow's columns, as ``poll_arrow`` and ``iter_arrow`` do."""
+"""Polls that return Arrow columns, for ``poll_arrow`` and ``iter_arrow``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 class ArrowReader:
     """The checked arguments of ``KafkaConsumer.poll_arrow``. Thread: application.
 
-    Raises: ImportError without pyarrow, IllegalStateError for a consumer with interceptors, IllegalArgumentError.
+    Raises:
+        ImportError: pyarrow is not installed.
+        IllegalStateError: the consumer has interceptors.
+        IllegalArgumentError: an argument is invalid.
     """
 
     __slots__ = ("_arrow", "_consumer", "_ends", "_max_bytes", "_max_records", "_names", "_views")
@@ -38,7 +41,7 @@ class ArrowReader:
     ) -> None:
         from pykclient.record import arrow
 
-        arrow.pyarrow()  # if it is missing, this says so before records are taken
+        arrow.pyarrow()  # raises ImportError before any records are taken
         components = consumer.components
         if not components.interceptors.is_empty:
             raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
@@ -51,7 +54,7 @@ class ArrowReader:
         self._ends = arguments.ends(until)
 
     def take(self, timer: Timer) -> tuple[pa.RecordBatch, ColumnsFetch]:
-        """Poll once. The caller marks the fetch as returned when the batch certainly reaches the application."""
+        """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""
         columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
         fetch = ColumnsFetch(columns, self._ends)
         self._consumer.poll_columns(timer, fetch, self._max_records)

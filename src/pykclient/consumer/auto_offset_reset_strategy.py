@@ -1,4 +1,4 @@
-"""What to do about a partition without a position: ``auto.offset.reset`` (KIP-1106 added ``by_duration``)."""
+"""Strategies for a partition without a position: ``auto.offset.reset`` (KIP-1106 added ``by_duration``)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BY_DURATION = "by_duration"
 
 
 class AutoOffsetResetStrategy:
-    """Where reading starts when there is no position: a value, compared by meaning.
+    """The strategy for choosing a start offset when there is no position. Compares by value.
 
-    ``name`` is one of ``earliest``, ``latest``, ``none`` and ``by_duration``; ``duration_ms`` belongs to the last.
-    Thread: any.
+    ``name`` is one of ``earliest``, ``latest``, ``none`` and ``by_duration``; ``duration_ms`` is for the last. Thread:
+    any.
     """
 
     __slots__ = ("duration_ms", "name")
@@ -30,7 +30,11 @@ class AutoOffsetResetStrategy:
 
     @classmethod
     def from_string(cls, text: str) -> AutoOffsetResetStrategy:
-        """Read a configuration value; raises IllegalArgumentError when it is none of the four forms."""
+        """Parse a configuration value.
+
+        Raises:
+            IllegalArgumentError: ``text`` has none of the four forms.
+        """
         known = {"earliest": cls.EARLIEST, "latest": cls.LATEST, "none": cls.NONE}.get(text)
         if known is not None:
             return known
@@ -50,12 +54,12 @@ class AutoOffsetResetStrategy:
         return cls(_BY_DURATION, duration_ms)
 
     def timestamp(self, wall_ms: int) -> int | None:
-        """What to ask ListOffsets for at the time of day ``wall_ms``; None when there is nothing to ask (``none``)."""
+        """Return the timestamp to look up with ListOffsets at the wall-clock time ``wall_ms``; None for ``none``."""
         if self.name == "earliest":
             return EARLIEST_TIMESTAMP
         if self.name == "latest":
             return LATEST_TIMESTAMP
-        # Before 1970 the protocol's negative timestamps begin, which mean other things.
+        # Negative timestamps have special meanings in the protocol.
         return None if self.duration_ms is None else max(0, wall_ms - self.duration_ms)
 
     def __eq__(self, other: object) -> bool:

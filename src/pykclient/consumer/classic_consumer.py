@@ -1,4 +1,4 @@
-"""The consumer with the classic group protocol, without its face (Java: ClassicKafkaConsumer)."""
+"""The consumer with the classic group protocol, behind the public class (Java: ClassicKafkaConsumer)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_REBALANCE_REASON = "rebalance enforced by user"
 
 
 class ClassicConsumer:
-    """What the public methods do once they are allowed to. Thread: application, one call at a time."""
+    """The implementation of the public methods, after their checks. Thread: application, one call at a time."""
 
     def __init__(self, components: ConsumerComponents) -> None:
         self.components = components
@@ -52,7 +52,7 @@ class ClassicConsumer:
         self._has_all_fetch_positions = False
         self.is_closing = False
         self.column_memory = ColumnMemory()
-        self._closed: set[str] = set()  # parts that are closed, for a close() after one that was broken off
+        self._closed: set[str] = set()  # the closed parts, for a close() after an interrupted one
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class ClassicConsumer:
         self._require_assignors()
         wanted = set(topics)
         kept = {tp for tp in self._subscriptions.assigned_partitions() if tp.topic in wanted}
-        # Until the rebalance the others are still ours, and their positions are committed by it.
+        # Until the rebalance the consumer still owns the other partitions, and the rebalance commits their positions.
         self.give_back(kept)
         self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
         self._log.info("Subscribed to %s", ", ".join(sorted(wanted)))
@@ -70,7 +70,7 @@ class ClassicConsumer:
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any) -> None:
         self._require_assignors()
         kept = {tp for tp in self._subscriptions.assigned_partitions() if pattern.fullmatch(tp.topic)}
-        # Until the rebalance the others are still ours, and their positions are committed by it.
+        # Until the rebalance the consumer still owns the other partitions, and the rebalance commits their positions.
         self.give_back(kept)
         self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
         self._log.info("Subscribed to topics that match %r", pattern.pattern)
@@ -83,8 +83,8 @@ class ClassicConsumer:
         self._fetcher.clear_buffered_data_for_unassigned_partitions(())
         try:
             if self._coordinator is not None:
-                # The subscription goes whatever is raised here, and the membership must not stay without one: no later
-                # subscribe() would join then.
+                # Whatever is raised here, leave the group and drop the subscription: with a membership that has no
+                # subscription, no later subscribe() would join.
                 try:
                     try:
                         self._coordinator.maybe_auto_commit_offsets_now()
@@ -102,7 +102,7 @@ class ClassicConsumer:
         self.give_back(assigned)
         self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
         if self._coordinator is not None:
-            # No rebalance follows that would commit what is given up now.
+            # No rebalance will follow to commit what is given up now.
             self._coordinator.maybe_auto_commit_offsets_now()
         self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
@@ -113,9 +113,13 @@ class ClassicConsumer:
             raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
 
     def group(self) -> ConsumerCoordinator:
-        """The coordinator. Raises InvalidGroupIdError for a consumer without a group."""
+        """Return the coordinator.
+
+        Raises:
+            InvalidGroupIdError: the consumer has no ``group.id``.
+        """
         if self._coordinator is None:
-            raise InvalidGroupIdError("committing and all else about groups needs a group.id")
+            raise InvalidGroupIdError("this call needs a group.id, and this consumer has none")
         return self._coordinator
 
     # --- poll --------------------------------------------------------------------------------------------------------
@@ -123,8 +127,8 @@ class ClassicConsumer:
     def poll(self, timer: Timer, max_records: int | None = None) -> Fetch:
         """Return records as soon as there are some, or an empty fetch when the timer expires.
 
-        Records that wait for a loop come first. The caller sets ``returned`` on the fetch when nothing can keep the
-        records from the application any more; until then commits are held back to where it starts.
+        Records that wait for a loop come first. The caller sets ``returned`` on the fetch once nothing can keep the
+        records from the application. Until then, commits are held back to where the fetch starts.
         """
         interceptors = self.components.interceptors
         is_intercepted = interceptors.is_empty
@@ -148,9 +152,9 @@ class ClassicConsumer:
         return fetch
 
     def poll_columns(self, timer: Timer, fetch: ColumnsFetch, max_rows: int) -> None:
-        """Do the same with the columns of ``fetch``, without interceptors.
+        """Poll into the columns of ``fetch``, without interceptors.
 
-        A partition is paused once its position reaches its end in ``fetch.until``.
+        A partition is paused once its position reaches its end offset in ``fetch.until``.
         """
         self.give_back()
         for tp in fetch.until:
@@ -165,7 +169,7 @@ class ClassicConsumer:
         self._poll(timer, collect)
 
     def take_back(self, fetch: AnyFetch) -> None:
-        """Undo what ``fetch`` did to positions, and to partitions that it paused at their end."""
+        """Undo the changes of ``fetch`` to positions and to partitions that it paused at their end offset."""
         self.rewind(fetch.first_positions)
         if isinstance(fetch, ColumnsFetch):
             for tp, position in fetch.first_positions.items():
@@ -177,11 +181,12 @@ class ClassicConsumer:
         return self._handout.unreturned is not None
 
     def recover(self, in_middle: bool) -> None:
-        """Make good what the exception that ended the last call has left.
+        """Restore a consistent state after an exception ended the last call.
 
-        ``in_middle``: a signal handler raised it, or something else that may strike between any two instructions. Then
-        nothing of what was under way can be trusted, unless it struck in the wait for the network, as it nearly always
-        does: connections, requests and buffers go, and the indexes of partitions are made anew.
+        ``in_middle`` means that a signal handler raised it, or something else that may strike between any two
+        instructions. Then no work in progress can be trusted, unless the exception struck in the wait for the network,
+        as it nearly always does. So connections, requests and buffers are dropped, and the indexes of partitions are
+        rebuilt.
         """
         if in_middle and not self._client.end_interrupted_wait():
             self._log.info("An exception interrupted the last call; reconnecting")
@@ -194,12 +199,12 @@ class ClassicConsumer:
             self._handout.end()
 
     def prefetch(self) -> None:
-        """Send the fetches that are due, without waiting for anything."""
+        """Send the fetches that are due, without waiting."""
         self._send_fetches()
         self._client.transmit_sends()
 
     def _poll(self, timer: Timer, collect: Callable[[], F]) -> F:
-        """Return the result of ``collect`` once it is not empty, or when the timer expires."""
+        """Return ``collect()``'s result once it is not empty, or when the timer expires."""
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
         self._metrics.record_poll_start(timer.now_ms)
@@ -209,13 +214,13 @@ class ClassicConsumer:
                 self._update_assignment_metadata_if_needed()
                 fetch = self._poll_for_fetches(timer, collect)
                 if not fetch.is_empty:
-                    # Let the brokers work while the application does. There are records to return, so neither wakeups
-                    # nor errors of other requests are raised here.
+                    # Let the brokers work while the application processes records. There are records to return, so this
+                    # raises neither wakeups nor errors of other requests.
                     try:
                         if self._send_fetches() or self._client.has_pending_requests():
                             self._client.transmit_sends()
                     except KafkaError as error:
-                        # Such as another broker's failed authentication. It is raised by a poll that has no records.
+                        # For example another broker's failed authentication. A poll without records will raise it.
                         self._log.debug("No more fetches for now, as records are returned first: %s", error)
                     return fetch
                 self._handout.end()
@@ -225,10 +230,10 @@ class ClassicConsumer:
             self._metrics.record_poll_end(self._clock.now_ms())
 
     def _update_assignment_metadata_if_needed(self) -> None:
-        """Advance the membership and the look-up of positions, without waiting for either.
+        """Advance group membership and position lookups, without waiting for either.
 
-        Partitions that have a position are fetched meanwhile, and the next round of the poll comes back here before
-        max.poll.interval.ms is over, also while there is no coordinator.
+        Partitions that have a position are fetched meanwhile. The poll's next round calls this again before
+        ``max.poll.interval.ms`` expires, also while there is no coordinator.
         """
         at_once = Timer(self._clock, 0)
         has_assignment = True
@@ -247,7 +252,7 @@ class ClassicConsumer:
         if self._coordinator is not None:
             timeout_ms = min(self._coordinator.time_to_next_poll(timer.now_ms), timeout_ms)
         if not self._has_all_fetch_positions or self._fetcher.has_resting_nodes:
-            # The look-up of a position or a fetch may be in its backoff, which nothing that arrives would end.
+            # A position lookup or a fetch may be in backoff, which no response would end.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
         wait = Timer(self._clock, timeout_ms)
         self._client.poll(wait, self._nothing_fetched)
@@ -263,7 +268,7 @@ class ClassicConsumer:
         return self._fetcher.send_fetches()
 
     def _drop_deleted_records(self) -> None:
-        """Drop what waits for a loop of topics that were created again: its offsets are not of the new topic."""
+        """Drop waiting records of topics that were created again: their offsets do not belong to the new topic."""
         recreated = self._offset_fetcher.take_recreated()
         if recreated:
             self._handout.drop(recreated)
@@ -271,11 +276,11 @@ class ClassicConsumer:
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def update_fetch_positions(self, timer: Timer, *, initialize: bool = True) -> bool:
-        """Look up positions: the committed ones, else those of ``auto.offset.reset``.
+        """Look up positions: first the committed ones, then by ``auto.offset.reset``.
 
         Return False if the timer expires before the committed offsets are known. Validations, and resets that do not
-        depend on committed offsets, are sent anyway, and need no coordinator. Without ``initialize``, as partitions may
-        be about to be revoked, committed offsets are not asked for.
+        depend on committed offsets, are sent anyway and need no coordinator. With ``initialize=False``, committed
+        offsets are not looked up, because the partitions may be about to be revoked.
         """
         if self._offset_fetcher.can_skip_update_fetch_positions():
             self._has_all_fetch_positions = True
@@ -286,7 +291,7 @@ class ClassicConsumer:
         if self._has_all_fetch_positions:
             return True
         initialized = initialize and (
-            # Only now: without a partition that lacks a position, a consumer needs no coordinator for its positions.
+            # Checked only now: if no partition lacks a position, a consumer needs no coordinator for its positions.
             self._coordinator is None or self._coordinator.init_with_committed_offsets_if_needed(timer)
         )
         if initialized:
@@ -302,7 +307,7 @@ class ClassicConsumer:
             position = self._subscriptions.valid_position(tp)
             if position is not None:
                 return position.offset
-            # Without waiting for other partitions; what has to be asked again is asked after a backoff.
+            # Does not wait for other partitions. Whatever must be asked again is asked after a backoff.
             self.update_fetch_positions(Timer(self._clock, 0))
             self._client.poll(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
@@ -312,7 +317,7 @@ class ClassicConsumer:
     def seek(
         self, tp: TopicPartition, offset: int, leader_epoch: int | None = None, topic_id: UUID | None = None
     ) -> None:
-        """Set the position of ``tp``, which belongs to the topic with this id, by default to the current one.
+        """Set the position of ``tp`` in the topic with this id, by default the current topic of the name.
 
         Raises:
             IllegalArgumentError: ``offset`` is negative.
@@ -331,15 +336,15 @@ class ClassicConsumer:
         self._handout.drop((tp,))
 
     def reset(self, partitions: Collection[TopicPartition], strategy: AutoOffsetResetStrategy) -> None:
-        """Go to the beginning or the end with the next poll."""
+        """Reset positions to the beginning or the end with the next poll."""
         self._subscriptions.request_offset_reset(partitions, strategy)
         self._handout.drop(partitions)
 
     def give_back(self, kept: Collection[TopicPartition] = ()) -> None:
-        """Rewind to the records that wait for a loop, of all partitions but ``kept``.
+        """Rewind to the records that wait for a loop, for all partitions except ``kept``.
 
-        To be called before anything that may commit or take partitions away: the records could be dropped while the
-        positions stay past them.
+        Call this before anything that may commit or revoke partitions: it could drop the records while the positions
+        stay past them.
         """
         if not self._handout.is_empty:
             waiting = self._handout.waiting_positions()
@@ -348,7 +353,7 @@ class ClassicConsumer:
     def _rewind_invalid_waiting(self) -> None:
         """Rewind to waiting records that may not be returned now: their partition was revoked, or its leader changed.
 
-        After a change of leader the log may have been truncated, and it must be validated from where the loop is.
+        After a leader change the log may have been truncated. It must be validated from the loop's position.
         """
         if self._handout.is_empty:
             return
@@ -359,7 +364,7 @@ class ClassicConsumer:
                 self.rewind({tp: waiting[tp]})
 
     def rewind(self, positions: Mapping[TopicPartition, FetchPosition]) -> None:
-        """Fetch from ``positions`` again what was taken but not returned, whatever became of the partitions."""
+        """Rewind to ``positions``, whatever happened to the partitions, to fetch again what was not returned."""
         for tp, wanted in positions.items():
             if not self._subscriptions.is_assigned(tp):
                 continue
@@ -367,7 +372,7 @@ class ClassicConsumer:
             if wanted.is_of_another_topic(self._metadata.topic_ids.get(tp.topic)):
                 continue  # deleted and created again: the position is reset
             if position is None:
-                # The leader has changed, or the position is being reset: find out anew from where we really are.
+                # The leader has changed, or the position is being reset: validate from the rewound position.
                 target = wanted._replace(current_leader=self._metadata.current_leader(tp))
                 self._subscriptions.seek_unvalidated(tp, target)
             elif position.offset != wanted.offset:
@@ -397,15 +402,15 @@ class ClassicConsumer:
 
     def commit_async(self, offsets: Offsets | None, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
         future = self.group().commit_offsets_async(self._to_commit(offsets), callback)
-        self._handout.split()  # a loop then looks for the answer after each record
+        self._handout.split()  # a loop then checks for the response after each record
         return future
 
     def has_pending_async_commits(self) -> bool:
-        """Return True while a callback of an asynchronous commit may become due."""
+        """Return whether the callback of an asynchronous commit may become due."""
         return self._coordinator is not None and self._coordinator.has_pending_async_commits
 
     def run_commit_callbacks(self) -> None:
-        """Run the callbacks of asynchronous commits that were answered, without waiting."""
+        """Run the callbacks of completed asynchronous commits, without waiting."""
         self.group().run_commit_callbacks()
 
     def _to_commit(self, offsets: Offsets | None) -> Offsets:
@@ -426,7 +431,7 @@ class ClassicConsumer:
         finally:
             self._metrics.record_committed(self._clock.now_ms() - start_ms)
         if offsets is None:
-            raise self.timeout_error("the look-up of committed offsets", timer)
+            raise self.timeout_error("the lookup of committed offsets", timer)
         for tp, offset in offsets.items():
             if offset is not None and offset.leader_epoch >= 0:
                 self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)
@@ -441,9 +446,9 @@ class ClassicConsumer:
     # --- closing -----------------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int, operation: str, *, auto_commit: bool) -> KafkaError | None:
-        """Close everything within ``timeout_ms``. Return what went wrong first.
+        """Close everything within ``timeout_ms`` and return the first error.
 
-        An exception of a signal handler leaves it at once; another call does the rest.
+        An exception of a signal handler ends this immediately; another call does the rest.
         """
         self.is_closing = True
         timer = Timer(self._clock, min(timeout_ms, self._request_timeout_ms))
@@ -485,6 +490,6 @@ class ClassicConsumer:
         self._closed.add(what)
 
     def abandon(self) -> None:
-        """Nobody has closed this consumer and nobody can any more: let go of thread and sockets. Takes no locks."""
+        """Release the thread and sockets of a consumer that was never closed. Takes no locks."""
         if self._coordinator is None or not self._coordinator.abandon():
             self._client.close()

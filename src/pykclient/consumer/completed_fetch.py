@@ -1,4 +1,4 @@
-"""One partition's part of a fetch response, handed out bit by bit."""
+"""The data of one partition from a fetch response, returned piece by piece."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     AnyCursor = Cursor | ColumnCursor
 
-#: The type within the key of a control record, after two bytes of version.
+#: The type in a control record's key, after two bytes of version.
 _ABORT = b"\x00\x00"
 
 
 class CompletedFetch:
-    """The records that came of one partition, from ``next_fetch_offset`` on (Java: CompletedFetch).
+    """The fetched records of one partition, from ``next_fetch_offset`` on (Java: CompletedFetch).
 
-    They are decoded as they are handed out, so nothing moves past what the application has not got. Batches are views
-    of the response, which ``drain`` lets go.
+    Records are decoded as they are returned, so no position moves past records that the application has not received.
+    Batches are views of the response; ``drain`` releases it.
 
     Thread: application.
     """
@@ -81,7 +81,7 @@ class CompletedFetch:
         self._subscriptions = subscriptions
         self._metric_aggregator = metric_aggregator
         self.partition = partition
-        self.topic_id = topic_id  # as it was asked for; None without ids
+        self.topic_id = topic_id  # as in the request; None without ids
         self.partition_data = partition_data
         self.next_fetch_offset = fetch_offset
         self.last_epoch: int | None = None
@@ -90,10 +90,10 @@ class CompletedFetch:
         records = partition_data.records
         self.size_in_bytes = 0 if records is None else len(records)
         self._records = MemoryRecords(records) if records else MemoryRecords.EMPTY
-        self._position = 0  # in _records: where _upcoming begins, or will
+        self._position = 0  # in _records: where _upcoming begins, or will begin
         self._upcoming: RecordBatch | None = None
         self._batch: RecordBatch | None = None
-        self._cursor: AnyCursor | None = None  # in _batch, while that has records to return
+        self._cursor: AnyCursor | None = None  # in _batch, while it has records to return
         self._failure: KafkaError | None = None
         self._records_read = 0
         self._bytes_read = 0
@@ -102,7 +102,7 @@ class CompletedFetch:
         self._aborted_producer_ids: set[int] = set()
 
     def has_batches(self) -> bool:
-        """Whether there is anything to read, be it broken."""
+        """Return whether any batch remains, including a corrupt one."""
         self._look_ahead()
         return self._upcoming is not None or self._failure is not None
 
@@ -110,7 +110,7 @@ class CompletedFetch:
         self._metric_aggregator.record(self.partition, size_bytes, count)
 
     def drain(self) -> None:
-        """Be done: let go of the response and count what was read of it."""
+        """Release the response, and record metrics of what was read from it."""
         if self.is_consumed:
             return
         self.is_consumed = True
@@ -121,22 +121,26 @@ class CompletedFetch:
         self.partition_data.records = None
         self.record_aggregated_metrics(self._bytes_read, self._records_read)
         if self._bytes_read > 0:
-            # Keeps the partitions of a topic together, as those that deliver together move together.
+            # Partitions that deliver together move together, which keeps the partitions of a topic together.
             self._subscriptions.move_partition_to_end(self.partition)
 
     def fetch_records(
         self, config: FetchConfig, deserializers: Deserializers, max_records: int
     ) -> list[ConsumerRecord[Any, Any]]:
-        """The next records, at most ``max_records``; fewer, or none, at the end or before a fault.
+        """Return the next records, at most ``max_records``; fewer, or none, at the end or before a bad record.
 
-        Raises RecordDeserializationError or, for bytes that are no records, KafkaError: but only when there is nothing
-        before the fault to return, and again each time until the position is moved past it.
+        Errors are raised only if there is no record before the bad one to return, and again on each call until the
+        position moves past it.
+
+        Raises:
+            RecordDeserializationError: a deserializer failed.
+            KafkaError: the bytes are not valid records.
         """
         result: list[ConsumerRecord[Any, Any]] = []
 
         def open_cursor(batch: RecordBatch) -> Cursor:
             owner = CursorOwner(*self.partition, deserializers.key, deserializers.value)
-            # The broker answers with whole batches; the position may be inside of the first.
+            # The broker sends whole batches; the position may be inside the first.
             return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
 
         def read(cursor: Any, wanted: int) -> int:
@@ -149,11 +153,11 @@ class CompletedFetch:
         return result
 
     def fetch_columns(self, config: FetchConfig, columns: Columns, max_rows: int, end_offset: int = MAX_INT64) -> int:
-        """Add the next records to ``columns``, at most ``max_rows`` and no more than it takes; how many that were.
+        """Add the next records to ``columns``, at most ``max_rows`` and no more than they hold; return the number.
 
-        Records from ``end_offset`` on are left, and ``next_fetch_offset`` is not below it once they are next.
+        Records from ``end_offset`` on are left. Once only those are left, ``next_fetch_offset`` is at or after it.
 
-        Otherwise as ``fetch_records``, without deserializers. The two may take turns.
+        Otherwise this is ``fetch_records`` without deserializers. The two may alternate.
         """
 
         def open_cursor(batch: RecordBatch) -> ColumnCursor:
@@ -182,7 +186,7 @@ class CompletedFetch:
         *,
         is_columnar: bool,
     ) -> int:
-        """Read from batch to batch until ``wanted`` records were read, or to ``end_offset``; how many were.
+        """Read batch by batch until ``wanted`` records were read, or to ``end_offset``; return the number.
 
         ``read_ahead`` may read whole batches from the next one on, without cursors.
         """
@@ -191,7 +195,7 @@ class CompletedFetch:
             while count < wanted and self.next_fetch_offset < end_offset and not self.is_consumed:
                 cursor = self._cursor
                 if cursor is not None and isinstance(cursor, ColumnCursor) is not is_columnar:
-                    # The last call was of the other kind and ended inside of this batch.
+                    # The last call was of the other kind and ended inside this batch.
                     self._count_cursor()
                     assert self._batch is not None
                     cursor = self._cursor = open_cursor(self._batch)
@@ -207,7 +211,7 @@ class CompletedFetch:
                 if cursor.exhausted:
                     self._finish_batch()
                 elif count < wanted:
-                    break  # there is a fault behind these, or no more are taken
+                    break  # a bad record follows, or the columns are full
         except KafkaError:
             if not count:
                 raise
@@ -216,7 +220,7 @@ class CompletedFetch:
     def _read(self, cursor: AnyCursor, wanted: int, read: Callable[[AnyCursor, int], int]) -> int:
         try:
             count = read(cursor, wanted)
-        except RecordDeserializationError as error:  # another try may succeed
+        except RecordDeserializationError as error:  # a retry may succeed
             cause = error.__cause__ or error
             raise caused_by(error, innermost(cause)) from cause
         except KafkaError as error:
@@ -227,7 +231,7 @@ class CompletedFetch:
     def _read_ordinary_batches(
         self, config: FetchConfig, columns: Columns, wanted: int, end_offset: int
     ) -> tuple[int, bool]:
-        """Read as far as nothing has to be decided about a batch: how many records, and if the last batch has more."""
+        """Read batches that need no decisions; return the record count, and whether the last batch has more."""
         if record_columns.decode_batches is None or self._failure is not None:
             return 0, False
         rows, size_bytes = columns.rows, columns.size_bytes
@@ -256,7 +260,7 @@ class CompletedFetch:
     # --- from batch to batch ---------------------------------------------------------------------------------------
 
     def _next_cursor(self, config: FetchConfig, open_cursor: Callable[[RecordBatch], AnyCursor]) -> AnyCursor | None:
-        """A cursor in the next batch that is for the application; None, and drained, when there is none."""
+        """Return a cursor in the next batch for the application, or drain and return None if there is none."""
         while (batch := self._next_batch()) is not None:
             try:
                 if config.check_crcs:
@@ -276,9 +280,9 @@ class CompletedFetch:
         batch, self._upcoming = self._upcoming, None
         if batch is None:
             if self._batch is not None:
-                # Aborted batches and markers have no records to return, and compaction may have removed the last ones
-                # of any batch. The batch's own end tells where the next one begins; asking for the offset after the
-                # last record returned would bring the same batch again, for ever.
+                # Aborted batches and markers have no records to return, and compaction may have removed the last
+                # records of any batch. So take the next offset from the batch's end. Fetching from the offset after the
+                # last returned record would bring the same batch again, forever.
                 self.next_fetch_offset = max(self.next_fetch_offset, self._batch.next_offset)
             self.drain()
             return None
@@ -296,9 +300,9 @@ class CompletedFetch:
                 self._fail(error)
 
     def _finish_batch(self) -> None:
-        """After a batch's last record: be drained at once if it was the last batch.
+        """Finish the current batch, and drain this fetch if the batch was the last.
 
-        Its node is free for the next fetch then, which goes out before the application gets these records.
+        Draining early frees the node for the next fetch, which is sent before the application gets these records.
         """
         self._count_cursor()
         self._look_ahead()
@@ -312,10 +316,10 @@ class CompletedFetch:
             self._cursor = None
 
     def _fail(self, error: KafkaError) -> KafkaError:
-        """Stop here for good: what is behind bytes that cannot be read cannot be found."""
+        """Stop at this position for good: nothing after unreadable bytes can be located."""
         offset = self.next_fetch_offset if self._batch is None else max(self.next_fetch_offset, self._batch.base_offset)
         failure = KafkaError(
-            f"cannot read what was fetched of {self.partition} at offset {offset}: {error}; seek past it to go on"
+            f"cannot read the records of {self.partition} at offset {offset}: {error}; seek past it to continue"
         )
         failure.__cause__ = error
         self._failure = failure
@@ -324,7 +328,7 @@ class CompletedFetch:
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def _read_marker(self, batch: RecordBatch) -> None:
-        """A control batch ends a transaction of its producer."""
+        """Handle a control batch, which ends a transaction of its producer."""
         self._begin_aborted_up_to(batch.last_offset)
         if batch.producer_id in self._aborted_producer_ids:
             record = batch.first_record()
@@ -339,7 +343,7 @@ class CompletedFetch:
         aborted = batch.producer_id in self._aborted_producer_ids
         if aborted:
             self._log.debug(
-                "Passing over %s from %d to %d, which its producer %d aborted",
+                "Skipping %s from %d to %d: producer %d aborted the transaction",
                 self.partition,
                 batch.base_offset,
                 batch.last_offset,
@@ -348,7 +352,11 @@ class CompletedFetch:
         return aborted
 
     def _begin_aborted_up_to(self, offset: int) -> None:
-        """The broker lists aborted transactions by first offset: from there to its marker, its producer is aborted."""
+        """Mark the producers whose aborted transactions begin at or before ``offset`` as aborted.
+
+        The broker lists aborted transactions by first offset. From there to its marker, the producer's records are
+        aborted.
+        """
         aborted = self._aborted_transactions
         while aborted and aborted[0][0] <= offset:
             self._aborted_producer_ids.add(aborted.popleft()[1])

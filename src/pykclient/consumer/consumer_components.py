@@ -1,7 +1,4 @@
-"""Everything that a consumer is made of, put together from its configuration.
-
-Java: the constructor of ClassicKafkaConsumer.
-"""
+"""Creation of a consumer's parts from its configuration (Java: the constructor of ClassicKafkaConsumer)."""
 
 from __future__ import annotations
 
@@ -39,14 +36,14 @@ from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import BYTES, deserializer_for
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
-#: Fetches, look-ups and commits to one node are few; nothing has to wait for its turn.
+#: Fetches, lookups and commits to one node are few, so none has to wait for another.
 _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
 
 _sequence = itertools.count(1)
 
 
 class ConsumerComponents:
-    """The parts by name. ``client`` is made here unless ``kafka_client`` is given. Thread: application."""
+    """The parts of a consumer by name. Creates ``client`` unless ``kafka_client`` is given. Thread: application."""
 
     def __init__(
         self,
@@ -64,7 +61,7 @@ class ConsumerComponents:
             raise ConfigError("group.id is empty; leave it out for a consumer without a group")
         self.client_id: str = config["client.id"] or _default_client_id(self.group_id, config["group.instance.id"])
         self.log_context = LogContext(_log_prefix(self.client_id, self.group_id, config["group.instance.id"]))
-        # What can fail for a wrong configuration comes before what has to be closed.
+        # Whatever can fail because of a wrong configuration comes before whatever must be closed.
         self.key_deserializer = deserializer_for(config["key.deserializer"])
         self.value_deserializer = deserializer_for(config["value.deserializer"])
         self.assignors = assignor_instances(config["partition.assignment.strategy"])
@@ -76,7 +73,7 @@ class ConsumerComponents:
         try:
             self._put_together(rng, kafka_client, metadata, subscriptions)
         except BaseException:
-            # Nobody gets this object, so nobody else could close them.
+            # Nobody else gets this object, so nobody else could close them.
             self.metrics.close()
             self.interceptors.close()
             raise
@@ -151,7 +148,7 @@ class ConsumerComponents:
         )
 
     def _coordinator(self, rng: random.Random) -> ConsumerCoordinator | None:
-        """None without a group."""
+        """Return the coordinator, or None without a group."""
         if self.group_id is None:
             return None
         config = self.config
@@ -176,7 +173,7 @@ class ConsumerComponents:
         )
 
     def consumed(self) -> Offsets:
-        """Return what may be committed: the positions, held back where the application has not got all records yet."""
+        """Return the offsets to commit: the positions, held back where the application has not received all records."""
         offsets = self.subscriptions.all_consumed()
         for tp, position in self.handout.next_positions().items():
             if tp in offsets and position.offset < offsets[tp].offset:

@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 class ConsumerInterceptor:
-    """Base of interceptors; override what you need (KIP-42).
+    """Base class of interceptors (KIP-42). Override the methods you need.
 
-    What an interceptor raises is logged, once for each of its methods, and otherwise ignored. Thread: application.
+    Exceptions that an interceptor raises are logged, once per method, and otherwise ignored. Thread: application.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Called once with the consumer's configuration, by its dotted keys, when the class was configured."""
+        """Receive the consumer's configuration, by dotted keys. Called once if the class was configured."""
 
     def on_consume(self, records: Any) -> Any:
-        """Called before ``poll`` returns ``records``; what it returns takes their place."""
+        """Return the records for ``poll`` to return instead of ``records``."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Called after offsets were committed."""
+        """Handle a successful commit of ``offsets``."""
 
     def close(self) -> None:
-        """Called when the consumer closes."""
+        """Handle the consumer's ``close``."""
 
 
 class ConsumerInterceptors:
-    """Calls interceptors in their order. One that fails is logged and passed over. Thread: application."""
+    """Calls the interceptors in order. One that fails is logged and skipped. Thread: application."""
 
     def __init__(self, interceptors: Iterable[Any], log_context: LogContext) -> None:
         self._interceptors = list(interceptors)
@@ -43,7 +43,7 @@ class ConsumerInterceptors:
         return not self._interceptors
 
     def on_consume(self, records: Any) -> Any:
-        """The records as the last interceptor left them."""
+        """Return the records as the last interceptor returned them."""
         for interceptor in self._interceptors:
             on_consume = getattr(interceptor, "on_consume", None)
             if on_consume is not None:
@@ -69,7 +69,7 @@ class ConsumerInterceptors:
                     self._log_once(interceptor, method, error)
 
     def _log_once(self, interceptor: Any, method: str, error: Exception) -> None:
-        # With its traceback the first time; an interceptor that fails with each poll must not fill the log.
+        # Log the traceback only once: an interceptor that fails in each poll must not fill the log.
         if (id(interceptor), method) not in self._logged:
             self._logged.add((id(interceptor), method))
             name = f"{type(interceptor).__name__}.{method}"

@@ -1,4 +1,4 @@
-"""The cluster as a consumer needs it: the topics that it reads (Java: ConsumerMetadata)."""
+"""The metadata of the topics that a consumer reads (Java: ConsumerMetadata)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class ConsumerMetadata(Metadata):
-    """Asks for the subscription's topics, or for all of them while a pattern is to be matched.
+    """Metadata of the subscribed topics, or of all topics while a pattern must be matched.
 
-    Transient topics are those that a look-up such as ``offsets_for_times`` needs for as long as it takes. Thread: any.
+    Transient topics are those that a lookup such as ``offsets_for_times`` needs while it runs. Thread: any.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ConsumerMetadata(Metadata):
         self._subscription = subscription
         self._include_internal_topics = not config.get_bool("exclude.internal.topics")
         self.allow_auto_topic_creation = config.get_bool("allow.auto.create.topics")
-        self._transient_topics: frozenset[str] = frozenset()  # replaced whole
+        self._transient_topics: frozenset[str] = frozenset()  # never changed, only replaced
 
     def new_metadata_request_builder(self) -> MetadataRequestBuilder:
         if self._subscription.has_pattern_subscription():
@@ -50,7 +50,7 @@ class ConsumerMetadata(Metadata):
         return MetadataRequestBuilder.for_topic_names(topics, self.allow_auto_topic_creation)
 
     def add_transient_topics(self, topics: Iterable[str]) -> None:
-        """Keep ``topics`` in the metadata until ``clear_transient_topics``; asks for those that are unknown."""
+        """Keep ``topics`` in the metadata until ``clear_transient_topics``. Request metadata if any is unknown."""
         self._transient_topics |= frozenset(topics)
         if not self._transient_topics <= self.fetch().topics:
             self.request_update_for_new_topics()

@@ -1,4 +1,4 @@
-"""Requests with futures over one ``KafkaClient`` that two threads share (Java: ConsumerNetworkClient)."""
+"""A network client with futures that two threads share (Java: ConsumerNetworkClient)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from pykclient.network.kafka_client import KafkaClient
 from pykclient.network.metadata import Metadata
 from pykclient.types import Node
 
-#: No poll blocks for longer than this, so that what another thread has queued is not kept waiting.
+#: The longest time that a poll blocks, so that requests queued by another thread do not wait longer.
 MAX_POLL_TIMEOUT_MS = 5000
 
 
 class _Completion:
-    """What is to be done with one request's outcome: the callback of its ClientRequest. Thread: any."""
+    """The callback of a ClientRequest, which keeps its outcome until listeners can run. Thread: any."""
 
     __slots__ = ("_error", "_queue", "_response", "future", "thread_id")
 
     def __init__(self, queue: deque[_Completion | _Action]) -> None:
-        self.thread_id: int | None = None  # of the thread that fires it
+        self.thread_id: int | None = None  # the thread that runs it
         self.future: RequestFuture[ClientResponse] = RequestFuture()
         self._queue = queue
         self._response: ClientResponse | None = None
         self._error: Exception | None = None
 
     def on_complete(self, response: ClientResponse) -> None:
-        """Called inside the client's poll, under the lock: only note it, listeners run later and outside."""
+        """Store the outcome. The client calls this in poll, under the lock; listeners run later and without it."""
         self._response = response
         self._queue.append(self)
 
@@ -54,7 +54,7 @@ class _Completion:
     def fire(self) -> None:
         response = self._response
         if self._error is not None or response is None:
-            self.future.raise_error(self._error or DisconnectError("the request was given up"))
+            self.future.raise_error(self._error or DisconnectError("the request was cancelled"))
         elif response.authentication_error is not None:
             self.future.raise_error(response.authentication_error)
         elif response.disconnected:
@@ -69,7 +69,7 @@ class _Completion:
 
 
 class _Action:
-    """Something to do among the completions. Thread: application."""
+    """A function to call between completions. Thread: application."""
 
     __slots__ = ("fire", "thread_id")
 
@@ -79,17 +79,17 @@ class _Action:
 
 
 class ConsumerNetworkClient:
-    """Queues requests, sends them while someone polls, and completes their futures outside of the lock.
+    """Queues requests, sends them during polls, and completes their futures outside the lock.
 
-    Two threads use it. The application thread polls and blocks in it. The heartbeat thread queues its requests with
-    ``background=True`` and then calls ``poll_background``, which never waits: when the application thread is inside
-    ``poll`` it will do the sending. Listeners of background requests may run on either thread, all others run on the
-    application thread only, so consumer code outside of the heartbeat needs no locks against them.
+    Two threads use this client. The application thread polls and blocks in it. The heartbeat thread queues requests
+    with ``background=True`` and then calls ``poll_background``, which never waits; if the application thread is inside
+    ``poll``, that thread sends them. Listeners of background requests may run on either thread. All others run on the
+    application thread only, so consumer code outside the heartbeat needs no locks against them.
 
     Lock order: a coordinator's lock may be held while requests are queued (``send``), never while polling. The lock
-    here is held while the network is polled, and no other lock of the consumer is taken under it but the metadata's.
+    here is held while the network is polled. Under it, no other lock of the consumer is taken except the metadata's.
 
-    Thread: any, as said above.
+    Thread: any, as described above.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ConsumerNetworkClient:
         # guards: _client, _is_broken
         self._lock = environment.new_reentrant_lock()
         self._get_ident = environment.get_ident
-        # Filled under the lock by the thread that polls, emptied outside of it.
+        # Filled under the lock by the polling thread, emptied outside it.
         self._completed: deque[_Completion | _Action] = deque()
         self._completed_background: deque[_Completion | _Action] = deque()
         self._pending_disconnects: deque[Node] = deque()
@@ -123,9 +123,9 @@ class ConsumerNetworkClient:
         self._background_unsent = False
         self._wakeup = False
         self._wakeup_disabled = False
-        # All requests that were not completed, so that none is forgotten when an exception strikes in the middle.
+        # All incomplete requests, so that none is forgotten if an exception strikes in the middle.
         self._outstanding: dict[_Completion, None] = {}
-        self._is_broken = False  # guarded by _lock: whether an exception has left _client in the middle of something
+        self._is_broken = False  # guarded by _lock: True if an exception has interrupted _client
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -137,10 +137,10 @@ class ConsumerNetworkClient:
         *,
         background: bool = False,
     ) -> RequestFuture[ClientResponse]:
-        """Queue a request; it goes out with the next ``poll``, or with the one that is under way.
+        """Queue a request for the next ``poll``, or for the one in progress, and return its future.
 
-        ``request_timeout_ms`` counts from now and covers the wait in the queue. The future fails with DisconnectError
-        when the connection is lost, KafkaTimeoutError when the request could not even be sent in time.
+        ``request_timeout_ms`` starts now and includes the time in the queue. The future fails with DisconnectError if
+        the connection is lost, or with KafkaTimeoutError if the request could not be sent in time.
         """
         completion = _Completion(self._completed_background if background else self._completed)
         request = self._client.new_client_request(
@@ -159,27 +159,28 @@ class ConsumerNetworkClient:
         return completion.future
 
     def _wake_other_poller(self) -> None:
-        # The poller sets its id before it looks for unsent requests, and here the request is queued before the id is
-        # read: either the poller sees the request or it is seen here. A thread need not wake itself.
+        # The poller sets its id before it checks for unsent requests, and this thread queues the request before it
+        # reads the id. So either the poller sees the request, or this thread sees the poller. A thread need not wake
+        # itself.
         poller = self._polling_thread_id
         if poller is not None and poller != self._get_ident():
             self._client.wakeup()
 
     def run_in_application(self, action: Callable[[], object]) -> None:
-        """Call ``action`` in a poll of the application thread: the one under way, or else the next.
+        """Call ``action`` in a poll of the application thread: the one in progress, or else the next.
 
-        For listeners of background requests that have something to do which is the application thread's.
+        For listeners of background requests whose work belongs to the application thread.
         """
         self._completed.append(_Action(action))
         self._wake_other_poller()
 
     def wakeup(self) -> None:
-        """Make the poll under way, or else the next one, raise WakeupError. Safe in a signal handler."""
+        """Make the poll in progress, or else the next one, raise WakeupError. Safe in a signal handler."""
         self._wakeup = True
         self._client.wakeup()
 
     def disable_wakeups(self) -> None:
-        """From now on wakeups raise nothing; for closing."""
+        """Ignore wakeups from now on, for closing."""
         self._wakeup_disabled = True
 
     def maybe_trigger_wakeup(self) -> None:
@@ -189,23 +190,25 @@ class ConsumerNetworkClient:
             raise WakeupError("wakeup() was called")
 
     def disconnect_async(self, node: Node) -> None:
-        """Drop the connection to ``node`` with the next poll; its requests fail then."""
+        """Close the connection to ``node`` in the next poll, which fails its requests."""
         self._pending_disconnects.append(node)
         self._wake_other_poller()
 
     def try_connect(self, node: Node) -> None:
-        """Connect with the next poll if the backoff allows, so that an old failure is not held against the node."""
+        """Connect in the next poll if the backoff allows, so that an old failure no longer counts against the node."""
         self._pending_connects.append(node)
         self._wake_other_poller()
 
     # --- polling ---------------------------------------------------------------------------------------------------
 
     def poll(self, timer: Timer, should_block: Callable[[], bool] | None = None, disable_wakeup: bool = False) -> None:
-        """Move the network once, waiting until something happens or the timer runs out.
+        """Poll the network once, and wait until something happens or the timer expires.
 
-        ``should_block`` is asked last thing before waiting: False means that what the caller wants is there already.
-        Raises WakeupError after ``wakeup()``, and the error that metadata has for the application.
-        Thread: application.
+        ``should_block`` is called last before waiting; False means that the caller's condition is already met. Raises
+        the error that metadata has for the application. Thread: application.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
         """
         self._fire(self._completed_background)
         self._fire(self._completed)
@@ -214,7 +217,7 @@ class ConsumerNetworkClient:
             self._poll_network(timer, should_block)
             self._is_broken = False
             if not disable_wakeup:
-                # After the disconnects, so that their futures complete with the next poll whatever happens.
+                # After the disconnects, so that their futures complete with the next poll in any case.
                 self.maybe_trigger_wakeup()
             self._is_broken = True
             self._try_send(timer.now_ms)
@@ -222,15 +225,15 @@ class ConsumerNetworkClient:
             self._unsent.clean()
             self._is_broken = False
         if self._background_unsent:
-            # Queued by the heartbeat thread after the last look and before the lock was free: it has gone away
-            # trusting this thread to send it, and the application may not poll again for minutes.
+            # The heartbeat thread may have queued requests after the last check and before the lock was free. It relies
+            # on this thread to send them, and the application may not poll again for minutes.
             self.transmit_sends()
         self._fire(self._completed_background)
         self._fire(self._completed)
         self._metadata.maybe_throw_any_exception()
 
     def poll_future(self, future: RequestFuture[Any], timer: Timer | None = None, disable_wakeup: bool = False) -> bool:
-        """Poll until ``future`` is done or the timer runs out; whether it is done. Thread: application."""
+        """Poll until ``future`` is done or the timer expires, and return whether it is done. Thread: application."""
         if timer is None:
             timer = Timer(self._clock, FOREVER_MS)
         while True:
@@ -247,7 +250,7 @@ class ConsumerNetworkClient:
         if self._lock.acquire(blocking=False):
             try:
                 if self._is_broken:
-                    return  # the next call of the application repairs it
+                    return  # the application's next call repairs it
                 timer = Timer(self._clock, 0)
                 self._poll_network(timer, None)
                 self._try_send(timer.now_ms)
@@ -257,7 +260,7 @@ class ConsumerNetworkClient:
         self._fire(self._completed_background)
 
     def transmit_sends(self) -> None:
-        """Send what can be sent without waiting. Raises nothing and completes nothing. Thread: application."""
+        """Send requests where that needs no waiting. Raises nothing and completes nothing. Thread: application."""
         now_ms = self._clock.now_ms()
         with self._lock:
             self._is_broken = True
@@ -270,7 +273,7 @@ class ConsumerNetworkClient:
     def end_interrupted_wait(self) -> bool:
         """Return True if the exception that ended the last call struck while it waited for the network.
 
-        Then nothing was half done, and connections and requests go on. Thread: application.
+        In that case no step was interrupted halfway, and connections and requests remain valid. Thread: application.
         """
         with self._lock:
             if not self._is_broken or not self._client.end_interrupted_wait():
@@ -281,9 +284,12 @@ class ConsumerNetworkClient:
     def reset(self) -> None:
         """Drop all connections and fail all requests, in whatever state an exception has left them.
 
-        A request that was being completed fails as well, for those who have not heard of it. Thread: application.
+        A request whose completion was interrupted also fails, for listeners that were not called yet. Thread:
+        application.
         """
-        error = DisconnectError("the connection was given up, as an exception broke off the call that was using it")
+        error = DisconnectError(
+            "the connection was closed, because an exception interrupted the call that was using it"
+        )
         with self._lock:
             self._client.drop_connections()
             self._unsent.clear()
@@ -295,7 +301,8 @@ class ConsumerNetworkClient:
             self._is_broken = False
         me = self._get_ident()
         for completion in list(self._outstanding):
-            # Neither waiting to be completed nor being completed by the heartbeat thread: it was broken off here.
+            # Neither queued for completion nor being completed by the heartbeat thread: the exception interrupted it
+            # here.
             if not completion.is_queued and completion.thread_id in (None, me):
                 completion.future.give_up(error)
                 self._outstanding.pop(completion, None)
@@ -303,7 +310,7 @@ class ConsumerNetworkClient:
         self._fire(self._completed)
 
     def await_metadata_update(self, timer: Timer) -> bool:
-        """Ask for metadata and poll until it is there; False when time ran out. Thread: application."""
+        """Request metadata and poll until it arrives. Return False if the timer expires first. Thread: application."""
         version = self._metadata.request_update(False)
         while True:
             self.poll(timer)
@@ -313,42 +320,42 @@ class ConsumerNetworkClient:
                 return False
 
     def ensure_fresh_metadata(self, timer: Timer) -> bool:
-        """As ``await_metadata_update``, if an update is due at all."""
+        """Await a metadata update if one is due; otherwise return True."""
         if self._metadata.update_requested or self._metadata.time_to_next_update(timer.now_ms) == 0:
             return self.await_metadata_update(timer)
         return True
 
     def await_pending_requests(self, node: Node, timer: Timer) -> bool:
-        """Poll until ``node`` has answered everything; False when time ran out. Thread: application."""
+        """Poll until ``node`` has no requests in flight. Return False if the timer expires. Thread: application."""
         while self.has_pending_requests(node) and timer.not_expired:
             self.poll(timer)
         return not self.has_pending_requests(node)
 
     def _poll_network(self, timer: Timer, should_block: Callable[[], bool] | None) -> None:
-        """One round of the client's poll, under the lock."""
+        """Poll the network client once, under the lock."""
         self._polling_thread_id = self._get_ident()
         try:
             self._handle_pending_disconnects()
             while self._pending_connects:
                 self._client.ready(self._pending_connects.popleft(), timer.now_ms)
             timeout_ms = self._try_send(timer.now_ms)
-            # Completions may have been queued since they were last fired: waiting would keep them waiting too.
+            # Completions may have been queued since they last ran; waiting would delay them.
             if self._completed or self._completed_background or (should_block is not None and not should_block()):
                 timeout_ms = 0
             else:
                 timeout_ms = min(timeout_ms, timer.remaining_ms)
                 if not self._client.in_flight_request_count():
-                    # Nothing will come back to end the wait, and connections may become possible again.
+                    # No response will end the wait, and nodes may come out of their connection backoff.
                     timeout_ms = min(timeout_ms, self._retry_backoff_ms)
             self._client.poll(timeout_ms, timer.now_ms)
         finally:
             self._polling_thread_id = None
         timer.update()
-        # Before anything calls client.ready() again, which forgets failures.
+        # Before anything calls client.ready() again, which clears failures.
         self._check_disconnects(timer.now_ms)
 
     def _try_send(self, now_ms: int) -> int:
-        """Give the client what it can take now; how long a poll may wait by the others' backoff."""
+        """Pass requests for ready nodes to the client; return the longest wait that the other nodes' backoff allows."""
         poll_delay_ms = self._max_poll_timeout_ms
         self._background_unsent = False
         client = self._client
@@ -362,7 +369,7 @@ class ConsumerNetworkClient:
         return poll_delay_ms
 
     def _check_disconnects(self, now_ms: int) -> None:
-        # The client answers for requests that it has sent. These are those that it has not got yet.
+        # The client reports the requests that it has sent. These are requests that it does not have yet.
         for node in self._unsent.nodes():
             if self._client.connection_failed(node):
                 error = self._client.authentication_error(node)
@@ -378,7 +385,7 @@ class ConsumerNetworkClient:
 
     def _fail_expired_requests(self, now_ms: int) -> None:
         for request, fail in self._unsent.remove_expired(now_ms):
-            fail(KafkaTimeoutError(f"a request could not be sent for {request.request_timeout_ms} ms"))
+            fail(KafkaTimeoutError(f"a request could not be sent within {request.request_timeout_ms} ms"))
 
     def _fire(self, queue: deque[_Completion | _Action]) -> None:
         if not queue:
@@ -393,15 +400,16 @@ class ConsumerNetworkClient:
             completion.fire()
             if isinstance(completion, _Completion):
                 self._outstanding.pop(completion, None)
-        # The other thread may be waiting for just this.
+        # The other thread may be waiting for this completion.
         self._wake_other_poller()
 
     # --- questions -------------------------------------------------------------------------------------------------
 
     def least_loaded_node(self, *, background: bool = False) -> Node | None:
-        """Return the node to ask when any will do, or None if none can be connected to now.
+        """Return the node to use when any will do, or None if no connection is possible now.
 
-        The heartbeat thread does not wait for a poll under way: it gets None, and the application's thread asks.
+        The heartbeat thread does not wait for a poll in progress: it gets None, and the application thread sends
+        instead.
         """
         if not background:
             with self._lock:
@@ -418,9 +426,9 @@ class ConsumerNetworkClient:
             return self._client.has_ready_nodes(now_ms)
 
     def is_unavailable(self, node: Node) -> bool:
-        """Whether ``node`` is disconnected and in its backoff.
+        """Return whether ``node`` is disconnected and in its backoff.
 
-        Without the lock: these are single look-ups, and the heartbeat thread must not wait for a blocked poll.
+        Without the lock: these are single lookups, and the heartbeat thread must not wait for a blocked poll.
         """
         return self._client.connection_failed(node) and self._client.connection_delay_ms(node, self._clock.now_ms()) > 0
 
@@ -431,19 +439,19 @@ class ConsumerNetworkClient:
             raise error
 
     def pending_request_count(self, node: Node | None = None) -> int:
-        """Requests without an answer, sent or not, of one node or of all."""
+        """Return the number of requests without a response, sent or not, of one node or of all."""
         with self._lock:
             in_flight = self._client.in_flight_request_count(None if node is None else node.id_string)
         return self._unsent.request_count(node) + in_flight
 
     def has_pending_requests(self, node: Node | None = None) -> bool:
         if node is None:
-            # Single look-ups, which need no lock.
+            # Single lookups need no lock.
             return self._client.has_in_flight_requests() or not self._unsent.is_empty
         return self.pending_request_count(node) > 0
 
     def connection_report(self) -> str:
-        """Which addresses could not be reached and why; empty when none."""
+        """Return which addresses could not be reached and why; empty if there are none."""
         return self._client.connection_report()
 
     def close(self) -> None:

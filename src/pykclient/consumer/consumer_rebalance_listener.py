@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 
 class ConsumerRebalanceListener(ABC):
-    """Pass one to ``subscribe``. It is called inside ``poll``, ``close`` and ``unsubscribe``, on the thread that calls
-    these, and may use the consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``.
+    """Pass one to ``subscribe``.
+
+    It is called inside ``poll``, ``close`` and ``unsubscribe``, on the thread that calls these, and may use the
+    consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``.
 
     An error that a method raises comes out of the call that it was made in, after the rebalance has gone its way.
     Thread: application.
