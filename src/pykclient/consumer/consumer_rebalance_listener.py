@@ -1,4 +1,4 @@
-"""How an application hears of partitions that come and go (Java: ConsumerRebalanceListener)."""
+"""The application's callbacks for partitions that are assigned and revoked (Java: ConsumerRebalanceListener)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ if TYPE_CHECKING:
 
 
 class ConsumerRebalanceListener(ABC):
-    """Pass one to ``subscribe``.
+    """Callbacks for changes of the assignment; pass one to ``subscribe``.
 
-    It is called inside ``poll``, ``close`` and ``unsubscribe``, on the thread that calls these, and may use the
+    They are called inside ``poll``, ``close`` and ``unsubscribe``, on the thread that calls these. They may use the
     consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``.
 
-    An error that a method raises comes out of the call that it was made in, after the rebalance has gone its way.
-    Thread: application.
+    The call in which a callback raises an error raises it after the rebalance is complete. Thread: application.
     """
 
     @abstractmethod
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """These are about to be given to others, positions can still be committed."""
+        """Handle partitions that are about to be revoked. Their positions can still be committed."""
 
     @abstractmethod
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """These came new, they may be none; reading has not begun."""
+        """Handle newly assigned partitions, possibly none, before the consumer fetches from them."""
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        """Others may be reading these already, as this member was thrown out: committing is no use.
+        """Handle partitions that other members may own already, because the group removed this member.
 
-        By default the same as revoked.
+        Their positions can no longer be committed. By default this calls ``on_partitions_revoked``.
         """
         self.on_partitions_revoked(lost)

@@ -1,4 +1,4 @@
-"""The pair of functions that make keys and values of bytes (Java: Deserializers)."""
+"""The deserializers of keys and values (Java: Deserializers)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pykclient.record.record_batch import Deserializer
 
 
 class Deserializers:
-    """Each is called with topic, headers and bytes; ``None`` leaves the bytes as they are, which is the fastest.
+    """A deserializer for keys and one for values, each called with topic, headers and bytes.
 
-    Null keys and values are not passed, they stay None. Thread: any.
+    A deserializer of ``None`` returns the bytes unchanged, which is the fastest. Deserializers are not called for null
+    keys and values, which remain None. Thread: any.
     """
 
     __slots__ = ("key", "value")

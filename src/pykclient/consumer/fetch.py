@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class AnyFetch:
-    """What one poll takes, in whatever form: records or columns.
+    """The data that one poll takes, as records or columns.
 
-    ``first_positions`` has the position that each partition had before the fetch moved it. As long as ``returned`` is
-    False, the records have not reached the application, so commits are held back to these positions. Thread: owner.
+    ``first_positions`` has the position of each partition before the fetch moved it. While ``returned`` is False, the
+    records have not reached the application, so commits are held back to these positions. Thread: owner.
     """
 
     __slots__ = ("first_positions", "num_records", "position_advanced", "returned")
@@ -30,16 +30,16 @@ class AnyFetch:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no records and no position moved, as it can over aborted transactions."""
+        """True if there are no records and no position moved; aborted transactions can move one without records."""
         return not self.num_records and not self.position_advanced
 
     @property
     def is_full(self) -> bool:
-        """True if it takes no more, however few records it has."""
+        """True if there is no room for more, however few records there are."""
         return False
 
     def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:  # noqa: ARG002
-        """Return True if it takes nothing of the partition from ``offset`` on."""
+        """Return True if the fetch takes nothing of the partition from ``offset`` on."""
         return False
 
 
@@ -53,7 +53,7 @@ class Fetch(AnyFetch):
         self.records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
 
     def add(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]]) -> None:
-        """Append ``records`` to those of the partition. The list belongs to this object from now on."""
+        """Append ``records`` to those of the partition. Takes ownership of the list."""
         if records:
             present = self.records.get(tp)
             if present is None:
@@ -64,7 +64,7 @@ class Fetch(AnyFetch):
 
 
 class ColumnsFetch(AnyFetch):
-    """Records in columns. Of a partition in ``until``, only the records before that offset are taken. Thread: owner."""
+    """Records in columns. For a partition in ``until``, only records before that offset are taken. Thread: owner."""
 
     __slots__ = ("columns", "until")
 

@@ -1,4 +1,4 @@
-"""Answers that wait to be handed out (Java: FetchBuffer)."""
+"""A buffer of fetched data that was not returned yet (Java: FetchBuffer)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 class FetchBuffer:
-    """A queue of completed fetches, and ``next_in_line_fetch``, the one being handed out. Thread: application."""
+    """A queue of completed fetches, and ``next_in_line_fetch``, whose records are being returned.
+
+    Thread: application.
+    """
 
     __slots__ = ("_completed", "_log", "_queued", "next_in_line_fetch")
 
     def __init__(self, log_context: LogContext) -> None:
         self._log = log_context.logger(__name__)
         self._completed: deque[CompletedFetch] = deque()
-        self._queued: set[CompletedFetch] = set()  # the same
+        self._queued: set[CompletedFetch] = set()  # the members of _completed, for fast lookup
         self.next_in_line_fetch: CompletedFetch | None = None
 
     @property
@@ -50,17 +53,17 @@ class FetchBuffer:
         return fetch
 
     def holds(self, fetch: CompletedFetch) -> bool:
-        """Whether ``fetch`` still has something to hand out."""
+        """Return whether ``fetch`` is in the buffer and still has data."""
         return fetch in self._queued or (fetch is self.next_in_line_fetch and not fetch.is_consumed)
 
     def newest_first(self) -> Iterator[CompletedFetch]:
-        """All that have something to hand out, those last that are handed out next."""
+        """Yield all fetches that have data, from the last to be returned to the first."""
         yield from reversed(self._completed)
         if self.next_in_line_fetch is not None and not self.next_in_line_fetch.is_consumed:
             yield self.next_in_line_fetch
 
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
-        """Throw away what belongs to other partitions."""
+        """Drop the data of all other partitions."""
         kept: deque[CompletedFetch] = deque()
         for fetch in self._completed:
             if fetch.partition in partitions:
@@ -74,7 +77,7 @@ class FetchBuffer:
             self.next_in_line_fetch = None
 
     def reset(self) -> None:
-        """Forget everything, in whatever state it is."""
+        """Drop everything, in whatever state it is."""
         self._completed = deque()
         self._queued = set()
         self.next_in_line_fetch = None

@@ -1,4 +1,4 @@
-"""Takes records out of the buffer for one poll, and moves positions along (Java: FetchCollector)."""
+"""Collecting buffered records for one poll, and advancing the positions (Java: FetchCollector)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.types import TopicPartition
 
-#: Another leader or a fresh look at the metadata will do.
+#: After these errors a new leader or fresh metadata is enough.
 _REFRESH = frozenset(
     error.code
     for error in (
@@ -32,7 +32,7 @@ _REFRESH = frozenset(
         errors.OffsetNotAvailableError,
     )
 )
-#: The same, but the topic may be gone for good, which somebody should know.
+#: The same, but the topic may have been deleted for good, so this is logged as a warning.
 _REFRESH_AND_WARN = frozenset(
     error.code
     for error in (
@@ -44,7 +44,7 @@ _REFRESH_AND_WARN = frozenset(
 
 
 class FetchCollector:
-    """Thread: application."""
+    """Takes buffered records and advances the positions past them. Thread: application."""
 
     def __init__(
         self,
@@ -59,14 +59,17 @@ class FetchCollector:
         self._clock = parts.clock
         self._config = fetch_config
         self._last_taken: CompletedFetch | None = None
-        self._unknown: set[TopicPartition] = set()  # what brokers did not know when it was last fetched
+        self._unknown: set[TopicPartition] = set()  # partitions that brokers did not know at their last fetch
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
 
     def collect_fetch(self, fetch_buffer: FetchBuffer, fetch: Fetch, max_records: int | None = None) -> Fetch:
         """Move up to ``max_records`` records (``max.poll.records``) into ``fetch``, and the positions past them.
 
-        Raises: the error of a broker, or KafkaError for unreadable bytes, if there is no record before it to return.
+        Errors are raised only if there is no record before them to return.
+
+        Raises:
+            KafkaError: a broker returned an error, or bytes are unreadable.
         """
         config = self._config
 
@@ -77,7 +80,7 @@ class FetchCollector:
         return fetch
 
     def collect_columns(self, fetch_buffer: FetchBuffer, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
-        """Do the same with the columns of ``fetch``, up to ``max_rows`` or until they are full.
+        """Move up to ``max_rows`` rows into the columns of ``fetch``, or until they are full.
 
         A partition that has reached its end in ``fetch.until`` is paused.
         """
@@ -102,7 +105,7 @@ class FetchCollector:
                     if completed is None or not self._next_in_line(fetch_buffer, completed, fetch):
                         break
                 elif self._subscriptions.is_paused(next_in_line.partition):
-                    # It goes back into the buffer, as the partition may be resumed before the next poll.
+                    # Back into the buffer, because the partition may be resumed before the next poll.
                     paused.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
                 elif not self._take(next_in_line, remaining, fetch, take, now_ms):
@@ -113,15 +116,15 @@ class FetchCollector:
             self._metrics_manager.record_extremes(now_ms)
 
     def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> bool:
-        """Make ``completed`` the next in line. Return False for an error that has to wait, as records come first."""
+        """Make ``completed`` the next in line. Return False for an error that must wait, as records come first."""
         if completed.is_initialized:
             fetch_buffer.next_in_line_fetch = completed
         else:
             try:
                 fetch_buffer.next_in_line_fetch = self.initialize(completed)
             except KafkaError:
-                # An error without records is told once. One that comes after records is kept for the next poll, and
-                # one with records, which are broken, is told until the position moves past them.
+                # An error without records is raised once. An error that comes after records is kept for the next poll.
+                # A partition with unreadable records raises its error until the position moves past them.
                 if not fetch.is_empty:
                     return False
                 if not completed.size_in_bytes:
@@ -140,13 +143,13 @@ class FetchCollector:
     ) -> bool:
         """Take records of ``completed`` and move the position past them.
 
-        Return False for an error that has to wait for the next poll, as there are records to return before it.
+        Return False for an error that must wait for the next poll, because there are records to return before it.
         """
         tp = completed.partition
         subscriptions = self._subscriptions
         position = subscriptions.fetchable_position(tp)
         if position is None:
-            # A rebalance, a reset or a changed subscription came between the answer and this poll.
+            # A rebalance, a reset or a new subscription came between the response and this poll.
             self._log.debug("Not returning fetched records of %s, which is no longer fetchable", tp)
             completed.drain()
             return True
@@ -160,7 +163,7 @@ class FetchCollector:
             self._log.debug("Not returning %s from %d of a topic that was deleted", tp, completed.next_fetch_offset)
             completed.drain()
             return True
-        # Before anything moves: if a signal handler raises below, the next call rewinds to here.
+        # Before anything moves: if a signal handler raises below, the next call rewinds to this position.
         fetch.first_positions.setdefault(tp, position)
         try:
             take(completed, wanted)
@@ -183,7 +186,7 @@ class FetchCollector:
         return True
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:
-        """Take in what an answer says beside its records; None when it has none for the present position."""
+        """Apply the metadata of a response. Return None if the response does not fit the current position."""
         tp = completed.partition
         code = completed.partition_data.error_code
         usable = False
@@ -191,7 +194,7 @@ class FetchCollector:
             if not self._subscriptions.has_valid_position(tp):
                 self._log.debug("Dropping fetched records of %s, which no longer has a valid position", tp)
             elif self._is_of_another_topic(completed):
-                self._log.debug("Dropping what was fetched of %s before the topic was deleted", tp)
+                self._log.debug("Dropping data of %s that was fetched before the topic was deleted", tp)
             elif code:
                 self._handle_error(completed, code)
             else:
@@ -219,7 +222,7 @@ class FetchCollector:
             # Since KIP-74 a broker sends at least one whole batch, however large.
             raise KafkaError(
                 f"no progress in {tp} at offset {completed.next_fetch_offset}: the broker sent "
-                f"{completed.size_in_bytes} bytes that hold no whole batch"
+                f"{completed.size_in_bytes} bytes without a complete batch"
             )
         data = completed.partition_data
         assigned = self._subscriptions.try_updating_offsets(
@@ -237,14 +240,14 @@ class FetchCollector:
         return assigned
 
     def _handle_error(self, completed: CompletedFetch, code: int) -> None:
-        """React to a partition's error: look for the leader, reset, or raise what the application must know."""
+        """Handle a partition's error: find the leader, reset the position, or raise it to the application."""
         tp, offset = completed.partition, completed.next_fetch_offset
         error = errors.for_code(code)
         if code in _REFRESH:
             self._log.debug("Fetch of %s at %d: %s", tp, offset, error)
             request_metadata_update(self._metadata, self._subscriptions, tp)
         elif code in _REFRESH_AND_WARN:
-            # Once, and not with each retry, until the partition is back.
+            # Warn once, and not for each retry, until the partition is back.
             level = logging.DEBUG if tp in self._unknown else logging.WARNING
             self._unknown.add(tp)
             self._log.log(level, "Fetch of %s at %d: %s", tp, offset, error)
@@ -259,14 +262,14 @@ class FetchCollector:
         elif code == errors.UnknownServerError.code:
             self._log.warning("Fetch of %s at offset %d failed: the broker had an unexpected error", tp, offset)
         elif code == errors.CorruptRecordError.code:
-            raise KafkaError(f"the broker says that its log of {tp} is corrupt at offset {offset}")
+            raise KafkaError(f"the broker reports that its log of {tp} is corrupt at offset {offset}")
         else:
             raise IllegalStateError(f"unexpected error in the fetch of {tp} at offset {offset}: {error!r}")
 
     def _handle_offset_out_of_range(self, tp: TopicPartition, offset: int) -> None:
         replica = self._subscriptions.clear_preferred_read_replica(tp)
         if replica is not None:
-            # A follower may lag behind, the leader knows.
+            # A follower may lag behind; the leader decides.
             self._log.debug("Offset %d of %s is out of range at replica %d, asking the leader", offset, tp, replica)
             return
         position = self._subscriptions.position_or_none(tp)
@@ -278,6 +281,6 @@ class FetchCollector:
         else:
             raise OffsetOutOfRangeError(
                 f"position {offset} of {tp} is out of range and auto.offset.reset is 'none'; "
-                f"seek() to where reading shall go on",
+                f"seek() to the offset to continue at",
                 {tp: offset},
             )

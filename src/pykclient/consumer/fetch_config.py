@@ -1,4 +1,4 @@
-"""The settings of fetching, read once (Java: FetchConfig)."""
+"""The settings for fetching (Java: FetchConfig)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": REA
 
 
 class FetchConfig:
-    """How much to ask for, how long to wait for it, and what to hand out. Sizes in bytes. Thread: any."""
+    """How much to fetch, how long to wait for it, and what to return. Sizes are in bytes. Thread: any."""
 
     __slots__ = (
         "check_crcs",
@@ -58,7 +58,7 @@ class FetchConfig:
 
     @classmethod
     def from_config(cls, config: AbstractConfig) -> FetchConfig:
-        """The settings in a consumer's configuration."""
+        """Return the settings of a consumer's configuration."""
         return cls(
             min_bytes=config.get_int("fetch.min.bytes"),
             max_bytes=config.get_int("fetch.max.bytes"),
@@ -74,5 +74,5 @@ class FetchConfig:
 
 
 def isolation_level(name: str) -> int:
-    """The number that requests carry for a value of ``isolation.level``."""
+    """Return the protocol's number for a value of ``isolation.level``."""
     return _ISOLATION_LEVELS[name.lower()]

@@ -1,4 +1,4 @@
-"""What fetching measures (Java: FetchMetricsManager, FetchMetricsAggregator, FetchMetricsRegistry)."""
+"""The metrics of fetching (Java: FetchMetricsManager, FetchMetricsAggregator, FetchMetricsRegistry)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _PARTITION_METRICS = (
 
 
 class _PartitionMetrics:
-    """What was last heard of a partition, and the sensors of its samples once there are any. Thread: application."""
+    """The latest values of a partition, and its sensors once there are samples. Thread: application."""
 
     __slots__ = ("lag", "lag_sensor", "lead", "lead_sensor")
 
@@ -63,7 +63,7 @@ class _PartitionMetrics:
 
 
 class FetchMetricsManager:
-    """Sensors of fetching, for the client, its topics and its partitions; those of partitions go with the assignment.
+    """The sensors for the client, its topics and its partitions; partitions lose theirs with their assignment.
 
     Thread: application.
     """
@@ -111,12 +111,12 @@ class FetchMetricsManager:
             node_latency.record(latency_ms)
 
     def record_fetch(self, size_bytes: int, count: int) -> None:
-        """What came of one request."""
+        """Record the size and record count of one response."""
         self._bytes.record(size_bytes)
         self._records.record(count)
 
     def record_topic_fetch(self, topic: str, size_bytes: int, count: int) -> None:
-        """What came of one request of one topic."""
+        """Record the size and record count of one topic in one response."""
         name = f"topic.{topic}.bytes-fetched"
         sensor = self._metrics.get_sensor(name)
         if sensor is None:
@@ -131,10 +131,10 @@ class FetchMetricsManager:
     def record_partition(
         self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int, is_sample: bool
     ) -> None:
-        """How far a partition's position is from its ends, as far as that is known.
+        """Record a partition's lag and lead, as far as they are known.
 
-        Extremes and averages know of samples only: the first and the last poll of what one response brought. In between
-        the distances change evenly.
+        Maximum, minimum and average use samples only: the first and the last poll of the data of one response. In
+        between, lag and lead change evenly.
         """
         partition = self._partitions.get(tp)
         if partition is None:
@@ -160,7 +160,7 @@ class FetchMetricsManager:
         self, tp: TopicPartition, name: str, partition: _PartitionMetrics, what: str, extreme: str, stat: MeasurableStat
     ) -> Sensor:
         tags = _tags(tp)
-        # If absent, as an exception of a signal handler may have ended the last attempt here.
+        # A previous attempt may have been interrupted here by an exception of a signal handler.
         self._metrics.add_metric_if_absent(self._name(name, tags), lambda *_: getattr(partition, what))
         sensor = self._metrics.sensor(f"{tp}.{name}")
         sensor.add(self._name(f"{name}-{extreme}", tags), stat)
@@ -168,7 +168,7 @@ class FetchMetricsManager:
         return sensor
 
     def _remove_partition(self, tp: TopicPartition) -> None:
-        # All by name, whatever is there: if a signal handler raises in here, the next call does it again.
+        # Remove all by name, present or not: if a signal handler raises in here, the next call repeats it.
         for name in ("records-lag", "records-lead"):
             self._metrics.remove_sensor(f"{tp}.{name}")
         tags = _tags(tp)
@@ -177,9 +177,9 @@ class FetchMetricsManager:
         self._partitions.pop(tp, None)
 
     def record_extremes(self, now_ms: int) -> None:
-        """The largest lag and the smallest lead of those that were recorded since the last call.
+        """Record the largest lag and the smallest lead since the last call.
 
-        The client's metrics only ask for these, and a poll may hand out a thousand partitions.
+        Only the client's metrics use these, and a poll may return records of a thousand partitions.
         """
         if self._lag_max is not None:
             self._lag.record(self._lag_max, now_ms)
@@ -189,7 +189,7 @@ class FetchMetricsManager:
             self._lead_min = None
 
     def maybe_update_assignment(self, subscriptions: SubscriptionState) -> None:
-        """Drop the metrics of partitions that went, begin those of partitions that came."""
+        """Remove the metrics of revoked partitions, and add those of new ones."""
         assignment_id = subscriptions.assignment_id
         if assignment_id == self._assignment_id:
             return
@@ -205,7 +205,7 @@ class FetchMetricsManager:
 
 
 class FetchMetricsAggregator:
-    """Adds up what one response brought, until all of its partitions are read. Thread: application."""
+    """Adds up the data of one response until all of its partitions are read. Thread: application."""
 
     __slots__ = ("_by_topic", "_manager", "_unrecorded")
 
@@ -215,7 +215,7 @@ class FetchMetricsAggregator:
         self._by_topic: dict[str, tuple[int, int]] = {}
 
     def record(self, tp: TopicPartition, size_bytes: int, count: int) -> None:
-        """What came of one partition, when it is done with."""
+        """Add the totals of one partition once it is drained."""
         total_bytes, total_count = self._by_topic.get(tp.topic, (0, 0))
         self._by_topic[tp.topic] = total_bytes + size_bytes, total_count + count
         self._unrecorded.discard(tp)

@@ -1,4 +1,4 @@
-"""What all parts of fetching work with."""
+"""The objects that all parts of fetching share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FetchParts:
-    """Handed to each constructor whole. Thread: application."""
+    """The shared objects, passed to each constructor together. Thread: application."""
 
     __slots__ = ("api_versions", "client", "clock", "log_context", "metadata", "subscriptions")
 

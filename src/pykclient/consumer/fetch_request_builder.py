@@ -16,7 +16,7 @@ _NO_EPOCH = -1
 
 
 class FetchRequestBuilder(RequestBuilder):
-    """Writes what a session says into the message. Without topic ids no version that needs them is used.
+    """Writes a session's data into a fetch request. Without topic ids, it uses no version that needs them.
 
     Thread: owner.
     """
@@ -35,7 +35,7 @@ class FetchRequestBuilder(RequestBuilder):
         data, config = self.data, self._config
         to_forget = data.to_forget
         if version >= TOPIC_ID_VERSION:
-            # Under its name alone, forgetting the old topic would forget the new one.
+            # By name alone, forgetting the deleted topic would forget the new one.
             to_forget = to_forget + data.to_replace
         return FetchRequest(
             max_wait_ms=config.max_wait_ms,
@@ -50,7 +50,7 @@ class FetchRequestBuilder(RequestBuilder):
         )
 
     def _topics(self) -> list[FetchRequest.FetchTopic]:
-        """The partitions in their order, with a new group wherever the topic changes."""
+        """Return the partitions in order, with a new group wherever the topic changes."""
         topics: list[FetchRequest.FetchTopic] = []
         last = None
         for tp, partition in self.data.to_send.items():

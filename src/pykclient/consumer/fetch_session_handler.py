@@ -1,8 +1,8 @@
-"""One broker's fetch session: what it knows already need not be sent again (KIP-227, KIP-516).
+"""A fetch session with one broker, which saves sending what the broker already knows (KIP-227, KIP-516).
 
-The first request of a session is full: it names every partition, and the broker answers with a session id. Later ones
-are incremental: they name what has changed, and the answers leave out partitions with nothing new. Numbers called
-epochs tell both sides that no request was lost; when they do not fit, the session begins anew.
+The first request of a session is full: it names every partition, and the broker returns a session id. Later requests
+are incremental: they name only changes, and the responses leave out partitions with nothing new. Session epochs tell
+both sides that no request was lost. If the epochs do not match, a new session begins.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = (1 << 31) - 1
 
-#: From this version on requests and responses name topics by id alone.
+#: From this version on, requests and responses identify topics by id alone.
 TOPIC_ID_VERSION = 13
 
 
 class FetchMetadata(NamedTuple):
-    """What a request says of its session. Epoch 0 begins a session, -1 ends it."""
+    """The session id and epoch of a request. Epoch 0 begins a session, -1 ends it."""
 
     session_id: int
     epoch: int
@@ -39,7 +39,7 @@ class FetchMetadata(NamedTuple):
         return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
     def next_incremental(self) -> FetchMetadata:
-        """For the next request of the same session; after the largest epoch comes 1."""
+        """Return the metadata of the session's next request; after the largest epoch comes 1."""
         if self.epoch < 0:
             return FetchMetadata(self.session_id, FINAL_EPOCH)
         return FetchMetadata(self.session_id, 1 if self.epoch == _MAX_EPOCH else self.epoch + 1)
@@ -60,7 +60,7 @@ INITIAL = FetchMetadata(INVALID_SESSION_ID, INITIAL_EPOCH)
 
 
 class PartitionData(NamedTuple):
-    """What a request says of one partition (Java: FetchRequest.PartitionData)."""
+    """The fetch position and limits of one partition in a request (Java: FetchRequest.PartitionData)."""
 
     topic_id: UUID
     fetch_offset: int
@@ -71,16 +71,17 @@ class PartitionData(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition together with its topic's id, as a topic made anew has the same name and another id."""
+    """A partition with its topic's id, as a topic created again has the same name and another id."""
 
     topic_id: UUID
     topic_partition: TopicPartition
 
 
 class FetchRequestData(NamedTuple):
-    """What to put into a request.
+    """The contents of a request.
 
-    ``session_partitions`` is what the session holds with it, a view until the next request is built.
+    ``session_partitions`` are the partitions of the session after this request. It is a view, valid until the next
+    request is built.
     """
 
     to_send: Mapping[TopicPartition, PartitionData]
@@ -100,10 +101,10 @@ class FetchRequestData(NamedTuple):
 
 
 class FetchSessionHandler:
-    """The client's half of one session (Java: FetchSessionHandler).
+    """The client's side of one session (Java: FetchSessionHandler).
 
-    For each request ``build`` with all that is wanted or, where ``next_is_incremental``, ``build_changes`` with what is
-    not wanted as before; then either ``handle_response`` or ``handle_error`` before the next one is built.
+    For each request, call ``build`` with all wanted partitions or, if ``next_is_incremental``, ``build_changes`` with
+    the changed ones. Then call ``handle_response`` or ``handle_error`` before you build the next.
 
     Thread: owner.
     """
@@ -124,8 +125,8 @@ class FetchSessionHandler:
         self._next_metadata = INITIAL
         self._session_partitions: dict[TopicPartition, PartitionData] = {}
         self._topic_names: dict[UUID, str] = {}
-        self._without_topic_id = 0  # how many of the partitions have none
-        #: Names by id; empty when the session cannot use ids.
+        self._without_topic_id = 0  # the number of partitions without an id
+        #: Names by id; empty if the session cannot use ids.
         self.session_topic_names: Mapping[UUID, str] = {}
 
     @property
@@ -134,14 +135,14 @@ class FetchSessionHandler:
 
     @property
     def next_is_incremental(self) -> bool:
-        """Whether the next request can be made by ``build_changes``."""
+        """True if ``build_changes`` can make the next request."""
         return not self._next_metadata.is_full
 
     def session_topic_partitions(self) -> list[TopicPartition]:
         return list(self._session_partitions)
 
     def build(self, wanted: Mapping[TopicPartition, PartitionData]) -> FetchRequestData:
-        """A request after which the session holds exactly ``wanted``."""
+        """Return a request that makes the session hold exactly ``wanted``."""
         if self.next_is_incremental:
             changes: dict[TopicPartition, PartitionData | None] = dict(wanted)
             changes.update((tp, None) for tp in self._session_partitions if tp not in wanted)
@@ -152,7 +153,7 @@ class FetchSessionHandler:
         return self.build_changes(wanted)
 
     def build_changes(self, changes: Mapping[TopicPartition, PartitionData | None]) -> FetchRequestData:
-        """A request after which the session holds what it did, but for ``changes``; None takes a partition out."""
+        """Return a request that applies ``changes`` to the session; None removes a partition."""
         session = self._session_partitions
         to_send: dict[TopicPartition, PartitionData] = {}
         removed: list[TopicIdPartition] = []
@@ -168,7 +169,7 @@ class FetchSessionHandler:
                 if previous is not None:
                     del session[tp]
                     removed.append(TopicIdPartition(previous.topic_id, tp))
-                    # It can only be forgotten by name.
+                    # Without an id it can only be forgotten by name.
                     can_use_topic_ids &= previous.topic_id.int != 0
                 continue
             to_send[tp] = session[tp] = data
@@ -188,7 +189,7 @@ class FetchSessionHandler:
     def response_partitions(
         self, response: FetchResponse, version: int
     ) -> dict[TopicPartition, FetchResponse.PartitionData]:
-        """The partitions of a response by name; those of ids that the session does not know are left out."""
+        """Return the partitions of a response by name, without those whose topic id the session does not know."""
         names = self.session_topic_names
         result: dict[TopicPartition, FetchResponse.PartitionData] = {}
         for topic in response.responses:
@@ -201,7 +202,7 @@ class FetchSessionHandler:
     def handle_response(
         self, response: FetchResponse, version: int
     ) -> dict[TopicPartition, FetchResponse.PartitionData] | None:
-        """Take note of a response; its partitions, or None when it does not fit the session and must not be used."""
+        """Process a response. Return its partitions, or None if it does not fit the session and must be ignored."""
         error = for_code(response.error_code)
         if error is not None:
             self._log.info("Broker %d refused a fetch (%s): %s", self._node_id, self._next_metadata, error)
@@ -213,7 +214,7 @@ class FetchSessionHandler:
         partitions = self.response_partitions(response, version)
         full = self._next_metadata.is_full
         if full and not partitions and response.throttle_time_ms > 0:
-            # A throttled client gets an empty answer even to a full request (KIP-219).
+            # A throttled client gets an empty response even to a full request (KIP-219).
             self._next_metadata = INITIAL
             return None
         problem = self._problem(partitions, response, version, full)
@@ -242,7 +243,7 @@ class FetchSessionHandler:
         version: int,
         full: bool,
     ) -> str:
-        """What the response has that the session has not, or lacks though it is full; empty if it fits."""
+        """Return the mismatch between the partitions of the response and of the session; empty if there is none."""
         session = self._session_partitions
         problems = []
         extra = [tp for tp in partitions if tp not in session]
@@ -257,12 +258,12 @@ class FetchSessionHandler:
         return "; ".join(problems)
 
     def notify_close(self) -> None:
-        """Let the next request end the session."""
+        """Make the next request end the session."""
         self._next_metadata = self._next_metadata.next_close_existing()
 
     def handle_error(self, error: Exception) -> None:
-        """The request failed or was never answered, so what the broker knows is unknown."""
-        # No more than debug: the network client logs lost connections, once for each outage.
+        """Start a new session: the request failed or got no response, so the broker's state is unknown."""
+        # Only debug: the network client logs lost connections, once for each outage.
         self._log.debug("A fetch (%s) from broker %d failed: %s", self._next_metadata, self._node_id, error)
         self._next_metadata = self._next_metadata.next_close_existing_attempt_new()
 

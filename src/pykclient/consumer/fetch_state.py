@@ -1,4 +1,4 @@
-"""One partition's place in the life of being read: the table of states, and what is known in each.
+"""The fetch state of one partition: the table of states, and the data of each.
 
 Source: KIP-320 for validation; Java: SubscriptionState.FetchStates and TopicPartitionState.
 """
@@ -15,12 +15,12 @@ from pykclient.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-#: The group of partitions that could be fetched if their leader were known.
+#: The group of partitions whose leader is unknown and that could be fetched otherwise.
 NO_NODE = -1
 
 
 class FetchState:
-    """A state: whether it needs a position, and whether records may be fetched from that position. Thread: any."""
+    """A state: whether it requires a position, and whether records may be fetched from it. Thread: any."""
 
     __slots__ = ("has_valid_position", "name", "requires_position")
 
@@ -33,13 +33,13 @@ class FetchState:
         return self.name
 
 
-#: Assigned; nobody has asked yet where to start.
+#: Assigned; the start position was not looked up yet.
 INITIALIZING = FetchState("INITIALIZING", requires_position=False, has_valid_position=False)
-#: The position is good.
+#: The position is valid.
 FETCHING = FetchState("FETCHING", requires_position=True, has_valid_position=True)
-#: ListOffsets is to say where to start.
+#: A ListOffsets request finds the position.
 AWAIT_RESET = FetchState("AWAIT_RESET", requires_position=False, has_valid_position=False)
-#: The leader changed; OffsetForLeaderEpoch is to say whether the log still has what was read.
+#: The leader changed; an OffsetForLeaderEpoch request checks that the log still has the consumed records.
 AWAIT_VALIDATION = FetchState("AWAIT_VALIDATION", requires_position=True, has_valid_position=False)
 
 TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
@@ -49,15 +49,16 @@ TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
     AWAIT_VALIDATION: frozenset((FETCHING, AWAIT_RESET, AWAIT_VALIDATION)),
 }
 
-#: Asked for in the ordinary course of things and passed over: a partition about to be reset has nothing to validate.
+#: Requested in normal operation and ignored: a partition about to be reset has nothing to validate.
 IGNORED = frozenset(((AWAIT_RESET, AWAIT_VALIDATION),))
 
 
 class FetchPosition(NamedTuple):
-    """The next offset to read, the epoch of the record before it, the partition's leader, and the topic's id.
+    """The next offset to fetch, the epoch of the record before it, the partition's leader, and the topic's id.
 
-    An offset means nothing in a topic that was deleted and created again, so the id stays with it until the position is
-    reset: fetches and commits name the topic that the offset is of. None: brokers before 2.8, or not known yet.
+    An offset has no meaning in a topic that was deleted and created again. So the id stays with it until the position
+    is reset, and fetches and commits name the topic that the offset belongs to. The id is None with brokers before 2.8,
+    or if it is not known yet.
     """
 
     offset: int
@@ -66,7 +67,7 @@ class FetchPosition(NamedTuple):
     topic_id: UUID | None = None
 
     def is_of_another_topic(self, topic_id: UUID | None) -> bool:
-        """Return whether the offset is known to be of a topic with another id than ``topic_id``."""
+        """Return whether the offset is known to belong to a topic with another id than ``topic_id``."""
         return self.topic_id is not None and topic_id is not None and self.topic_id != topic_id
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ class FetchPosition(NamedTuple):
 
 
 class LogTruncation(NamedTuple):
-    """Records that were read and are no more (KIP-320). ``divergent_offset`` None: the log does not say from where."""
+    """A loss of consumed records from the log (KIP-320). ``divergent_offset`` is None if its start is unknown."""
 
     topic_partition: TopicPartition
     fetch_position: FetchPosition
@@ -90,10 +91,10 @@ class LogTruncation(NamedTuple):
 
 
 class TopicPartitionState:
-    """What the consumer knows about one assigned partition.
+    """The state of one assigned partition.
 
-    ``group_node`` belongs to SubscriptionState: the node id under which it has filed this partition as fetchable.
-    Thread: application.
+    ``group_node`` belongs to SubscriptionState: the id of the node under which it has filed this partition as
+    fetchable. Thread: application.
     """
 
     __slots__ = (
@@ -130,7 +131,7 @@ class TopicPartitionState:
         self.group_node: int | None = None
 
     def _move(self, state: FetchState, position: FetchPosition | None) -> bool:
-        """Go to ``state`` at ``position``; False when the table says to pass the request over."""
+        """Change to ``state`` at ``position``. Return False if the table says to ignore the transition."""
         if state not in TRANSITIONS[self.fetch_state]:
             if (self.fetch_state, state) in IGNORED:
                 return False
@@ -161,7 +162,7 @@ class TopicPartitionState:
 
     @property
     def fetch_node_id(self) -> int:
-        """The id of the node to fetch from, or NO_NODE."""
+        """Return the id of the node to fetch from, or NO_NODE."""
         if self.preferred_read_replica is not None:
             return self.preferred_read_replica
         leader = None if self.position is None else self.position.current_leader.leader
@@ -188,11 +189,11 @@ class TopicPartitionState:
         self._move(AWAIT_VALIDATION if comparable else FETCHING, position)
 
     def is_led_by(self, leader: LeaderAndEpoch) -> bool:
-        """Whether there is a position that knows this leader already."""
+        """Return whether there is a position that already has this leader."""
         return self.position is not None and leader.leader is not None and self.position.current_leader == leader
 
     def maybe_validate_position(self, leader: LeaderAndEpoch) -> bool:
-        """Take note of who leads the partition now; True when the position has to be validated."""
+        """Note the current leader. Return True if the position must be validated."""
         if self.fetch_state is AWAIT_RESET or leader.leader is None:
             return False
         position = self.position
@@ -206,12 +207,12 @@ class TopicPartitionState:
             self._move(FETCHING, self.position._replace(current_leader=leader))
 
     def set_topic_id(self, topic_id: UUID | None) -> None:
-        """Note the topic's id, which was unknown when the position was set, or is unknown to the brokers now."""
+        """Set the topic's id, which was unknown when the position was set, or is no longer known to the brokers."""
         if self.position is not None:
             self.position = self.position._replace(topic_id=topic_id)
 
     def reset_for_new_topic(self, strategy: AutoOffsetResetStrategy) -> None:
-        """Reset the position, and forget what the log of the deleted topic had."""
+        """Reset the position, and forget the offsets of the deleted topic's log."""
         self.reset(strategy)
         self.high_watermark = self.log_start_offset = self.last_stable_offset = None
         self.clear_preferred_read_replica()
@@ -221,13 +222,13 @@ class TopicPartitionState:
             self._move(FETCHING, self.position)
 
     def advance(self, position: FetchPosition) -> None:
-        """Records were delivered: the position moves on, the state stays."""
+        """Advance the position after records were delivered; the state stays."""
         if not self.fetch_state.has_valid_position:
-            raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to move on from")
+            raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to advance")
         self.position = position
 
     def clear_preferred_read_replica(self) -> int | None:
-        """Read from the leader again; the id of the replica that was read from."""
+        """Fetch from the leader again. Return the id of the previous replica."""
         removed = self.preferred_read_replica
         self.preferred_read_replica = None
         self.preferred_read_replica_expires_ms = None

@@ -1,4 +1,4 @@
-"""What several parts of fetching do (Java: FetchUtils)."""
+"""Functions that several parts of fetching share (Java: FetchUtils)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def request_metadata_update(metadata: Metadata, subscriptions: SubscriptionState, tp: TopicPartition) -> None:
-    """Look for the leader anew and read from it, not from a replica that it named."""
+    """Request the current leader, and fetch from it instead of the preferred read replica."""
     metadata.request_update(False)
     subscriptions.clear_preferred_read_replica(tp)

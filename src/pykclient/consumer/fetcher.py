@@ -1,4 +1,4 @@
-"""Fetching over the consumer's network client (Java: Fetcher)."""
+"""Fetching through the consumer's network client (Java: Fetcher)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykclient.consumer.abstract_fetch import AbstractFetch
 from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
-from pykclient.types import ConsumerRecord as ConsumerRecord  # kafka-python's programs import it from this module
+from pykclient.types import ConsumerRecord as ConsumerRecord  # programs written for kafka-python import it from here
 
 if TYPE_CHECKING:
     from pykclient.clock import Timer
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Fetcher(AbstractFetch):
-    """Sends fetches and hands out what they brought.
+    """Sends fetches and returns the fetched records.
 
-    To keep brokers busy while the application works, ``poll`` sends the next fetches before it returns records.
+    ``poll`` sends the next fetches before it returns records, which keeps the brokers busy while the application works.
 
     Thread: application.
     """
@@ -55,7 +55,7 @@ class Fetcher(AbstractFetch):
         self._fetch_buffer.retain_all(frozenset(assigned))
 
     def send_fetches(self) -> int:
-        """Queue a fetch for each node that is free and has something to fetch; the number of them."""
+        """Queue a fetch for each available node with partitions to fetch, and return the number of fetches."""
         requests = self.prepare_fetch_requests()
         if requests:
             self._send(
@@ -66,9 +66,10 @@ class Fetcher(AbstractFetch):
         return len(requests)
 
     def collect_fetch(self, max_records: int | None = None, fetch: Fetch | None = None) -> Fetch:
-        """Move buffered records into ``fetch``, or a new one: up to ``max_records``, by default ``max.poll.records``.
+        """Move up to ``max_records`` buffered records (``max.poll.records``) into ``fetch``, or into a new one.
 
-        Raises: UnsupportedVersionError, before anything is taken, if a node turned out to be too old to read from.
+        Raises:
+            UnsupportedVersionError: a node is too old to fetch from. No records were taken.
         """
         self.raise_unsupported()
         return self._collector.collect_fetch(self._fetch_buffer, Fetch() if fetch is None else fetch, max_records)
@@ -78,7 +79,7 @@ class Fetcher(AbstractFetch):
         return self._collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
     def close(self, timer: Timer) -> None:
-        """End the sessions, as far as the time allows, and drop what is buffered. A second call does nothing."""
+        """End the sessions, as far as the timer allows, and drop buffered data. A second call does nothing."""
         if self._closed:
             return
         self._closed = True

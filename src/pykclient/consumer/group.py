@@ -1,4 +1,4 @@
-"""KafkaConsumer under kafka-python's module name, for programs written for it."""
+"""KafkaConsumer under kafka-python's module name, for programs written for kafka-python."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """Records on their way from the fetcher to the application, and the positions that may be committed meanwhile.
 
-A poll moves the fetch positions past everything it takes, so that the next fetches can go out while the application
-works. Two kinds of records lie behind a position and have not reached the application:
+A poll moves the fetch positions past everything that it takes, so the next fetches can be sent while the application
+works. Two kinds of records are before a position without having reached the application:
 
-- The records of a *fetch* that has not been returned yet. ``KafkaConsumer.poll`` sets ``fetch.returned`` in its last
-  step, after which nothing can raise until the caller has the records. If a signal handler raises anywhere before that,
-  the fetch stays unreturned, and the next call on the consumer rewinds to ``fetch.first_positions``.
+- The records of a *fetch* that was not returned yet. ``KafkaConsumer.poll`` sets ``fetch.returned`` in its last step,
+  after which nothing can raise until the caller has the records. If a signal handler raises before that, the fetch
+  stays unreturned, and the next call on the consumer rewinds to ``fetch.first_positions``.
 - The records that wait for a ``for`` loop. They are kept here in chunks, one per partition.
 
 ``next_positions`` holds commits back to the first record of either kind.
 
-A loop costs no bookkeeping per record: it runs over list iterators, which know how much they have left.
+A loop needs no bookkeeping per record: it runs over list iterators, which know how many records they have left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Records = dict[TopicPartition, list[ConsumerRecord[Any, Any]]]
 
 
 class _Chunk:
-    """Records of one partition, and the position behind them. The iterator knows how many were handed out."""
+    """Records of one partition, and the position after them. The iterator counts the records it has returned."""
 
     __slots__ = ("iterator", "position", "records", "tp")
 
@@ -43,7 +43,7 @@ class _Chunk:
 
     @property
     def left(self) -> int:
-        """How many records were not handed out yet."""
+        """Return the number of records that are left."""
         return length_hint(self.iterator)
 
     @property
@@ -52,17 +52,17 @@ class _Chunk:
 
     @property
     def next_position(self) -> FetchPosition:
-        """The position of the first record that was not handed out."""
+        """Return the position of the first record that is left."""
         record = self.records[self.next_index]
         return self.position._replace(offset=record.offset, offset_epoch=record.leader_epoch)
 
     def skip_to(self, index: int) -> None:
-        """Go on at ``index``; a loop over the iterator does, too."""
+        """Continue at ``index``, also in a loop over the iterator."""
         self.iterator.__setstate__(index)
 
 
 class Handout:
-    """A queue of chunks, the first of which is being handed out, and the fetch that is being returned.
+    """A queue of chunks, the first of which is being iterated, and the fetch that is being returned.
 
     Thread: application.
     """
@@ -78,19 +78,20 @@ class Handout:
     # --- the fetch that is being returned ----------------------------------------------------------------------------
 
     def begin(self, fetch: AnyFetch) -> None:
-        """Hold commits back to where ``fetch`` starts, until it is marked as returned."""
+        """Hold commits back to the start of ``fetch``, until it is marked as returned."""
         while self._chunks and not self._chunks[0].left:
             self._chunks.popleft()
-        fetch.first_positions.clear()  # of an earlier attempt that found nothing
+        fetch.first_positions.clear()  # from an earlier attempt that found nothing
         error = sys.exc_info()[1]
         self._handled = None if error is None else id(error)
         self._fetch = fetch
 
     def hold_back_last(self) -> None:
-        """Commit nothing of what the application got last: an exception broke off what it was doing with it.
+        """Exclude the records that the application got last from commits if an exception is being handled.
 
-        That is the last record of a loop, or the records of the last poll, unless it has called ``commit`` since then.
-        An exception that the application was handling already when it got them does not count.
+        The exception interrupted their processing. They are the last record of a loop, or the records of the last poll,
+        unless the application has called ``commit`` since then. An exception that the application was already handling
+        when it got them does not count.
         """
         error = sys.exc_info()[1]
         if error is None or isinstance(error, GeneratorExit) or id(error) == self._handled:
@@ -104,18 +105,18 @@ class Handout:
 
     @property
     def unreturned(self) -> AnyFetch | None:
-        """The fetch whose records did not reach the application, if there is one."""
+        """The fetch whose records did not reach the application, or None."""
         fetch = self._fetch
         return None if fetch is None or fetch.returned else fetch
 
     def end(self) -> None:
-        """Forget the fetch: its positions were set back, it was empty, or the application has committed."""
+        """Forget the fetch: its positions were rewound, it was empty, or the application has committed."""
         self._fetch = None
 
     # --- records that wait for a loop --------------------------------------------------------------------------------
 
     def fill(self, fetch: Fetch, position_of: Callable[[TopicPartition], FetchPosition | None]) -> None:
-        """Queue the records of ``fetch`` for a loop. From here on the queue holds commits back, not the fetch."""
+        """Queue the records of ``fetch`` for a loop. From then on the queue holds commits back, not the fetch."""
         chunks = [
             _Chunk(tp, records, position)
             for tp, records in fetch.records.items()
@@ -136,7 +137,7 @@ class Handout:
         return None
 
     def split(self) -> None:
-        """End the iterator under way after the record that its loop has, so that the loop asks for another one."""
+        """End the current iterator after the loop's current record, so that the loop asks for another iterator."""
         if self._chunks and (left := self._chunks[0].left):
             first = self._chunks[0]
             rest = _Chunk(first.tp, first.records[-left:], first.position)
@@ -164,7 +165,7 @@ class Handout:
                 break
             index = chunk.next_index
             records = chunk.records[index : index + wanted]
-            # The fetch holds commits back before the queue lets go of the records.
+            # The fetch holds commits back before the queue releases the records.
             fetch.first_positions.setdefault(chunk.tp, chunk.next_position)
             fetch.add(chunk.tp, records)
             chunk.skip_to(index + len(records))
@@ -178,7 +179,7 @@ class Handout:
         return not self._chunks or not self._pending()
 
     def positions_behind(self) -> dict[TopicPartition, FetchPosition]:
-        """Return the position behind the waiting records, for each partition that has some."""
+        """Return the position after the waiting records, for each partition that has some."""
         return {chunk.tp: chunk.position for chunk in self._pending()}
 
     def waiting_positions(self) -> dict[TopicPartition, FetchPosition]:
@@ -190,20 +191,20 @@ class Handout:
         return positions
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the waiting records of ``partitions``; a loop over them goes on with others."""
+        """Drop the waiting records of ``partitions``; a loop over them continues with others."""
         for chunk in self._chunks:
             if chunk.tp in partitions:
                 chunk.skip_to(len(chunk.records))
 
     def clear(self) -> None:
-        """Forget all waiting records."""
+        """Drop all waiting records."""
         for chunk in self._chunks:
             chunk.skip_to(len(chunk.records))
 
     # --- what may be committed ---------------------------------------------------------------------------------------
 
     def next_positions(self) -> dict[TopicPartition, FetchPosition]:
-        """Return the position of the next record for the application, where the partition's own is past it."""
+        """Return the position of the application's next record, for partitions whose position is past it."""
         positions = self.waiting_positions()
         fetch = self.unreturned
         if fetch is not None:

@@ -1,4 +1,4 @@
-"""Loops over a consumer's records and batches."""
+"""Loops over the records and batches of a consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Iteration:
-    """Polls for loops, which end when nothing came for ``timeout_ms`` or on ``close``. Thread: application."""
+    """Polls for loops, which end after ``timeout_ms`` without records or on ``close``. Thread: application."""
 
     __slots__ = ("_clock", "_consumer", "_guard", "_handout", "_timeout_ms")
 
@@ -28,9 +28,9 @@ class Iteration:
         self._timeout_ms = timeout_ms
 
     def lists(self) -> Iterator[Iterator[ConsumerRecord[Any, Any]]]:
-        """Yield iterators over lists, so that advancing within a batch runs no Python code.
+        """Yield list iterators, so that advancing within a batch runs no Python code.
 
-        While an asynchronous commit waits for its answer, each has one record: callbacks run between the records.
+        While an asynchronous commit is in flight, each has one record, because callbacks run between records.
         """
         handout, consumer = self._handout, self._consumer
         while self.iterate():
@@ -48,7 +48,7 @@ class Iteration:
                 return
 
     def iterate(self) -> bool:
-        """Poll until records wait for the loop. Return False if none came in time."""
+        """Poll until records wait for the loop. Return False if none arrived in time."""
         with self._guard:
             self._guard.require_outermost()
             if not self._handout.is_empty:
@@ -59,7 +59,7 @@ class Iteration:
                 if fetch.records:
                     self._handout.fill(fetch, self._consumer.components.subscriptions.position_or_none)
                     return True
-                fetch.returned = True  # positions may have moved over aborted records alone
+                fetch.returned = True  # positions may have moved over aborted records only
                 timer.update()
                 if timer.expired:
                     return False
@@ -74,7 +74,7 @@ class Iteration:
                     batch, fetch = reader.take(timer)
                     if batch.num_rows:
                         break
-                    fetch.returned = True  # positions may have moved over aborted records alone
+                    fetch.returned = True  # positions may have moved over aborted records only
                     timer.update()
                     if timer.expired:
                         return

@@ -10,7 +10,7 @@ _NS_PER_MS = 1_000_000
 
 
 class KafkaConsumerMetrics:
-    """How often and how long the application polls and commits. Thread: application."""
+    """Records how often and how long the application polls and commits. Thread: application."""
 
     __slots__ = ("_between", "_commit_sync", "_committed", "_idle", "_last_poll_ms", "_poll_start_ms", "_since_last_ms")
 

@@ -1,4 +1,4 @@
-"""What ``commit_async`` returns (kafka-python: Future)."""
+"""The result of ``commit_async`` (kafka-python: Future)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pykclient.consumer.request_future import RequestFuture
 
 
 class OffsetCommitFuture:
-    """Becomes done inside later calls of the consumer; it cannot be waited on, ``commit()`` waits.
+    """The future of an asynchronous commit, which completes inside later calls of the consumer.
 
-    Thread: application.
+    It cannot be waited on; use ``commit()`` to wait. Thread: application.
     """
 
     __slots__ = ("_future",)
@@ -24,12 +24,12 @@ class OffsetCommitFuture:
 
     @property
     def exception(self) -> Exception | None:
-        """The error, None while there is none."""
+        """The error, or None if there is none."""
         return self._future.exception if self._future.failed else None
 
     @property
     def value(self) -> None:
-        """A commit has no result."""
+        """None: a commit has no result."""
         return
 
     def succeeded(self) -> bool:
@@ -39,7 +39,7 @@ class OffsetCommitFuture:
         return self._future.failed
 
     def retriable(self) -> bool:
-        """Whether it failed in a way that allows another try."""
+        """Return whether the commit failed with an error that allows a retry."""
         return self._future.failed and self._future.is_retriable
 
     def add_callback(self, callback: Callable[[None], object]) -> OffsetCommitFuture:
