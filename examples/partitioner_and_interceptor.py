@@ -55,7 +55,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
             future.get(timeout=10)
         print("urgent records are in partitions", sorted({future.get().partition for future in urgent}))
         print("the others are in partitions", sorted({future.get().partition for future in others}))
-    print(f"interceptor: {tracer.outcomes['partition 0']} in partition 0, {len(tracer.under_way)} without an answer")
+    print(f"interceptor: {tracer.outcomes['partition 0']} in partition 0, {len(tracer.under_way)} without a response")
 
 
 if __name__ == "__main__":

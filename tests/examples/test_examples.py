@@ -51,7 +51,7 @@ EXPECTED = {
     "partitioner_and_interceptor": [
         r"urgent records are in partitions \[0\]",
         r"the others are in partitions \[1, 2\]",
-        r"interceptor: 10 in partition 0, 0 without an answer",
+        r"interceptor: 10 in partition 0, 0 without a response",
     ],
     "quickstart_producer": [r"acknowledged at offset 99"],
     "replay_by_time": [r"6 records since 18:00: 18:00, 19:00, 20:00, 21:00, 22:00, 23:00"],

@@ -177,7 +177,7 @@ _KEYS = (
         500,
         at_least(0),
         LOW,
-        "The maximum time that a broker waits for fetch.min.bytes before it answers a fetch.",
+        "The maximum time that a broker waits for fetch.min.bytes before it responds to a fetch.",
     ),
     ConfigKey(
         "fetch.min.bytes",

@@ -29,7 +29,7 @@ def api_versions_request(max_version: int | None = None) -> RequestBuilder:
 def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVersionsResponse]:
     """Return the correlation id of, and the response to, a request of ``version``.
 
-    A node that does not know the version answers UNSUPPORTED_VERSION in version 0. Since Kafka 2.4, that response lists
+    A node that does not know the version returns UNSUPPORTED_VERSION in version 0. Since Kafka 2.4, that response lists
     the versions of ApiVersions itself. Some other brokers write a body that fits no version, so the part after the
     error code is decoded if possible, and ignored otherwise.
     """

@@ -31,7 +31,7 @@ class FrameStream(Protocol):
     """The interface between a channel and the bytes of its connection. Thread: io."""
 
     ready: bool
-    """Whether all that comes is frames for the application, so that a ``Poller`` may read and write ahead."""
+    """True if all frames are for the application, so that a ``Poller`` may read and write ahead."""
 
     @property
     def has_frame(self) -> bool:
