@@ -1,4 +1,4 @@
-"""Where partitions begin, end, and were at a time; resets and validation of positions (Java: OffsetFetcher)."""
+"""Lookups of offsets, and resets and validations of positions (Java: OffsetFetcher)."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class OffsetFetcher:
-    """Asks leaders about offsets.
+    """Sends requests for offsets to the leaders.
 
-    Resets and validations are begun by ``reset_positions_if_needed`` and ``validate_positions_if_needed`` and end while
-    the consumer polls; what goes wrong with them for good is raised by the next such call. The others block.
+    ``reset_positions_if_needed`` and ``validate_positions_if_needed`` start resets and validations, which end while the
+    consumer polls. The next such call raises their permanent errors. The other methods block.
 
     Thread: application.
     """
@@ -77,9 +77,11 @@ class OffsetFetcher:
     # --- reset -----------------------------------------------------------------------------------------------------
 
     def reset_positions_if_needed(self) -> None:
-        """Ask for the offsets of all partitions that wait for a reset.
+        """Request the offsets of all partitions that wait for a reset.
 
-        Raises NoOffsetForPartitionError where the policy is ``none``, and the error of an earlier reset.
+        Raises:
+            NoOffsetForPartitionError: a partition has no position, and its reset policy is ``none``.
+            KafkaError: an earlier reset failed.
         """
         error, self._reset_error = self._reset_error, None
         if error is not None:
@@ -108,7 +110,7 @@ class OffsetFetcher:
         strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
         ends: Mapping[TopicPartition, ListOffsetData],
     ) -> None:
-        """Ask for the offsets at ``timestamps``. Where there is none, ``ends`` counts if it has the partition."""
+        """Request the offsets at ``timestamps``. For a partition without one, use its entry in ``ends``, if any."""
         topic_ids = self._metadata.topic_ids
         for node, partitions in self._group_by_leader(timestamps, set()).items():
             asked = {tp: timestamps[tp] for tp in partitions}
@@ -148,7 +150,7 @@ class OffsetFetcher:
     def _of_other_topics(
         self, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]
     ) -> set[TopicPartition]:
-        """Return the partitions whose topic had another id in ``topic_ids``: it was deleted and created again."""
+        """Return the partitions whose topic had another id in ``topic_ids``, as it was deleted and created again."""
         now = self._metadata.topic_ids
         if now is topic_ids:
             return set()
@@ -157,10 +159,10 @@ class OffsetFetcher:
     def _reset_to_end(
         self, timestamps: Mapping[TopicPartition, int], strategies: Mapping[TopicPartition, AutoOffsetResetStrategy]
     ) -> None:
-        """No record is as late as ``by_duration`` asks for, so reading starts at the end.
+        """Reset to the end, because no record is as late as ``by_duration`` asks for.
 
-        But one may be written while the end is being looked up, and must not be passed over. So once the end is known,
-        the question is asked again: if there is still no such record, none lies before that end.
+        A record may be written while the end is looked up, and must not be skipped. So once the end is known, the
+        timestamp is looked up again: if there is still no such record, none lies before that end.
         """
 
         topic_ids = self._metadata.topic_ids
@@ -188,7 +190,7 @@ class OffsetFetcher:
     ) -> None:
         if data.leader_epoch is not None:
             self._metadata.update_last_seen_epoch_if_newer(tp, data.leader_epoch)
-        # Without an epoch there is nothing to validate: the leader has just said it.
+        # Without an epoch there is nothing to validate: the offset comes from the current leader.
         topic_id = self._metadata.topic_ids.get(tp.topic)
         position = FetchPosition(data.offset, None, self._metadata.current_leader(tp), topic_id)
         self._subscriptions.maybe_seek_unvalidated(tp, position, strategy)
@@ -201,7 +203,7 @@ class OffsetFetcher:
     # --- validation (KIP-320) ----------------------------------------------------------------------------------------
 
     def validate_positions_on_metadata_change(self) -> None:
-        """Notice new leaders without asking them yet, and reset positions in topics that were created again."""
+        """Note new leaders without contacting them yet, and reset positions in topics that were created again."""
         self._validator.validate_positions_on_metadata_change()
 
     def take_recreated(self) -> set[TopicPartition]:
@@ -209,11 +211,15 @@ class OffsetFetcher:
         return self._validator.take_recreated()
 
     def can_skip_update_fetch_positions(self) -> bool:
-        """Return whether every assigned partition has a valid position, as far as the metadata tells."""
+        """Return whether every assigned partition has a valid position, as far as the metadata shows."""
         return self._reset_error is None and self._validator.can_skip_update_fetch_positions()
 
     def validate_positions_if_needed(self) -> None:
-        """Ask new leaders whether their logs still have what was read. Raises the error of an earlier validation."""
+        """Ask new leaders whether their logs still have the consumed records.
+
+        Raises:
+            KafkaError: an earlier validation failed.
+        """
         by_leader: dict[Node, dict[TopicPartition, FetchPosition]] = {}
         for tp, position in self._validator.refresh_and_get_partitions_to_validate().items():
             if position.current_leader.leader is not None:
@@ -223,11 +229,13 @@ class OffsetFetcher:
 
     def _validate_positions_async(self, node: Node, positions: dict[TopicPartition, FetchPosition]) -> None:
         if self._api_versions.get(node.id_string) is None:
-            # What it can be asked is known once it is connected.
+            # Its API versions are known once it is connected.
             self._client.try_connect(node)
             return
         if not can_validate(self._api_versions, node):
-            self._log.debug("Node %d is too old (before Kafka 2.3) to validate positions: they count as valid", node.id)
+            self._log.debug(
+                "Broker %d is too old (before Kafka 2.3) to validate positions; they count as valid", node.id
+            )
             for tp in positions:
                 self._subscriptions.complete_validation(tp)
             return
@@ -258,9 +266,10 @@ class OffsetFetcher:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each timestamp (ms since the epoch), None where there is none.
+        """Return the first offset at or after each timestamp (ms since the epoch), or None if there is none.
 
-        Raises KafkaTimeoutError.
+        Raises:
+            KafkaTimeoutError: not all offsets arrived before the timer expired.
         """
         self._metadata.add_transient_topics(tp.topic for tp in timestamps)
         try:
@@ -270,25 +279,30 @@ class OffsetFetcher:
             self._metadata.clear_transient_topics()
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
-        """The first offset of each partition. Raises KafkaTimeoutError."""
+        """Return the first offset of each partition.
+
+        Raises:
+            KafkaTimeoutError: not all offsets arrived before the timer expired.
+        """
         return self._beginning_or_end(partitions, EARLIEST_TIMESTAMP, timer)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that the isolation level lets read.
+        """Return the offset after the last record of each partition that the isolation level allows to read.
 
-        Raises KafkaTimeoutError.
+        Raises:
+            KafkaTimeoutError: not all offsets arrived before the timer expired.
         """
         return self._beginning_or_end(partitions, LATEST_TIMESTAMP, timer)
 
     def current_lag(self, tp: TopicPartition) -> int | None:
-        """Records between position and end; None while that is unknown, which then is asked for in the background."""
+        """Return the number of records between position and end. If unknown, return None and request the end."""
         lag = self._subscriptions.partition_lag(tp, self._isolation_level)
         if (
             lag is None
             and self._subscriptions.partition_end_offset(tp, self._isolation_level) is None
             and not self._subscriptions.partition_end_offset_requested(tp)
         ):
-            self._log.debug("Asking for the end of %s, to tell its lag", tp)
+            self._log.debug("Requesting the end offset of %s to compute its lag", tp)
             self._subscriptions.request_partition_end_offset(tp)
             future = self._send_list_offsets_requests({tp: LATEST_TIMESTAMP}, False)
             future.add_listener(
@@ -317,7 +331,7 @@ class OffsetFetcher:
     def _fetch_offsets(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer, *, require_timestamps: bool
     ) -> dict[TopicPartition, ListOffsetData]:
-        """Ask, and ask again with fresh metadata, until all is known or time is up."""
+        """Request offsets, with retries and fresh metadata, until all are known or the timer expires."""
         found: dict[TopicPartition, ListOffsetData] = {}
         remaining = dict(timestamps)
         last_error: Exception | None = None
@@ -335,7 +349,7 @@ class OffsetFetcher:
                     raise last_error
             if not remaining:
                 break
-            # Their leaders moved or are not known: the next try needs newer metadata than this one had.
+            # Their leaders moved or are unknown: the next attempt needs newer metadata.
             self._client.await_metadata_update(timer)
             timer.update()
             if timer.expired:
@@ -347,7 +361,7 @@ class OffsetFetcher:
         return found
 
     def _update_subscription_state(self, found: Mapping[TopicPartition, ListOffsetData]) -> None:
-        """Ends that were asked for tell the lag, too."""
+        """Store the looked-up end offsets, which also give the lag."""
         for tp, data in found.items():
             if self._isolation_level == READ_COMMITTED:
                 self._subscriptions.try_updating_offsets(tp, last_stable_offset=data.offset)
@@ -359,12 +373,12 @@ class OffsetFetcher:
     def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int], require_timestamps: bool
     ) -> RequestFuture[ListOffsetResult]:
-        """One request per leader, one future for all of them; it fails with the first that fails."""
+        """Send one request per leader. Return one future for all, which fails with the first that fails."""
         retry: set[TopicPartition] = set()
         by_node = self._group_by_leader(timestamps, retry)
         if not by_node:
             names = ", ".join(map(str, sorted(retry)))
-            return RequestFuture.failure(InvalidMetadataError(f"no leader is known, or can be reached, for {names}"))
+            return RequestFuture.failure(InvalidMetadataError(f"no leader is known or reachable for {names}"))
         combined: RequestFuture[ListOffsetResult] = RequestFuture()
         total = ListOffsetResult({}, retry)
         missing = len(by_node)
@@ -388,12 +402,12 @@ class OffsetFetcher:
     def _group_by_leader(
         self, timestamps: Mapping[TopicPartition, int], retry: set[TopicPartition]
     ) -> dict[Node, dict[TopicPartition, ListOffsetsRequest.ListOffsetsPartition]]:
-        """What to ask whom. Partitions whose leader is unknown or cannot be reached now are added to ``retry``."""
+        """Return the lookups by leader. Add partitions with an unknown or unavailable leader to ``retry``."""
         by_node: dict[Node, dict[TopicPartition, ListOffsetsRequest.ListOffsetsPartition]] = {}
         for tp, timestamp in timestamps.items():
             leader, epoch = self._metadata.current_leader(tp)
             if leader is None:
-                self._log.debug("Asking for metadata, as the leader of %s is unknown", tp)
+                self._log.debug("Requesting metadata, as the leader of %s is unknown", tp)
                 self._metadata.request_update(True)
                 retry.add(tp)
             elif self._client.is_unavailable(leader):
@@ -434,7 +448,7 @@ def _log_truncation_error(truncations: Iterable[LogTruncation]) -> KafkaError:
         for tp, offset in sorted(positions.items())
     )
     return LogTruncationError(
-        f"records that were read are no longer in the log of {names}; seek() to where reading shall go on",
+        f"records that were read are no longer in the log of {names}; seek() to the offset to continue at",
         divergent,
         positions,
     )

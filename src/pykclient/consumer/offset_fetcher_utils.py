@@ -1,4 +1,4 @@
-"""Requests for offsets and what their answers mean (Java: OffsetFetcherUtils, ListOffsetsRequest)."""
+"""ListOffsets requests and the handling of their responses (Java: OffsetFetcherUtils, ListOffsetsRequest)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pykclient.log_context import PrefixLogger
     from pykclient.protocol.messages.list_offsets import ListOffsetsResponse
 
-#: Another leader or another moment will do.
+#: After these errors a retry, or another leader, may succeed.
 _RETRY = frozenset(
     error.code
     for error in (
@@ -33,7 +33,7 @@ _CONSUMER_REPLICA_ID = -1
 
 
 class ListOffsetData(NamedTuple):
-    """What was found for one partition."""
+    """The offset, timestamp and epoch that were found for one partition."""
 
     offset: int
     timestamp: int
@@ -41,7 +41,7 @@ class ListOffsetData(NamedTuple):
 
 
 class ListOffsetResult(NamedTuple):
-    """What was found, and the partitions to ask for again. Those in neither have no such offset."""
+    """The offsets that were found, and the partitions to retry. Partitions in neither have no such offset."""
 
     fetched_offsets: dict[TopicPartition, ListOffsetData]
     partitions_to_retry: set[TopicPartition]
@@ -53,7 +53,7 @@ def list_offsets_builder(
     require_timestamps: bool,
     timeout_ms: int,
 ) -> RequestBuilder:
-    """A request for one node, in no version that is too old for what is asked."""
+    """Return a request for one node, in versions that support what it asks for."""
     topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
     for tp, partition in partitions.items():
         topic = topics.get(tp.topic)
@@ -75,7 +75,11 @@ def list_offsets_builder(
 
 
 def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse) -> ListOffsetResult:
-    """Sort an answer into found and to be tried again. Raises TopicAuthorizationError."""
+    """Sort a response's partitions into found and to be retried.
+
+    Raises:
+        TopicAuthorizationError: the consumer may not describe a topic.
+    """
     result = ListOffsetResult({}, set())
     unauthorized: set[str] = set()
     for topic in response.topics:
@@ -87,13 +91,13 @@ def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse
                     epoch = partition.leader_epoch if partition.leader_epoch != UNKNOWN_EPOCH else None
                     result.fetched_offsets[tp] = ListOffsetData(partition.offset, partition.timestamp, epoch)
             elif code == errors.UnsupportedForMessageFormatError.code:
-                # Messages from before 0.10 have no timestamps, so none is late enough.
+                # Messages from before Kafka 0.10 have no timestamps, so none matches.
                 log.debug("Cannot search %s by timestamp: its messages have none", tp)
             elif code == TopicAuthorizationError.code:
                 unauthorized.add(topic.name)
             else:
                 tell = log.debug if code in _RETRY else log.warning
-                tell("Asking for offsets of %s will be tried again: %s", tp, errors.for_code(code))
+                tell("The offset lookup of %s will be retried: %s", tp, errors.for_code(code))
                 result.partitions_to_retry.add(tp)
     if unauthorized:
         raise TopicAuthorizationError(f"not authorized to describe topics: {', '.join(sorted(unauthorized))}")
@@ -103,7 +107,7 @@ def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse
 def offsets_for_times_result(
     searched: Iterable[TopicPartition], found: Mapping[TopicPartition, ListOffsetData]
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """An entry for each partition; None where no record is late enough."""
+    """Return an entry for each partition; None if no record is late enough."""
     result: dict[TopicPartition, OffsetAndTimestamp | None] = dict.fromkeys(searched)
     for tp, data in found.items():
         epoch = UNKNOWN_EPOCH if data.leader_epoch is None else data.leader_epoch

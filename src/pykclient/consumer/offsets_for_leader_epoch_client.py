@@ -1,4 +1,4 @@
-"""Asks a leader how far its log agrees with what was read (KIP-320; Java: OffsetsForLeaderEpochClient, AsyncClient)."""
+"""Validation of positions with their leader's log (KIP-320; Java: OffsetsForLeaderEpochClient, AsyncClient)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
     from pykclient.types import Node
 
-#: From this version on (Kafka 2.3) reading a topic is permission enough; before, a consumer could not ask.
+#: From this version on (Kafka 2.3), permission to read a topic is enough. Before, a consumer could not use it.
 _MIN_VERSION = 3
 _NO_EPOCH = -1
 
-#: Another leader or another moment will do.
+#: After these errors a retry, or another leader, may succeed.
 _RETRY = frozenset(
     error.code
     for error in (
@@ -41,7 +41,7 @@ _RETRY = frozenset(
 
 
 def can_validate(api_versions: ApiVersions, node: Node | None) -> bool:
-    """Whether ``node`` can be asked, as far as is known: of one never spoken to it is assumed."""
+    """Return whether ``node`` supports the request. It is assumed to if its API versions are unknown."""
     versions = None if node is None else api_versions.get(node.id_string)
     if versions is None:
         return True
@@ -50,14 +50,14 @@ def can_validate(api_versions: ApiVersions, node: Node | None) -> bool:
 
 
 class OffsetForEpochResult(NamedTuple):
-    """End offset and epoch by partition, and the partitions to ask for again."""
+    """The end offset and epoch by partition, and the partitions to retry."""
 
     end_offsets: dict[TopicPartition, tuple[int, int]]
     partitions_to_retry: set[TopicPartition]
 
 
 class OffsetsForLeaderEpochClient:
-    """Thread: application."""
+    """Sends OffsetForLeaderEpoch requests. Thread: application."""
 
     def __init__(self, client: ConsumerNetworkClient, log_context: LogContext) -> None:
         self._client = client
@@ -66,7 +66,10 @@ class OffsetsForLeaderEpochClient:
     def send_async_request(
         self, node: Node, positions: Mapping[TopicPartition, FetchPosition]
     ) -> RequestFuture[OffsetForEpochResult]:
-        """Ask for the end of each position's epoch; fails with TopicAuthorizationError or what the network says."""
+        """Request the end offset of each position's epoch.
+
+        The future fails with TopicAuthorizationError or a network error.
+        """
 
         def on_success(response: ClientResponse, future: RequestFuture[OffsetForEpochResult]) -> None:
             try:
@@ -95,14 +98,14 @@ class OffsetsForLeaderEpochClient:
                     unauthorized.add(tp.topic)
                 else:
                     log = self._log.debug if partition.error_code in _RETRY else self._log.warning
-                    log("Validating %s will be tried again: %s", tp, errors.for_code(partition.error_code))
+                    log("The validation of %s will be retried: %s", tp, errors.for_code(partition.error_code))
         if unauthorized:
             raise TopicAuthorizationError(f"not authorized to read topics: {', '.join(sorted(unauthorized))}")
         return result
 
 
 def prepare_request(positions: Mapping[TopicPartition, FetchPosition]) -> RequestBuilder:
-    """The request for all positions that have an epoch."""
+    """Return the request for all positions that have an epoch."""
     topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
     for tp, position in positions.items():
         if position.offset_epoch is None:
@@ -118,5 +121,5 @@ def prepare_request(positions: Mapping[TopicPartition, FetchPosition]) -> Reques
                 leader_epoch=position.offset_epoch,
             )
         )
-    # -1 is an ordinary consumer; the schema's default, -2, is one for debugging.
+    # -1 is an ordinary consumer; the schema's default, -2, is a debugging one.
     return RequestBuilder(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics.values()), min_version=_MIN_VERSION)

@@ -1,4 +1,4 @@
-"""The assigned partitions, filed so that no request walks thousands of them to find a few."""
+"""Indexes of the assigned partitions, so that no request walks thousands of them to find a few."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pykclient.types import TopicPartition
 
 
 class PartitionIndex:
-    """The assignment in order, with indexes beside it.
+    """The assignment in order, and indexes of it.
 
-    ``without_position``: those that nothing can be fetched from until a reset or a validation is over.
-    ``fetchable``: those that can be fetched, by the id of the node to fetch them from; no empty groups.
-    ``changed``: by node id, those to tell that node about, as they came, went or have another position than before.
-    ``leased``: those that are read from a preferred replica for a time.
+    - ``without_position``: the partitions that cannot be fetched until a reset or validation completes.
+    - ``fetchable``: the fetchable partitions by the id of the node to fetch from; no empty groups.
+    - ``changed``: by node id, the partitions to tell that node about: added, removed, or with a new position.
+    - ``leased``: the partitions fetched from a preferred replica for a limited time.
 
-    The order is that of fairness: a partition that has delivered goes to the end. Thread: owner.
+    The order makes fetching fair: a partition that has delivered moves to the end. Thread: owner.
     """
 
     __slots__ = ("assignment", "changed", "fetchable", "leased", "without_position")
@@ -29,7 +29,7 @@ class PartitionIndex:
         self.leased: dict[TopicPartition, TopicPartitionState] = {}
 
     def file(self, tp: TopicPartition, state: TopicPartitionState, wanted: bool) -> None:
-        """Put the indexes right after ``state`` has changed; ``wanted`` False keeps it from being fetched."""
+        """Update the indexes after a change of ``state``; with ``wanted`` False the partition is not fetched."""
         if state.fetch_state.has_valid_position:
             self.without_position.pop(tp, None)
         else:
@@ -56,12 +56,12 @@ class PartitionIndex:
             state.group_node = None
 
     def touch(self, tp: TopicPartition, state: TopicPartitionState) -> None:
-        """Note that the position of ``tp`` is another one."""
+        """Note that the position of ``tp`` has changed."""
         if state.group_node is not None:
             self.changed.setdefault(state.group_node, {})[tp] = None
 
     def replace(self, assignment: dict[TopicPartition, TopicPartitionState]) -> None:
-        """Begin anew with ``assignment``, none of which is filed yet."""
+        """Start again with ``assignment``, none of which is filed yet."""
         for node_id, group in self.fetchable.items():
             self.changed.setdefault(node_id, {}).update(dict.fromkeys(group))
         for state in self.assignment.values():
@@ -72,12 +72,12 @@ class PartitionIndex:
         self.assignment = assignment
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Move ``tp`` behind all others; do nothing if it is not assigned."""
+        """Move ``tp`` to the end of the order; do nothing if it is not assigned."""
         assignment = self.assignment
         state = assignment.get(tp)
         if state is None:
             return
-        # Without a call in between: a signal handler that raises there would take the partition away.
+        # No call in between: a signal handler that raised there would lose the partition.
         del assignment[tp]
         assignment[tp] = state
         if state.group_node is not None:

@@ -1,4 +1,4 @@
-"""When positions must be checked against their leader's log (KIP-320; Java: PositionsValidator)."""
+"""Detection of positions that must be validated with their leader's log (KIP-320; Java: PositionsValidator)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ class PositionsValidator:
         self._recreated: set[TopicPartition] = set()
 
     def refresh_and_get_partitions_to_validate(self) -> dict[TopicPartition, FetchPosition]:
-        """Positions whose leader has changed, but for backoffs. Raises the error of an earlier validation."""
+        """Return the positions whose leader has changed, except those in backoff.
+
+        Raises:
+            KafkaError: an earlier validation failed.
+        """
         self.maybe_throw_error()
         self.validate_positions_on_metadata_change()
         if self._subscriptions.has_all_fetch_positions():
@@ -45,7 +49,7 @@ class PositionsValidator:
         recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
         for tp in self._subscriptions.assigned_partitions_list():
             topic_id = snapshot.topic_ids.get(tp.topic)
-            # A topic that is missing is not one without an id: it may be back with the next update.
+            # A missing topic is not one without an id: it may be back in the next update.
             if topic_id is not None or snapshot.partition_metadata(tp) is not None:
                 position = self._subscriptions.update_topic_id(tp, topic_id)
                 if position is not None:
@@ -78,7 +82,11 @@ class PositionsValidator:
         return recreated
 
     def can_skip_update_fetch_positions(self) -> bool:
-        """Return whether there is nothing to reset, validate or initialize. Raises the error of a validation."""
+        """Return whether there is nothing to reset, validate or initialize.
+
+        Raises:
+            KafkaError: a validation failed.
+        """
         self.maybe_throw_error()
         return self._metadata_version == self._metadata.update_version and self._subscriptions.has_all_fetch_positions()
 

@@ -1,4 +1,4 @@
-"""The result of a request that some ``poll`` will bring (Java: RequestFuture)."""
+"""The result of a request that completes in a ``poll`` (Java: RequestFuture)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _INCOMPLETE: Any = object()
 
 
 class RequestFuture(Generic[T]):
-    """A value or an error that does not exist yet.
+    """A future value or error.
 
-    Nothing waits on it by itself: ``ConsumerNetworkClient.poll_future`` moves the network until it is done. Listeners
-    run on the thread that completes it, never under the network client's lock, each exactly once.
+    The future does not wait by itself: ``ConsumerNetworkClient.poll_future`` polls the network until it is done.
+    Listeners run exactly once, on the thread that completes the future, and never under the network client's lock.
 
-    Thread: any. Completion is for one thread; a listener added while that happens is taken from the queue by
-    whichever of the two threads comes first, so it is neither lost nor called twice.
+    Thread: any. One thread completes it. A listener that is added at the same time is taken from the queue by whichever
+    of the two threads comes first, so it is neither lost nor called twice.
     """
 
     __slots__ = ("_dependents", "_error", "_is_given_up", "_listeners", "_value")
@@ -47,31 +47,44 @@ class RequestFuture(Generic[T]):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether the error allows another try. Raises IllegalStateError when there is no error."""
+        """Return whether the error is retriable.
+
+        Raises:
+            IllegalStateError: there is no error.
+        """
         return isinstance(self.exception, RetriableError)
 
     @property
     def value(self) -> T:
-        """The result. Raises IllegalStateError unless ``succeeded``."""
+        """The result.
+
+        Raises:
+            IllegalStateError: the future has not succeeded.
+        """
         if not self.succeeded:
-            raise IllegalStateError("the request has not succeeded, it has no value")
+            raise IllegalStateError("the request has not succeeded, so it has no value")
         return cast("T", self._value)
 
     @property
     def exception(self) -> Exception:
-        """The error. Raises IllegalStateError unless ``failed``."""
+        """The error.
+
+        Raises:
+            IllegalStateError: the future has not failed.
+        """
         if self._error is None:
-            raise IllegalStateError("the request has not failed, it has no error")
+            raise IllegalStateError("the request has not failed, so it has no error")
         return self._error
 
     def should_block(self) -> bool:
-        """As a poll condition: go on waiting while it is not done."""
+        """Poll predicate: True while pending."""
         return self._value is _INCOMPLETE
 
     def complete(self, value: T) -> None:
-        """Succeed.
+        """Complete the future with ``value``.
 
-        Raises: IllegalStateError if it is done already.
+        Raises:
+            IllegalStateError: it is done already.
         """
         if self._value is not _INCOMPLETE:
             if self._is_given_up:
@@ -81,15 +94,16 @@ class RequestFuture(Generic[T]):
         self._fire()
 
     def raise_error(self, error: Exception) -> None:
-        """Fail (Java: raise).
+        """Complete the future with ``error`` (Java: raise).
 
-        Raises: IllegalStateError if it is done already.
+        Raises:
+            IllegalStateError: it is done already.
         """
         if self._value is not _INCOMPLETE:
             if self._is_given_up:
                 return
             raise IllegalStateError("the request is done already") from error
-        # The error goes first: a thread that sees the future done must see the error.
+        # The error is set first: a thread that sees the future done must see the error.
         self._error = error
         self._value = None
         self._fire()
@@ -99,7 +113,7 @@ class RequestFuture(Generic[T]):
         on_success: Callable[[T], object] | None = None,
         on_failure: Callable[[Exception], object] | None = None,
     ) -> None:
-        """Call one of the two once it is done, which may be now."""
+        """Call one of the two functions once the future is done, which may be immediately."""
         self._listeners.append((on_success, on_failure))
         if self._value is not _INCOMPLETE:
             self._fire()
@@ -109,7 +123,7 @@ class RequestFuture(Generic[T]):
         on_success: Callable[[T, RequestFuture[S]], object],
         on_failure: Callable[[Exception, RequestFuture[S]], object] | None = None,
     ) -> RequestFuture[S]:
-        """Return a future of another type, which the functions complete: it is their second argument.
+        """Return a future of another type that the functions complete; it is their second argument.
 
         By default the error is passed on.
         """
@@ -122,15 +136,15 @@ class RequestFuture(Generic[T]):
         return composed
 
     def chain(self, future: RequestFuture[T]) -> None:
-        """Complete ``future`` as this one is completed."""
+        """Complete ``future`` with the outcome of this one."""
         self._dependents += (future,)
         self.add_listener(future.complete, future.raise_error)
 
     def give_up(self, error: Exception) -> None:
-        """Complete what an exception in the middle kept from being completed, with ``error``.
+        """Fail whatever an exception has kept from being completed, with ``error``.
 
-        That is this future, or if it is done, those that its listeners were to complete. What comes later for a future
-        that was given up is ignored.
+        That is this future or, if it is done, the futures that its listeners were to complete. Later outcomes of such a
+        future are ignored.
         """
         if self._value is _INCOMPLETE:
             self._is_given_up = True
@@ -155,14 +169,14 @@ class RequestFuture(Generic[T]):
 
     @classmethod
     def success(cls, value: T) -> RequestFuture[T]:
-        """A future that is done with ``value``."""
+        """Return a future that is done with ``value``."""
         future: RequestFuture[T] = RequestFuture()
         future.complete(value)
         return future
 
     @classmethod
     def failure(cls, error: Exception) -> RequestFuture[T]:
-        """A future that is done with ``error``."""
+        """Return a future that is done with ``error``."""
         future: RequestFuture[T] = RequestFuture()
         future.raise_error(error)
         return future

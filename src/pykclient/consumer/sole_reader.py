@@ -16,10 +16,10 @@ _Source = tuple[int, re.Pattern[str] | None, frozenset[str], int]
 class SoleReader:
     """Assigns all partitions of the subscribed topics, including partitions added later.
 
-    A topic that is missing from metadata keeps its partitions: it may be missing only while its leader changes, and its
-    positions, which are not committed anywhere, would be lost. A topic that was deleted and created again with fewer
-    partitions loses the others. Rebalance listeners are not called, as there is no
-    rebalance. Thread: application.
+    A topic that is missing from the metadata keeps its partitions: it may be missing only while its leader changes, and
+    its positions, which are not committed anywhere, would be lost. A topic that was deleted and created again with
+    fewer partitions loses the others. Rebalance listeners are not called, because there is no rebalance. Thread:
+    application.
     """
 
     def __init__(self, metadata: ConsumerMetadata, subscriptions: SubscriptionState) -> None:
@@ -44,7 +44,7 @@ class SoleReader:
         found = {TopicPartition(t, info.partition) for t in topics for info in cluster.partitions_for_topic(t)}
         if held | found != subscriptions.assigned_partitions():
             subscriptions.assign_from_subscribed(sorted(held | found))
-        # A version that came meanwhile is looked at in the next poll.
+        # A version that arrived meanwhile is handled by the next poll.
         self._made_from = version, *self._source()[1:]
 
     def _source(self) -> _Source:
@@ -62,7 +62,7 @@ class SoleReader:
 
     def _match_pattern(self, cluster: Cluster) -> None:
         subscriptions = self._subscriptions
-        # An earlier pattern's topics go, unless they match this one as well.
+        # Drop topics of an earlier pattern, unless they match this one as well.
         topics = cluster.topics | subscriptions.subscription()
         if subscriptions.subscribe_from_pattern(filter(subscriptions.matches_subscribed_pattern, topics)):
             self._metadata.request_update_for_new_topics()

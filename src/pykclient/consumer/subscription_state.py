@@ -1,4 +1,4 @@
-"""What a consumer reads: its subscription, the partitions assigned to it, and where it is in each."""
+"""The subscription of a consumer, its assigned partitions, and their positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_rebalance_listener import (
-    ConsumerRebalanceListener as ConsumerRebalanceListener,  # kafka-python's programs import it from this module
+    ConsumerRebalanceListener as ConsumerRebalanceListener,  # programs written for kafka-python import it from here
 )
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
 from pykclient.consumer.fetch_state import (
@@ -37,10 +37,10 @@ USER_ASSIGNED = "assign"
 class SubscriptionState:
     """Subscription, assignment and positions (Java: SubscriptionState).
 
-    Whatever changes a partition's state ends with ``_file``, which keeps the indexes right.
+    Every change of a partition's state ends with ``_file``, which updates the indexes.
 
-    Thread: application. Metadata, which the heartbeat thread may refresh, asks ``metadata_topics``, ``needs_metadata``
-    and ``matches_subscribed_pattern`` from any thread: they read values that are replaced whole, never changed.
+    Thread: application. Metadata, which the heartbeat thread may refresh, calls ``metadata_topics``, ``needs_metadata``
+    and ``matches_subscribed_pattern`` from any thread. They read values that are replaced as a whole and never changed.
     """
 
     def __init__(self, log_context: LogContext, default_reset_strategy: AutoOffsetResetStrategy) -> None:
@@ -56,24 +56,25 @@ class SubscriptionState:
         self._index = PartitionIndex()
 
     def _file(self, tp: TopicPartition, state: TopicPartitionState) -> None:
-        # Between a change of subscription and the rebalance that follows, partitions may be held that nobody wants.
+        # Between a change of subscription and the following rebalance, the consumer may own partitions it no longer
+        # wants.
         self._index.file(tp, state, self._type != AUTO_TOPICS or tp.topic in self._subscription)
 
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that stay keep what is known of them."""
+        """Replace the assignment. Partitions that stay keep their state."""
         known = self._index.assignment
         self._assignment_id += 1
         assignment = {tp: known.get(tp) or TopicPartitionState() for tp in partitions}
         for state in assignment.values():
-            # Of a rebalance that did not come to its end, as a wakeup left the listener: it was not taken away.
+            # Set by a rebalance that a wakeup in the listener interrupted: the partition was not revoked.
             state.pending_revocation = False
         self._index.replace(assignment)
         self._refile_all()
 
     def refile(self) -> None:
-        """Make the indexes anew, and let look-ups that wait for an answer be sent again.
+        """Rebuild the indexes, and allow lookups that wait for a response to be sent again.
 
-        For when an exception struck in the middle of a change: the partitions themselves are changed in single steps.
+        For use after an exception struck in the middle of a change. The partitions themselves change in single steps.
         """
         for _, state in self._index:
             state.next_retry_ms = None
@@ -103,19 +104,19 @@ class SubscriptionState:
             )
 
     def subscribe(self, topics: Iterable[str], listener: Any = None) -> bool:
-        """Subscribe to topics by name; True when the set has changed."""
+        """Subscribe to topics by name. Return True if the set has changed."""
         self._set_type(AUTO_TOPICS)
         self._rebalance_listener = listener
         return self._change_subscription(frozenset(topics))
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any = None) -> None:
-        """Subscribe to every topic whose whole name matches, now and later."""
+        """Subscribe to every topic whose whole name matches, now and in the future."""
         self._set_type(AUTO_PATTERN)
         self._rebalance_listener = listener
         self._pattern = pattern
 
     def subscribe_from_pattern(self, topics: Iterable[str]) -> bool:
-        """Take the topics that the pattern was found to match; True when the set has changed."""
+        """Set the topics that match the pattern. Return True if the set has changed."""
         if self._type != AUTO_PATTERN:
             raise IllegalArgumentError(f"there is no pattern: the subscription type is {self._type!r}")
         return self._change_subscription(frozenset(topics))
@@ -128,7 +129,7 @@ class SubscriptionState:
         return True
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
-        """As leader, take note of all topics of the group; True when some are beyond the own subscription."""
+        """As leader, set the topics of all members. Return True if some are not in this member's subscription."""
         if not self.has_auto_assigned_partitions():
             raise IllegalStateError("only a consumer that has subscribed can belong to a group")
         self._group_subscription = frozenset(topics)
@@ -138,7 +139,7 @@ class SubscriptionState:
         self._group_subscription = frozenset()
 
     def unsubscribe(self) -> None:
-        """Forget subscription and assignment."""
+        """Drop the subscription and the assignment."""
         self._type = NONE
         self._pattern = None
         self._subscription = self._group_subscription = frozenset()
@@ -158,14 +159,14 @@ class SubscriptionState:
         return pattern is not None and pattern.fullmatch(topic) is not None
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; empty with manual assignment."""
+        """Return the topics subscribed to; empty with manual assignment."""
         return self._subscription if self.has_auto_assigned_partitions() else frozenset()
 
     def subscribed_pattern(self) -> re.Pattern[str] | None:
         return self._pattern
 
     def metadata_topics(self) -> frozenset[str]:
-        """The topics to know about: the own and, as leader, those of the group."""
+        """Return the topics whose metadata is needed: the subscribed ones and, as leader, those of the group."""
         return self._subscription | self._group_subscription
 
     def needs_metadata(self, topic: str) -> bool:
@@ -178,11 +179,11 @@ class SubscriptionState:
 
     @property
     def assignment_id(self) -> int:
-        """Changes with each assignment."""
+        """A number that changes with each assignment."""
         return self._assignment_id
 
     def assign_from_user(self, partitions: Collection[TopicPartition]) -> bool:
-        """Assign by hand; True when the set of topics has changed. Partitions that stay keep their positions."""
+        """Assign manually. Return True if the set of topics has changed. Partitions that stay keep their positions."""
         self._set_type(USER_ASSIGNED)
         if self._index.assignment.keys() == set(partitions):
             return False
@@ -190,7 +191,7 @@ class SubscriptionState:
         return self._change_subscription(frozenset(tp.topic for tp in partitions))
 
     def check_assignment_matched_subscription(self, assignments: Iterable[TopicPartition]) -> bool:
-        """Whether everything that the group gave is still wanted."""
+        """Return whether every partition that the group assigned is still wanted."""
         pattern, subscription = self._pattern, self._subscription
         for tp in assignments:
             if pattern is not None:
@@ -203,15 +204,15 @@ class SubscriptionState:
         return True
 
     def assign_from_subscribed(self, assignments: Iterable[TopicPartition]) -> None:
-        """Take what the group gave. Partitions that stay keep their positions."""
+        """Apply the group's assignment. Partitions that stay keep their positions."""
         if not self.has_auto_assigned_partitions():
-            raise IllegalArgumentError("the group cannot assign partitions: they were assigned by hand")
+            raise IllegalArgumentError("the group cannot assign partitions: assign() has assigned them manually")
         self._set_assignment(assignments)
 
     def assign_from_subscribed_awaiting_callback(
         self, full_assignment: Iterable[TopicPartition], added: Iterable[TopicPartition]
     ) -> None:
-        """As ``assign_from_subscribed``; the added ones wait for the rebalance listener before they are fetched."""
+        """Apply the group's assignment, but do not fetch the added partitions before the listener has been called."""
         self.assign_from_subscribed(full_assignment)
         self._mark(added, "pending_on_assigned_callback", True)
 
@@ -219,7 +220,7 @@ class SubscriptionState:
         self._mark(partitions, "pending_on_assigned_callback", False)
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch no more of these: they are about to be taken away."""
+        """Stop fetching these partitions, which are about to be revoked."""
         self._mark(partitions, "pending_revocation", True)
 
     def _mark(self, partitions: Iterable[TopicPartition], flag: str, value: bool) -> None:
@@ -241,7 +242,7 @@ class SubscriptionState:
         return tp in self._index.assignment
 
     def move_partition_to_end(self, tp: TopicPartition) -> None:
-        """Let the others come first in the next requests."""
+        """Put other partitions first in the next requests."""
         self._index.move_to_end(tp)
 
     def pause(self, tp: TopicPartition) -> None:
@@ -260,27 +261,27 @@ class SubscriptionState:
     # --- what to fetch -------------------------------------------------------------------------------------------
 
     def fetchable_partitions(self, is_available: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
-        """The partitions to fetch that ``is_available`` agrees to, those first that have waited longest."""
+        """Return the fetchable partitions that ``is_available`` accepts, those that have waited longest first."""
         return [tp for tp, state in self._index if state.group_node is not None and is_available(tp)]
 
     def fetch_node_ids(self) -> list[int]:
-        """The ids of the nodes that have something to fetch; NO_NODE among them when a leader is unknown."""
+        """Return the ids of the nodes with partitions to fetch; NO_NODE is one of them if a leader is unknown."""
         return list(self._index.fetchable)
 
     def fetchable_partitions_of(self, node_id: int) -> dict[TopicPartition, FetchPosition]:
-        """All that is to be fetched from a node, by partition. Nothing is changed then for ``take_changes_of``."""
+        """Return all partitions to fetch from a node, and clear its changes for ``take_changes_of``."""
         self._index.changed.pop(node_id, None)
         group = self._index.fetchable.get(node_id, {})
         return {tp: state.position for tp, state in group.items() if state.position is not None}
 
     def take_changes_of(self, node_id: int) -> dict[TopicPartition, FetchPosition | None]:
-        """What is to be fetched from a node otherwise than when it was last asked for; None: no more."""
+        """Return the partitions whose fetch state changed since the node's last request; None means removed."""
         group = self._index.fetchable.get(node_id, {})
         changed = self._index.changed.pop(node_id, None) or ()
         return {tp: group[tp].position if tp in group else None for tp in changed}
 
     def leader_by_position(self, node_id: int) -> Node | None:
-        """The node of this id, as a position to fetch from knows it."""
+        """Return the node with this id from the leader information of a fetchable position, or None."""
         for state in self._index.fetchable.get(node_id, {}).values():
             leader = None if state.position is None else state.position.current_leader.leader
             if leader is not None and leader.id == node_id:
@@ -288,7 +289,7 @@ class SubscriptionState:
         return None
 
     def fetch_node_id(self, tp: TopicPartition) -> int | None:
-        """The id of the node that the partition is to be fetched from; None when it is not to be fetched."""
+        """Return the id of the node to fetch the partition from, or None if the partition is not fetchable."""
         state = self._index.assignment.get(tp)
         return None if state is None else state.group_node
 
@@ -297,7 +298,7 @@ class SubscriptionState:
         return state is not None and state.group_node is not None
 
     def fetchable_position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Where to fetch the partition from; None when it is not to be fetched."""
+        """Return the position to fetch the partition from, or None if it is not fetchable."""
         state = self._index.assignment.get(tp)
         return None if state is None or state.group_node is None else state.position
 
@@ -312,7 +313,7 @@ class SubscriptionState:
         self._file(tp, state)
 
     def seek_unvalidated(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Seek, and have the position validated first when both epochs are known."""
+        """Set the position, and validate it first if both epochs are known."""
         state = self._assigned(tp)
         state.seek_unvalidated(position)
         self._file(tp, state)
@@ -320,7 +321,7 @@ class SubscriptionState:
     def maybe_seek_unvalidated(
         self, tp: TopicPartition, position: FetchPosition, requested: AutoOffsetResetStrategy | None
     ) -> None:
-        """Seek to what a reset has found, unless the application did something else meanwhile."""
+        """Set the position that a reset has found, unless the application has changed it meanwhile."""
         state = self._index.assignment.get(tp)
         if state is None:
             skipped: str | None = "it is no longer assigned"
@@ -353,7 +354,7 @@ class SubscriptionState:
         return state is not None and state.has_valid_position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Move on after a delivery (Java: ``position(tp, position)``)."""
+        """Advance the position after a delivery (Java: ``position(tp, position)``)."""
         state = self._assigned(tp)
         state.advance(position)
         if state.group_node == state.fetch_node_id:
@@ -362,7 +363,7 @@ class SubscriptionState:
             self._file(tp, state)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What could be committed: the position of each partition that has a valid one."""
+        """Return the offsets that can be committed: the position of each partition with a valid one."""
         consumed = {}
         for tp, state in self._index:
             position = state.position
@@ -392,7 +393,7 @@ class SubscriptionState:
         partitions: TopicPartition | Collection[TopicPartition],
         strategy: AutoOffsetResetStrategy | None = None,
     ) -> None:
-        """Have one or more partitions reset, by default as ``auto.offset.reset`` says."""
+        """Request a reset of one or more partitions, by default with the strategy of ``auto.offset.reset``."""
         several: Collection[TopicPartition] = (
             (partitions,) if isinstance(partitions, TopicPartition) else tuple(partitions)
         )
@@ -407,7 +408,11 @@ class SubscriptionState:
             self.request_offset_reset(tp)
 
     def reset_initializing_positions(self, include: Callable[[TopicPartition], bool] = lambda _: True) -> None:
-        """Have those reset that nothing else gave a position; raises NoOffsetForPartitionError without a policy."""
+        """Request a reset of the partitions that are still without a position.
+
+        Raises:
+            NoOffsetForPartitionError: ``auto.offset.reset`` is ``none``.
+        """
         found = [tp for tp, state in self._index.without_position.items() if state.should_initialize and include(tp)]
         if self.has_default_offset_reset_policy():
             self.request_offset_reset(found)
@@ -426,7 +431,7 @@ class SubscriptionState:
         return self._assigned(tp).reset_strategy
 
     def partitions_needing_reset(self, now_ms: int) -> list[TopicPartition]:
-        return [  # in the order of their assignment: simulations do the same in each process
+        return [  # in the order of their assignment, so that simulations are the same in each process
             tp
             for tp, state in self._index.without_position.items()
             if state.fetch_state is AWAIT_RESET and not state.awaiting_retry_backoff(now_ms)
@@ -437,7 +442,7 @@ class SubscriptionState:
             self._assigned(tp).next_retry_ms = retry_ms
 
     def request_failed(self, partitions: Iterable[TopicPartition], retry_ms: int) -> None:
-        """As ``set_next_allowed_retry``, of those that are still assigned."""
+        """Call ``set_next_allowed_retry`` for those that are still assigned."""
         self.set_next_allowed_retry([tp for tp in partitions if tp in self._index.assignment], retry_ms)
 
     # --- validation (KIP-320) --------------------------------------------------------------------------------------
@@ -445,9 +450,9 @@ class SubscriptionState:
     def maybe_validate_position_for_current_leader(
         self, tp: TopicPartition, leader: LeaderAndEpoch, *, can_validate: bool = True
     ) -> bool:
-        """Take note of a partition's leader; True when its position is to be validated before it is fetched again.
+        """Note a partition's leader. Return True if the position must be validated before the next fetch.
 
-        ``can_validate``: whether the leader's OffsetForLeaderEpoch is new enough, as far as that is known.
+        ``can_validate`` is True if the leader's OffsetForLeaderEpoch is new enough, as far as known.
         """
         state = self._index.assignment.get(tp)
         if state is None:
@@ -463,10 +468,9 @@ class SubscriptionState:
         return needed
 
     def update_topic_id(self, tp: TopicPartition, topic_id: UUID | None) -> FetchPosition | None:
-        """Compare a partition's position with the id that its topic has in metadata; None: brokers without ids.
+        """Compare a partition's position with its topic's id in metadata, which is None with brokers without ids.
 
-        If the position is of an earlier topic of this name, which was deleted, reset it as ``auto.offset.reset`` says
-        and return it.
+        If the position belongs to a deleted topic of the same name, reset it by ``auto.offset.reset`` and return it.
         """
         state = self._index.assignment.get(tp)
         position = None if state is None else state.position
@@ -500,9 +504,9 @@ class SubscriptionState:
     def maybe_complete_validation(
         self, tp: TopicPartition, request_position: FetchPosition, end_offset: int, leader_epoch: int
     ) -> LogTruncation | None:
-        """Take the answer of OffsetForLeaderEpoch; the truncation when there is one and no policy to deal with it.
+        """Apply an OffsetForLeaderEpoch response. Return the truncation if there is one and no reset policy.
 
-        ``end_offset`` is where the log of the position's epoch, or of ``leader_epoch`` before it, ends; -1 if unknown.
+        ``end_offset`` is the end of the log of the position's epoch, or of the earlier ``leader_epoch``; -1 if unknown.
         """
         state = self._index.assignment.get(tp)
         if state is None or state.fetch_state is not AWAIT_VALIDATION or state.position != request_position:
@@ -538,15 +542,15 @@ class SubscriptionState:
         return state.last_stable_offset if isolation_level == READ_COMMITTED else state.high_watermark
 
     def partition_lag(self, tp: TopicPartition, isolation_level: int) -> int | None:
-        """Records between the position and the end that may be read, as last heard; None while unknown."""
+        """Return the records between the position and the readable end as last reported, or None if unknown."""
         return self.partition_lag_and_lead(tp, isolation_level)[0]
 
     def partition_lead(self, tp: TopicPartition) -> int | None:
-        """Records between the start of the log and the position; None while unknown."""
+        """Return the number of records between the start of the log and the position, or None if unknown."""
         return self.partition_lag_and_lead(tp, READ_UNCOMMITTED)[1]
 
     def partition_lag_and_lead(self, tp: TopicPartition, isolation_level: int) -> tuple[int | None, int | None]:
-        """Both at once, as each delivery asks for them."""
+        """Return both at once, because each delivery needs both."""
         state = self._assigned(tp)
         position = state.position
         if position is None:
@@ -576,7 +580,7 @@ class SubscriptionState:
         log_start_offset: int = -1,
         last_stable_offset: int = -1,
     ) -> bool:
-        """Note what a response said of the log, where it said something (>= 0); False when not assigned any more."""
+        """Store a response's offsets that are known (>= 0). Return False if the partition is no longer assigned."""
         state = self._index.assignment.get(tp)
         if state is None:
             return False
@@ -593,7 +597,7 @@ class SubscriptionState:
     # --- closest replica (KIP-392) ---------------------------------------------------------------------------------
 
     def try_updating_preferred_read_replica(self, tp: TopicPartition, replica_id: int, expires_ms: int) -> bool:
-        """Read from ``replica_id`` until ``expires_ms``; an unchanged choice keeps its lease."""
+        """Fetch from ``replica_id`` until ``expires_ms``. If the replica is unchanged, keep the current lease."""
         state = self._index.assignment.get(tp)
         if state is None:
             return False
@@ -605,12 +609,12 @@ class SubscriptionState:
         return True
 
     def preferred_read_replica(self, tp: TopicPartition) -> int | None:
-        """The replica that the partition is read from, None for its leader. Thread: any."""
+        """Return the replica to fetch the partition from, or None for its leader. Thread: any."""
         state = self._index.assignment.get(tp)
         return None if state is None else state.preferred_read_replica
 
     def leased_partitions(self) -> list[tuple[TopicPartition, int]]:
-        """What is read from other replicas than the leader, and from which."""
+        """Return the partitions that are fetched from a replica other than the leader, with its id."""
         return [
             (tp, state.preferred_read_replica)
             for tp, state in self._index.leased.items()
@@ -619,16 +623,16 @@ class SubscriptionState:
 
     @property
     def has_leases(self) -> bool:
-        """Whether anything is read from another replica than the leader."""
+        """True if any partition is fetched from a replica other than the leader."""
         return bool(self._index.leased)
 
     @property
     def lease_id(self) -> int:
-        """Changes whenever a preferred read replica is set."""
+        """A number that changes whenever a preferred read replica is set."""
         return self._lease_id
 
     def clear_preferred_read_replica(self, tp: TopicPartition) -> int | None:
-        """Read from the leader again; the replica that was read from, if one was."""
+        """Fetch from the leader again. Return the previous replica, if there was one."""
         state = self._index.assignment.get(tp)
         if state is None:
             return None
@@ -637,7 +641,7 @@ class SubscriptionState:
         return removed
 
     def expire_preferred_read_replicas(self, now_ms: int) -> None:
-        """End the leases that have run out: the leader is asked again and may name a better replica."""
+        """End expired leases: the leader is asked again and may name a better replica."""
         for tp, state in self._index.expired_leases(now_ms):
             state.clear_preferred_read_replica()
             self._file(tp, state)

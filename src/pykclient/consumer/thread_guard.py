@@ -1,8 +1,8 @@
-"""One thread at a time, and only in the process that made the consumer (Java: ClassicKafkaConsumer.acquire).
+"""Exclusive use of a consumer by one thread, in the process that created it (Java: ClassicKafkaConsumer.acquire).
 
-A signal handler or a destructor may run between any two instructions, so a call may come from inside another one, and
-an exception may end any of the guard's own steps. Both are told by the frames of the calls: each entry remembers the
-frame of the method that entered, and an entry whose frame has ended is stale and does not count.
+A signal handler or a destructor may run between any two instructions. So a call may come from inside another one, and
+an exception may interrupt any of the guard's own steps. The guard recognizes both by the frames of the calls: each
+entry stores the frame of the method that entered, and an entry whose frame has ended is stale and does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOLDER = "holder"
 
 
 class _Entry:
-    """A call that is inside of the consumer. ``outer`` is the call that it was made from, by a callback."""
+    """A call in progress. ``outer`` is the call whose callback made this one."""
 
     __slots__ = ("calls_back", "frame", "outer", "thread_id")
 
@@ -32,9 +32,9 @@ class _Entry:
 
     @property
     def is_stale(self) -> bool:
-        """True if the call has ended without leaving, as an exception broke off its last step."""
+        """True if the call has ended without leaving the guard, because an exception interrupted its last step."""
         try:
-            self.frame.clear()  # does nothing to a frame that is being executed, but raises
+            self.frame.clear()  # does nothing to a frame except raise if it is executing
         except RuntimeError:
             return False
         return True
@@ -58,14 +58,14 @@ class ApplicationCode:
 
 
 class ThreadGuard:
-    """A context manager around each public method. Callbacks of the application may enter again inside.
+    """A context manager around each public method. Callbacks of the application may enter it again.
 
-    Nothing waits. A second thread gets an error, as there is no order of calls that would be right. So does a signal
-    handler or destructor that interrupts a call of the same thread, as the consumer may be in any state.
+    It never waits. A second thread gets an error, because no order of the calls would be right. So does a signal
+    handler or destructor that interrupts a call of the same thread, because the consumer may be in any state.
 
-    ``recover(in_middle)`` runs at the start of a call. ``in_middle`` is True if the last call was ended by an exception
-    that the consumer has not raised itself, and that may have struck anywhere. It is False if there are only leftovers,
-    as ``has_leftovers`` tells. Thread: any.
+    ``recover(in_middle)`` runs at the start of a call. ``in_middle`` is True if the last call ended with an exception
+    that the consumer did not raise itself, and that may have struck anywhere. It is False if there are only leftovers,
+    as ``has_leftovers`` reports. Thread: any.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class ThreadGuard:
         self._get_ident = environment.get_ident
         # The innermost entry under its one key: ``setdefault`` enters and finds out who else is inside, in one step.
         self._held: dict[str, _Entry] = {}
-        # From the first step of a call to its last one, so that an exception anywhere in between leaves it set.
+        # True from the first to the last step of a call, so that an exception anywhere in between leaves it True.
         self._is_broken = False
         self._is_intruded = False
         self._pid = os.getpid()
@@ -95,7 +95,7 @@ class ThreadGuard:
 
     @property
     def forked(self) -> bool:
-        """True in a child process, where the consumer is a copy whose locks nobody may ever release."""
+        """True in a child process, where the consumer is a copy whose locks may never be released."""
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
@@ -107,7 +107,7 @@ class ThreadGuard:
             )
 
     def check_not_interrupting(self) -> None:
-        """Raise IllegalStateError if a signal handler or destructor calls while this thread is inside.
+        """Raise IllegalStateError if a signal handler or destructor interrupts a call of this thread.
 
         For methods that any thread may call, but which take locks that the interrupted call may hold.
         """
@@ -117,12 +117,12 @@ class ThreadGuard:
 
     @property
     def is_nested(self) -> bool:
-        """True if the present call was made in a callback of another one."""
+        """True if a callback of another call made the current call."""
         holder = self._held.get(_HOLDER)
         return holder is not None and holder.outer is not None
 
     def require_outermost(self) -> None:
-        """Raise IllegalStateError in a call that a callback made."""
+        """Raise IllegalStateError if a callback made the current call."""
         entry = self._held.get(_HOLDER)
         if entry is not None and entry.outer is not None:
             inner, outer = entry.frame.f_code.co_name, entry.outer.frame.f_code.co_name
@@ -132,20 +132,26 @@ class ThreadGuard:
             )
 
     def set_calls_back(self, value: bool) -> None:
-        """Let the callbacks that the present call makes use the consumer, or no longer."""
+        """Allow or forbid that callbacks of the current call use the consumer."""
         holder = self._held.get(_HOLDER)
         if holder is not None:
             holder.calls_back = value
 
     def _holder(self) -> _Entry | None:
-        """The innermost call that is inside."""
+        """Return the innermost call in progress."""
         holder = self._held.get(_HOLDER)
         while holder is not None and holder.is_stale:
             holder = holder.outer
         return holder
 
     def __enter__(self) -> None:
-        """Raises: ConcurrentModificationError, UseAfterForkError; IllegalStateError when closed or interrupting."""
+        """Enter the guard, and recover from an interrupted call.
+
+        Raises:
+            ConcurrentModificationError: another thread is inside.
+            UseAfterForkError: this is a forked child process.
+            IllegalStateError: the consumer is closed, or a signal handler or destructor interrupts a call.
+        """
         self.check_process()
         if self.closed:
             raise IllegalStateError("this KafkaConsumer is closed")
@@ -161,7 +167,7 @@ class ThreadGuard:
     def _enter_inside(self, entry: _Entry) -> None:
         holder = self._holder()
         if holder is None:
-            self._is_broken = True  # the last call could not even leave
+            self._is_broken = True  # the last call was interrupted while it left
         elif holder.thread_id != entry.thread_id:
             raise ConcurrentModificationError(
                 f"KafkaConsumer is not safe for use by several threads: {_name(entry.thread_id)} called it while "
@@ -192,7 +198,7 @@ class ThreadGuard:
             entry = entry.outer  # inner ones are stale
         if entry is None:
             return
-        # Without a call from here on, so that these steps are done all or none.
+        # No call from here on, so that either all of these steps are done or none.
         if entry.outer is None:
             self._is_broken = not is_sound
             self._is_intruded = False
@@ -202,7 +208,7 @@ class ThreadGuard:
 
 
 def _is_own(error: BaseException, traceback: TracebackType | None) -> bool:
-    """Return True if the consumer has raised ``error`` itself, and not a signal handler, which may run anywhere."""
+    """Return True if the consumer raised ``error`` itself. A signal handler's error may strike anywhere."""
     if not isinstance(error, KafkaError):
         return False
     while traceback is not None:

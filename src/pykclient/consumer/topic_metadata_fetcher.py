@@ -1,4 +1,4 @@
-"""One-time questions about topics, outside of the subscription (Java: TopicMetadataFetcher)."""
+"""Metadata requests outside the subscription (Java: TopicMetadataFetcher)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TopicMetadataFetcher:
-    """Asks any broker, and again with growing pauses while errors may pass. Thread: application."""
+    """Sends metadata requests to any broker, and retries transient errors with backoff. Thread: application."""
 
     def __init__(
         self,
@@ -44,19 +44,19 @@ class TopicMetadataFetcher:
         """Return the partitions of ``topic``, or None if it does not exist.
 
         Raises:
-            KafkaTimeoutError: No broker answered in time.
-            KafkaError: The topic cannot be described.
+            KafkaTimeoutError: no broker responded in time.
+            KafkaError: the topic cannot be described.
         """
         builder = MetadataRequestBuilder.for_topic_names([topic], allow_auto_topic_creation)
         found = self._fetch(builder, f"topic {topic!r}", timer).get(topic)
         return None if found is None else found.partitions
 
     def describe_topics(self, topics: Collection[str] | None, timer: Timer) -> dict[str, TopicDescription]:
-        """Return those of ``topics`` that exist, by default all visible topics. Never creates one.
+        """Return the given topics that exist (default: all visible topics). Never creates one.
 
         Raises:
-            KafkaTimeoutError: No broker answered in time.
-            KafkaError: A topic cannot be described.
+            KafkaTimeoutError: no broker responded in time.
+            KafkaError: a topic cannot be described.
         """
         if topics is None:
             return self._fetch(MetadataRequestBuilder.all_topics(), "all topics", timer)
@@ -83,7 +83,7 @@ class TopicMetadataFetcher:
                     if not future.is_retriable:
                         raise last_error
             else:
-                # Without a poll no connection would ever come about.
+                # Without a poll, no connection would be made.
                 self._client.poll(timer, lambda: False)
             timer.update()
             if timer.expired:
@@ -95,7 +95,7 @@ class TopicMetadataFetcher:
 
 
 def _retriable_error(response: MetadataResponse) -> Exception | None:
-    """An error that may pass, None without any; raises those that will not pass."""
+    """Return a retriable error of the response, or None. Raises non-retriable errors."""
     unauthorized = [
         topic.name for topic in response.topics if topic.error_code == TopicAuthorizationError.code and topic.name
     ]
@@ -105,7 +105,7 @@ def _retriable_error(response: MetadataResponse) -> Exception | None:
     for topic in response.topics:
         error = errors.for_code(topic.error_code)
         if error is None or isinstance(error, errors.UnknownTopicOrPartitionError):
-            continue  # an unknown topic is simply not in the answer
+            continue  # unknown topics are left out of the result
         if isinstance(error, InvalidTopicError):
             raise InvalidTopicError(f"topic name {topic.name!r} is invalid")
         if not isinstance(error, RetriableError):

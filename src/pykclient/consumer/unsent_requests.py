@@ -13,9 +13,9 @@ Unsent = tuple[ClientRequest, Callable[[Exception], None]]
 
 
 class UnsentRequests:
-    """A queue per node, in the order of arrival. With each request goes what to call if it never gets sent.
+    """A queue of requests per node, in the order of arrival. Thread: any.
 
-    Thread: any.
+    Each request is stored with the function to call if it is never sent.
     """
 
     __slots__ = ("_lock", "_queues")
@@ -32,25 +32,25 @@ class UnsentRequests:
             queue.append((request, fail))
 
     def nodes(self) -> list[Node]:
-        """The nodes that have requests waiting."""
+        """Return the nodes with waiting requests."""
         if not self._queues:
             return []
         with self._lock:
             return [node for node, queue in self._queues.items() if queue]
 
     def pop(self, node: Node) -> ClientRequest | None:
-        """Take the next request for ``node``."""
+        """Remove and return the next request for ``node``, or None."""
         with self._lock:
             queue = self._queues.get(node)
             return queue.popleft()[0] if queue else None
 
     def remove(self, node: Node) -> list[Unsent]:
-        """Take all requests for ``node``."""
+        """Remove and return all requests for ``node``."""
         with self._lock:
             return list(self._queues.pop(node, ()))
 
     def remove_expired(self, now_ms: int) -> list[Unsent]:
-        """Take the requests whose timeout has passed while they waited."""
+        """Remove and return the requests whose timeout has expired while they waited."""
         if not self._queues:
             return []
         expired: list[Unsent] = []
@@ -68,7 +68,7 @@ class UnsentRequests:
             return not any(self._queues.values())
 
     def request_count(self, node: Node | None = None) -> int:
-        """Requests waiting for ``node``, or for all."""
+        """Return the number of requests waiting for ``node``, or for all nodes."""
         if not self._queues:
             return 0
         with self._lock:
@@ -77,12 +77,12 @@ class UnsentRequests:
             return sum(map(len, self._queues.values()))
 
     def clear(self) -> None:
-        """Forget all requests, without calling anybody."""
+        """Remove all requests, without calling any callbacks."""
         with self._lock:
             self._queues = {}
 
     def clean(self) -> None:
-        """Forget the nodes that nothing waits for."""
+        """Remove nodes without waiting requests."""
         if self._queues:
             with self._lock:
                 self._queues = {node: queue for node, queue in self._queues.items() if queue}
