@@ -70,7 +70,7 @@ def server(answer: bytes) -> Iterator[str]:
         (b"\x7f\xff\xff\xff", "not that of a Kafka broker"),
         (b"", "before its first response"),
         (b"\0\0\0\x04\0\0\0\x63", "it responded to request 99"),
-        (b"\0\0\0\x08\0\0\0\0\xff\xff\xff\xff", "refused to tell its API versions|unreadable"),
+        (b"\0\0\0\x08\0\0\0\0\xff\xff\xff\xff", "rejected the ApiVersions request|unreadable"),
     ],
 )
 def test_what_is_no_broker_is_named(answer: bytes, said: str) -> None:

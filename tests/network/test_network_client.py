@@ -437,7 +437,7 @@ def test_a_node_that_knows_no_version_of_api_versions_is_left() -> None:
     f.selector.respond("0", api_versions(error_code=UnsupportedVersionError.code))
     f.poll()
     assert f.client.connection_failed(NODE)
-    assert "refused to tell its API versions" in f.client.connection_report()
+    assert "rejected the ApiVersions request" in f.client.connection_report()
 
 
 def test_another_error_of_api_versions_closes_the_connection() -> None:

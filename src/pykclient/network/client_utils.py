@@ -60,7 +60,7 @@ def split_address(text: str) -> tuple[str, int | None]:
         hint = ""
         if "@" in text:  # the part before @ may contain a password, so it is not shown
             text = "...@" + text.rpartition("@")[2]
-            hint = " (users and passwords are no part of it)"
+            hint = "; leave out user and password"
         elif text.count(":") > 1:
             hint = " (an IPv6 address is written in brackets, as [::1]:9092)"
         raise ConfigError(f"bootstrap.servers: {text!r} is not an address of the form host:port{hint}")

@@ -254,7 +254,7 @@ class NetworkClient:
             DisconnectError: the client is closing.
         """
         if not self.can_send_request(request.destination, now_ms):
-            raise IllegalStateError(f"a request was sent to {self._name(request.destination)}, which is not ready")
+            raise IllegalStateError(f"{self._name(request.destination)} is not ready for a request")
         self._do_send(request, False, now_ms)
 
     def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> bool:
@@ -439,7 +439,7 @@ class NetworkClient:
             self._nodes_needing_api_versions[node_id] = api_versions_request(version)
         else:
             error = type(errors.for_code(body.error_code)).__name__
-            cause = KafkaError(f"it refused to tell its API versions: {error} ({body.error_code})")
+            cause = KafkaError(f"it rejected the ApiVersions request: {error} ({body.error_code})")
             self._drop(responses, node_id, now_ms, cause)
 
     def _became_ready(self, node_id: str) -> None:

@@ -170,7 +170,7 @@ class Selector:
 
     def _ensure_not_registered(self, id: str) -> None:
         if id in self._channels:
-            raise IllegalStateError(f"there is a connection {id} already")
+            raise IllegalStateError(f"connection {id} already exists")
 
     @staticmethod
     def _configure(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None:
@@ -514,7 +514,7 @@ class Selector:
         try:
             channel.send_authentication_frames(now_ms)
         except OSError as error:
-            self._log.debug("Connection %s left before it was told of its failed authentication: %s", channel.id, error)
+            self._log.debug("Connection %s ended before the authentication error was sent: %s", channel.id, error)
         self._close(channel, notify=True)
 
     def _complete_delayed_closes(self, now_ms: int) -> None:

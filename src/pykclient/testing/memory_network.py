@@ -375,7 +375,7 @@ class MemorySelector:
         if self._closed:
             raise IllegalStateError(f"the selector of {self.party} is closed")
         if id in self._sockets:
-            raise IllegalStateError(f"there is a connection {id} already")
+            raise IllegalStateError(f"connection {id} already exists")
         sock.id = id
         sock.selector = self
         self._sockets[id] = sock

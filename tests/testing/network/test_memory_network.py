@@ -160,7 +160,7 @@ def test_an_address_has_one_listener_and_an_id_one_connection() -> None:
     with pytest.raises(IllegalStateError, match="broker-1 listens at b:9092 already"):
         two.listen()
     two.connect()
-    with pytest.raises(IllegalStateError, match="there is a connection c already"):
+    with pytest.raises(IllegalStateError, match="connection c already exists"):
         two.client.connect("c", ADDRESS, -1, -1)
     with pytest.raises(IllegalStateError, match="no connection x"):
         two.client.mute("x")
