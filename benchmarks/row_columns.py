@@ -60,7 +60,9 @@ def measure() -> dict[str, float]:
         first = batch = 0
         while first < count:
             target = buffers[batch % len(buffers)]
-            done = encode_rows(target, 61, rows, indices, first, count, NOW_MS, 0, 0, 1.0, BATCH_SIZE - 61, 1 << 31)
+            done = encode_rows(
+                target, 61, rows, indices, first, count, NOW_MS, 0, 0, 1.0, BATCH_SIZE - 61, 1 << 31, 1 << 31
+            )
             first += done[0]
             batch += 1
 

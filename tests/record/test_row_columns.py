@@ -119,7 +119,7 @@ def test_offsets_that_lead_out_of_the_data(encode: Any, offsets: tuple[int, int]
     column = BytesColumn(1, memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q"), b"12345678")
     rows = Rows(1, None, column, None, None, 1)
     with pytest.raises(IllegalArgumentError, match="row 0 is at"):
-        encode(bytearray(100), 0, rows, None, 0, 1, 1, 0, 0, 1.0, 1000, 1000)
+        encode(bytearray(100), 0, rows, None, 0, 1, 1, 0, 0, 1.0, 1000, 1000, MAX_INT32)
 
 
 def test_many_rows_at_once() -> None:
@@ -128,7 +128,7 @@ def test_many_rows_at_once() -> None:
     for encode in (encode_rows_python, compiled.encode_rows):
         for size, room in ((0, 1 << 30), (100_000, 1 << 30), (300_000, 200_000)):
             target = bytearray(size)
-            results.append((encode(target, 0, rows, None, 2, 3000, 1000, 0, 0, 1.0, room, 1 << 30), target))
+            results.append((encode(target, 0, rows, None, 2, 3000, 1000, 0, 0, 1.0, room, 1 << 30, MAX_INT32), target))
     for one, other in zip(results[:3], results[3:], strict=True):
         assert one[0] == other[0]
         assert one[1][: one[0][1]] == other[1][: one[0][1]]

@@ -21,6 +21,7 @@ class AppendState:
     _position: int
     _records: bytearray
     _room: int
+    _size_limit: int
     _size_factor: float
     _uncompressed_size: int
     base_offset: int

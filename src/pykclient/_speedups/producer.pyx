@@ -86,6 +86,7 @@ cdef extern from *:
 cdef enum:
     HEADER_AND_LARGEST_OVERHEAD = 61 + 21  # RECORD_BATCH_OVERHEAD, MAX_RECORD_OVERHEAD
     RECORD_OVERHEAD = 128  # as in kafka_producer.py
+    LACKS_MEMORY = -2
 
 
 # --- what is ordinary --------------------------------------------------------------------------------------------------
@@ -161,6 +162,7 @@ cdef class AppendState:
     cdef public int64_t _position
     cdef public int64_t _room
     cdef public int64_t _uncompressed_size
+    cdef public int64_t _size_limit
     cdef public double _size_factor
     cdef public int64_t _max_timestamp
     cdef public int64_t base_offset
@@ -335,7 +337,10 @@ cdef class QueueState:
 cdef int64_t append_record(
     AppendState state, int64_t timestamp, object key, object value, object headers, Py_ssize_t headers_size
 ) except -1:
-    """Append a record of plain bytes with its headers, whose size is known. Its size in bytes, or 0: no room."""
+    """Append a record of plain bytes with its headers, whose size is known.
+
+    Return its size in bytes; 0 if the batch has no room for it; LACKS_MEMORY if the twin has to borrow for it first.
+    """
     cdef int64_t base_timestamp = state.base_timestamp if state.has_base_timestamp else timestamp
     cdef int64_t offset = state.last_offset + 1 if state.has_last_offset else state.base_offset
     cdef uint64_t timestamp_delta = zigzag(timestamp - base_timestamp)
@@ -352,8 +357,11 @@ cdef int64_t append_record(
     cdef int64_t size = size_of_varint(<uint64_t>body_size << 1) + body_size
     cdef int64_t end
     cdef uint8_t *at
-    if state._uncompressed_size and <int64_t>(state._uncompressed_size * state._size_factor) + size > state._room:
-        return 0
+    if state._uncompressed_size:
+        if <int64_t>(state._uncompressed_size * state._size_factor) + size > state._room:
+            return 0
+        if size > state._size_limit - state._uncompressed_size:
+            return LACKS_MEMORY
     end = state._position + size
     if end > PyByteArray_GET_SIZE(state._records):
         try:
@@ -398,14 +406,16 @@ cdef inline bint takes_default_records(AppendState state) noexcept:
 
 def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()):
     """Twin: MemoryRecordsBuilder._try_append_python."""
-    cdef int64_t timestamp
+    cdef int64_t timestamp, size
     cdef Py_ssize_t headers_size
     cdef object written
     if is_plain(key) and is_plain(value) and is_timestamp(timestamp_ms, &timestamp) and takes_default_records(self):
         written = unchanging(headers)
         headers_size = size_of_headers(written) if written else 1
         if headers_size > 0:
-            return append_record(self, timestamp, key, value, written, headers_size)
+            size = append_record(self, timestamp, key, value, written, headers_size)
+            if size != LACKS_MEMORY:
+                return size
     return self._try_append_python(timestamp_ms, key, value, headers)
 
 
@@ -442,10 +452,11 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
             size = append_record(self._builder, timestamp, key, value, written, headers_size)
             if not size:
                 return None
-            future = new_future(self, timestamp, key, value, size)
-            if on_delivery is not None:
-                self.produce_future.listeners.append((future, on_delivery, True))
-            return future
+            if size != LACKS_MEMORY:
+                future = new_future(self, timestamp, key, value, size)
+                if on_delivery is not None:
+                    self.produce_future.listeners.append((future, on_delivery, True))
+                return future
     return self._try_append_python(timestamp_ms, key, value, headers, on_delivery)
 
 
@@ -625,7 +636,7 @@ cdef class SendPath:
                 batch = queue.batches[count - 1]
                 if takes_default_records(batch._builder):
                     size = append_record(batch._builder, timestamp, key, value, headers, headers_size)
-                    if size:
+                    if size > 0:
                         future = new_future(batch, timestamp, key, value, size)
                         if entry is not None:
                             Py_INCREF(future)

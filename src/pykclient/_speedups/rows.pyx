@@ -241,6 +241,7 @@ cdef struct Encoder:
     Py_ssize_t size
     Py_ssize_t room
     Py_ssize_t max_size
+    Py_ssize_t size_limit
     Py_ssize_t largest
     double size_factor
 
@@ -295,7 +296,7 @@ cdef inline Stop encode_with(Encoder *encoder, const Source *columns, bint plain
         size = size_of_varint(<uint64_t>body << 1) + body
         if out.size:
             estimate = out.size if out.size_factor == 1.0 else <Py_ssize_t>(out.size * out.size_factor)
-            if estimate + size > out.room:
+            if estimate + size > out.room or size > out.size_limit - out.size:
                 why = NO_ROOM
                 break
         if out.position + size > out.capacity:
@@ -343,6 +344,7 @@ def encode_rows(
     double size_factor,
     Py_ssize_t room,
     Py_ssize_t max_size,
+    Py_ssize_t size_limit,
 ):
     """The compiled version of ``encode_rows_python``."""
     cdef Table table = table_of(rows)
@@ -362,6 +364,7 @@ def encode_rows(
     out.size = size
     out.room = room
     out.max_size = max_size
+    out.size_limit = size_limit
     out.largest = 0
     out.size_factor = size_factor
     if has_indices:
@@ -385,7 +388,7 @@ def encode_rows(
                 table.blame(out.row)
             if why != SHORT_BUFFER:
                 break
-            PyByteArray_Resize(target, out.needed + (out.needed >> 1))
+            PyByteArray_Resize(target, max(out.needed, min(out.needed + (out.needed >> 1), size_limit)))
     finally:
         if has_indices:
             PyBuffer_Release(&numbers)

@@ -56,6 +56,37 @@ class Waiter:
         self.is_gone = False
 
 
+class BorrowedMemory(Loan):
+    """What one batch has borrowed beyond its buffer, for records that are not compressed yet.
+
+    Thread: owner (whoever holds the lock of the batch's queue, then the sender).
+    """
+
+    __slots__ = ("_pool",)
+
+    def __init__(self, pool: BufferPool) -> None:
+        super().__init__()
+        self._pool = pool
+
+    def __del__(self) -> None:
+        # An exception can end an append before its new batch is in a queue. No lock may be taken here. Not even
+        # ``__init__`` may have got far.
+        if getattr(self, "size", 0):
+            self._pool.returned.append(self)
+
+    def borrow(self, size: int, if_plenty: bool = False) -> bool:
+        """Borrow ``size`` bytes more, without waiting. Return False if there are too few, or others wait.
+
+        With ``if_plenty``, half of all memory must stay free.
+        """
+        return self._pool.lend_more(self, size, self._pool.total_memory // 2 if if_plenty else 0)
+
+    def give_back(self) -> None:
+        """Give back all that is borrowed."""
+        if self.size:
+            self._pool.take_back(self)
+
+
 class BufferPool:
     """``total_memory`` bytes, lent out in buffers. Threads that find too little wait in line, first come, first served.
 
@@ -107,8 +138,11 @@ class BufferPool:
         #: that looks at the memory takes them in.
         self.returned: deque[Loan] = deque()
 
-    def allocate(self, loan: Loan, size: int, max_block_ms: int) -> bytearray:
+    def allocate(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int = 0) -> bytearray:
         """Lend ``size`` bytes to ``loan``, waiting at most ``max_block_ms`` for them.
+
+        It waits until ``to_borrow`` bytes more are free as well, or the time is up: a batch that soon finds nothing to
+        borrow is sent half empty.
 
         Return the buffer of the loan, with any content. The caller gives the loan back, also after an exception,
         unless it has handed the buffer on: see ``returned``.
@@ -123,10 +157,10 @@ class BufferPool:
         with HERE.mark, self._lock:
             self._take_in()
             self._raise_if_closed()
-            if not self._waiters and self._can_lend(size):
+            if not self._waiters and self._can_lend(size + to_borrow):
                 self._lend(loan, size)
         if not loan.size:
-            self._wait_for_memory(loan, size, max_block_ms)
+            self._wait_for_memory(loan, size, max_block_ms, to_borrow)
         buffer = loan.buffer
         if buffer is None:
             buffer = loan.buffer = bytearray(size)
@@ -145,6 +179,28 @@ class BufferPool:
     def take_in_returned(self) -> None:
         """Make the memory of returned loans available, and wake a thread that waits for it."""
         with HERE.mark, self._lock:
+            self._take_in()
+            self._wake_first_waiter()
+
+    def lend_more(self, borrowed: BorrowedMemory, size: int, left: int) -> bool:
+        """Lend ``size`` bytes without a buffer, if nobody waits and ``left`` bytes stay free. Return whether it did."""
+        with HERE.mark, self._lock:
+            self._take_in()
+            if self._waiters or self._closed or not self._can_lend(size + left):
+                return False
+            free = self._free
+            while free and self._available < size:
+                del free[0]
+                self._available += self.poolable_size
+            self._available -= size
+            borrowed.size += size
+        return True
+
+    def take_back(self, borrowed: BorrowedMemory) -> None:
+        """Take back what was lent without a buffer."""
+        with HERE.mark, self._lock:
+            self._available += borrowed.size
+            borrowed.size = 0
             self._take_in()
             self._wake_first_waiter()
 
@@ -174,7 +230,7 @@ class BufferPool:
             for waiter in self._waiters:
                 waiter.signal.set()
 
-    def _wait_for_memory(self, loan: Loan, size: int, max_block_ms: int) -> None:
+    def _wait_for_memory(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int) -> None:
         """Wait in line until ``loan`` has its buffer, or ``size`` bytes are reserved for it."""
         clock = self._clock
         start_ms = clock.now_ms()
@@ -195,7 +251,7 @@ class BufferPool:
                         waiter.patient = False
                     if self._waiters[0] is waiter and not waiter.patient:
                         self._lend(loan, size)
-                        if loan.size == size:
+                        if loan.size == size and (self._can_lend(to_borrow) or now_ms >= deadline_ms):
                             return
                     until_ms = patience_ends_ms if waiter.patient else deadline_ms
                     if until_ms <= now_ms:

@@ -210,6 +210,10 @@ class ProducerBatch(BatchState):
         if not self._builder.is_closed:  # a closed one takes none anyway, and its bytes may be on their way
             self._builder.abort()
 
+    def give_back_memory(self) -> None:
+        """Give back what was borrowed from the pool beyond the buffer, which a closed batch has done already."""
+        self._builder.give_back_memory()
+
     # --- sending -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:

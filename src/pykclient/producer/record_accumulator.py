@@ -22,7 +22,7 @@ from pykclient.producer.accumulator_state import (
     ReadyCheckResult,
     TopicInfo,
 )
-from pykclient.producer.buffer_pool import BufferPool, Loan
+from pykclient.producer.buffer_pool import BorrowedMemory, BufferPool, Loan
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
@@ -30,6 +30,7 @@ from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.waiting_queues import FULL, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
+from pykclient.record.memory_records_builder import BORROWED_AT_ONCE
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     MAX_INT32,
@@ -51,6 +52,11 @@ _BACKOFF_JITTER = 0.2
 
 #: What a batch takes at least of ``buffer.memory``, unless ``batch.size`` is less.
 _SMALLEST_CAPACITY = 4096
+
+#: What a batch holds uncompressed at most, unless one record is larger: far below what consumers unpack, see
+#: max.decompressed.batch.bytes. And the part of ``buffer.memory`` that it may take.
+_MAX_UNCOMPRESSED_SIZE = 32 * 1024 * 1024
+_PART_FOR_ONE_BATCH = 4
 
 
 class RecordAccumulator:
@@ -81,6 +87,7 @@ class RecordAccumulator:
         self._batch_size = config.batch_size
         self._compression_type = config.compression.type
         self._pool = buffer_pool
+        self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
         self._clock = clock
         self._rng = rng or random.Random()
         self._transaction_manager = transaction_manager
@@ -247,7 +254,7 @@ class RecordAccumulator:
                         if self._partition_changed(queue, info, sticky, cluster):
                             continue
                     size = max(size, self._capacity_of_next_batch(queue))
-                    buffer = self._pool.allocate(loan, size, max_block_ms)
+                    buffer = self._pool.allocate(loan, size, max_block_ms, self._expected_to_borrow(topic, size))
                 now_ms = self._clock.now_ms()
                 with HERE.mark, queue.lock:
                     if self._partition_changed(queue, info, sticky, cluster):
@@ -292,10 +299,19 @@ class RecordAccumulator:
         changed += (queue,)
         loan.size = 0
 
+    def _expected_to_borrow(self, topic: str, size: int) -> int:
+        """Return what a batch of ``size`` bytes will borrow at first for records that are not compressed yet."""
+        if self._compression_type is CompressionType.NONE:
+            return 0
+        ratio = CompressionRatioEstimator.estimation(topic, self._compression_type)
+        return int(min(size / ratio - size, BORROWED_AT_ONCE * size, self._max_uncompressed_size)) if ratio < 1 else 0
+
     def _capacity_of_next_batch(self, queue: PartitionQueue) -> int:
         """``batch.size``; where memory runs short, not much more than the partition's last batch had, so that memory
         lasts for more of the partitions than would fit into it with a whole batch each."""
-        if self._pool.available_memory * 2 >= self._pool.total_memory:
+        # Batches with a codec borrow ahead until half is left, which does not mean that memory runs short.
+        part = 2 if self._compression_type is CompressionType.NONE else 4
+        if self._pool.available_memory * part >= self._pool.total_memory:
             return self._batch_size
         return min(max(2 * queue.last_batch_bytes, _SMALLEST_CAPACITY), self._batch_size)
 
@@ -312,8 +328,15 @@ class RecordAccumulator:
         return partitioner.sticky is not sticky
 
     def _builder(self, topic: str, buffer: bytearray) -> MemoryRecordsBuilder:
-        builder = MemoryRecordsBuilder(buffer, compression=self._config.compression, write_limit=len(buffer))
+        builder = MemoryRecordsBuilder(
+            buffer,
+            compression=self._config.compression,
+            write_limit=len(buffer),
+            memory=None if self._compression_type is CompressionType.NONE else BorrowedMemory(self._pool),
+            max_uncompressed_size=max(self._max_uncompressed_size, len(buffer)),
+        )
         builder.set_estimated_compression_ratio(CompressionRatioEstimator.estimation(topic, self._compression_type))
+        builder.borrow_ahead()
         return builder
 
     def _add_topic(self, topic: str) -> TopicInfo:
@@ -589,6 +612,7 @@ class RecordAccumulator:
         """Give its memory back to the pool, once. A batch whose request may still be being written keeps it."""
         if batch.in_flight:
             raise IllegalStateError(f"{batch} is in flight and cannot give its memory back")
+        batch.give_back_memory()
         buffer, batch.buffer = batch.buffer, None
         if buffer is not None:
             self._pool.deallocate(buffer, batch.initial_capacity)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.implementation import compiled
@@ -42,6 +42,9 @@ _compiled = compiled("producer")
 #: Estimates of compressed sizes are this much larger than the ratio says.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
 
+#: A batch borrows this many times what it has already: each time costs as much as some records.
+BORROWED_AT_ONCE = 3
+
 #: Where records were encoded to be compressed, to be used again: fresh memory of this size costs more than what is
 #: written into it. Of all builders, taken and given back by any thread.
 _SPARES: deque[bytearray] = deque(maxlen=8)
@@ -53,6 +56,16 @@ def _spare_records() -> bytearray:
         return _SPARES.pop()
     except IndexError:
         return bytearray()
+
+
+class Memory(Protocol):
+    """Where a builder borrows memory for what it holds uncompressed (producer: BorrowedMemory)."""
+
+    def borrow(self, size: int, if_plenty: bool = False) -> bool:
+        """Borrow ``size`` bytes more, without waiting. Return whether there were so many; ``if_plenty``, many more."""
+
+    def give_back(self) -> None:
+        """Give back all that was borrowed."""
 
 
 class RecordsInfo(NamedTuple):
@@ -74,6 +87,7 @@ class AppendStatePython:
         "_records",
         "_room",
         "_size_factor",
+        "_size_limit",
         "_uncompressed_size",
         "base_offset",
         "is_control_batch",
@@ -98,7 +112,8 @@ class MemoryRecordsBuilder(AppendState):
     Uncompressed records are encoded into ``buffer``, in v2 behind a gap for the header. With a codec they are encoded
     aside and compressed into it together by ``close_for_record_appends``: one call into the codec per batch is what
     makes compression cheap from Python. So a batch that still takes records holds up to ``write_limit`` divided by its
-    compression ratio, one that does not only its compressed bytes.
+    compression ratio. With ``memory`` it borrows what it holds over ``write_limit``, and takes no more records when it
+    can borrow no more, or when it holds ``max_uncompressed_size``. Once compressed it gives all of that back.
 
     Until it is compressed its size is an estimate, from ``set_estimated_compression_ratio``; a batch that compresses
     worse comes out larger than ``write_limit``, as with Java. The first record always fits.
@@ -111,6 +126,8 @@ class MemoryRecordsBuilder(AppendState):
         "_delete_horizon_ms",
         "_header_size",
         "_log_append_time",
+        "_max_uncompressed_size",
+        "_memory",
         "_offset_of_max_timestamp",
         "_partition_leader_epoch",
         "_timestamp_type",
@@ -142,6 +159,8 @@ class MemoryRecordsBuilder(AppendState):
         is_control_batch: bool = False,
         partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
         delete_horizon_ms: int = NO_TIMESTAMP,
+        memory: Memory | None = None,
+        max_uncompressed_size: int = MAX_INT32,
     ) -> None:
         """The batch is written over ``buffer`` from its start; it belongs to the builder until the batch is not needed
         any more. A batch that does not fit makes it longer or, while a view of it lives, goes on in another one.
@@ -192,6 +211,10 @@ class MemoryRecordsBuilder(AppendState):
             if not is_compressed:
                 self._records = self._buffer
         self._uncompressed_size = 0
+        self._memory = memory
+        self._max_uncompressed_size = max_uncompressed_size
+        # What may be held uncompressed as things are. Only the first record may be larger.
+        self._size_limit = MAX_INT64 if memory is None or not is_compressed else write_limit
         # With a delete horizon, that is what the timestamps of the records are relative to (KIP-534).
         self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
         self._max_timestamp = NO_TIMESTAMP
@@ -271,8 +294,11 @@ class MemoryRecordsBuilder(AppendState):
         record = varints[len(body)] + body
         size = len(record)
         uncompressed_size = self._uncompressed_size
-        if room is not None and uncompressed_size and int(uncompressed_size * self._size_factor) + size > room:
-            return 0
+        if room is not None and uncompressed_size:
+            if int(uncompressed_size * self._size_factor) + size > room:
+                return 0
+            if uncompressed_size + size > self._size_limit and not self._borrow(size):
+                return 0
         position = self._position
         end = position + size
         # Overwrites what is there, and where the buffer ends before ``end``, lengthens it.
@@ -308,10 +334,33 @@ class MemoryRecordsBuilder(AppendState):
         base_timestamp = self._base_timestamp
         if base_timestamp is None:
             base_timestamp = rows.timestamp(first if indices is None else indices[first])
+        begun = first
+        largest = 0
+        max_size = self._uncompressed_size + max_bytes
+        has_borrowed = False
+        while True:
+            count, size_of_largest = self._encode_rows(rows, indices, first, stop, base_timestamp, max_size)
+            first += count
+            largest = max(largest, size_of_largest)
+            size = self._uncompressed_size
+            if first == stop or size >= max_size or (has_borrowed and not count):
+                break
+            # Perhaps memory was short. If it was the room in the batch, the next turn appends nothing.
+            if int(size * self._size_factor) >= self._room or self._size_limit == MAX_INT64:
+                break
+            size_of_next = rows.upper_bound(first if indices is None else indices[first])
+            if size + size_of_next <= self._size_limit or not self._borrow(size_of_next):
+                break
+            has_borrowed = True
+        return first - begun, largest
+
+    def _encode_rows(
+        self, rows: Rows, indices: memoryview | None, first: int, stop: int, base_timestamp: int, max_size: int
+    ) -> tuple[int, int]:
+        """Append the rows for which there is room; return how many they are, and the size of the largest."""
         last_offset = self._last_offset
         offset_delta = 0 if last_offset is None else last_offset + 1 - self.base_offset
-        size = self._uncompressed_size
-        limits = (size, self._size_factor, self._room, size + max_bytes)
+        limits = (self._uncompressed_size, self._size_factor, self._room, max_size, self._size_limit)
         run = (self._position, rows, indices, first, stop, base_timestamp, offset_delta, *limits)
         try:
             count, position, size, max_timestamp, largest = encode_rows(self._records, *run)
@@ -328,6 +377,33 @@ class MemoryRecordsBuilder(AppendState):
             self._max_timestamp = max_timestamp
             self._base_timestamp = base_timestamp
         return count, largest
+
+    def _borrow(self, size: int) -> bool:
+        """Borrow memory for a record of ``size`` bytes. If it can be had, borrow for the records to come as well."""
+        assert self._memory is not None
+        limit = self._size_limit
+        missing = self._uncompressed_size + size - limit
+        allowed = self._max_uncompressed_size - limit
+        if missing > allowed:
+            return False
+        for more in (min(max(self._expected_need(), missing), allowed), missing):
+            if self._memory.borrow(more):
+                self._size_limit = limit + more
+                return True
+        return False
+
+    def _expected_need(self) -> int:
+        """Return how much to borrow by the estimate of compression, or a multiple of what there is if that is less."""
+        limit = self._size_limit
+        return min(BORROWED_AT_ONCE * limit, int(self._room / self._size_factor) - limit)
+
+    def borrow_ahead(self) -> None:
+        """Borrow for the records to come, if there is plenty of memory. Later it costs as much as some records."""
+        if self._memory is None:
+            return
+        expected = min(self._expected_need(), self._max_uncompressed_size - self._size_limit)
+        if expected > 0 and self._memory.borrow(expected, if_plenty=True):
+            self._size_limit += expected
 
     def _leave_buffer(self) -> None:
         """Go on in a buffer of our own, because somebody still holds a view of the lent one, which so cannot grow."""
@@ -532,8 +608,11 @@ class MemoryRecordsBuilder(AppendState):
             return
         self._append_closed = True
         if self._records is not self._buffer:
-            with memoryview(self._records) as records, records[: self._position] as used:
-                compressed = self.compression.compress(used, self.magic)
+            try:
+                with memoryview(self._records) as records, records[: self._position] as used:
+                    compressed = self.compression.compress(used, self.magic)
+            finally:
+                self.give_back_memory()
             self._position = self._header_size + len(compressed)
             try:
                 self._buffer[self._header_size : self._position] = compressed
@@ -639,6 +718,12 @@ class MemoryRecordsBuilder(AppendState):
         self.aborted = True
         self._records = self._buffer
         self._position = 0
+        self.give_back_memory()
+
+    def give_back_memory(self) -> None:
+        """Give back what was borrowed for uncompressed records. A batch that is closed or aborted has done so."""
+        if self._memory is not None:
+            self._memory.give_back()
 
     def info(self) -> RecordsInfo:
         """The largest timestamp, and the offset to look it up by: the batch's last one, if records share a batch."""

@@ -201,12 +201,14 @@ def encode_rows_python(
     size_factor: float,
     room: int,
     max_size: int,
+    size_limit: int,
 ) -> Encoded:
-    """Write as many records as have room into ``target`` from ``position`` on; ``target`` grows if it is too short.
+    """Write as many records as there is room for into ``target``, from ``position`` on. It grows if it is too short.
 
-    The records are the rows ``indices[first:stop]``, or ``first`` to ``stop`` without ``indices``. ``size`` is the size
-    of the batch so far, before compression; ``size_factor`` times the size must not exceed ``room``. The first record
-    of a batch always fits. The record with which ``size`` reaches ``max_size`` is the last.
+    They are the rows ``indices[first:stop]``, or ``first`` to ``stop`` without ``indices``. ``size`` is the size of the
+    batch so far, in bytes before compression. With the next record, ``size_factor`` times that must not exceed
+    ``room``, and the size itself must not exceed ``size_limit``; the first record of a batch always fits. No record
+    follows the one with which the size reaches ``max_size``.
 
     Raises:
         BufferError: ``target`` cannot grow because there is a view of it. It may have been written to.
@@ -224,7 +226,7 @@ def encode_rows_python(
             rows.value(row),
             rows.encoded_headers(row),
         )
-        if size and int(size * size_factor) + len(record) > room:
+        if size and (int(size * size_factor) + len(record) > room or size + len(record) > size_limit):
             break
         end = position + len(record)
         target[position:end] = record
