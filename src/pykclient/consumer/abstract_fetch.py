@@ -244,7 +244,7 @@ class AbstractFetch:
         self._nodes_with_pending_fetch_requests.add(node.id)
         return FetchRequestBuilder(self._config, data)
 
-    # --- answers ---------------------------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------------------------
 
     def handle_fetch_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
         """Buffer the fetched data, one CompletedFetch per partition."""

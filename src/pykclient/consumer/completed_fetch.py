@@ -257,7 +257,7 @@ class CompletedFetch:
                 self._finish_batch()
         return columns.rows - rows, is_inside
 
-    # --- from batch to batch ---------------------------------------------------------------------------------------
+    # --- batches ---------------------------------------------------------------------------------------------------
 
     def _next_cursor(self, config: FetchConfig, open_cursor: Callable[[RecordBatch], AnyCursor]) -> AnyCursor | None:
         """Return a cursor in the next batch for the application, or drain and return None if there is none."""

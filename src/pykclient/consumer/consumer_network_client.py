@@ -268,7 +268,7 @@ class ConsumerNetworkClient:
             self._client.poll(0, now_ms)
             self._is_broken = False
 
-    # --- after an exception in the middle ----------------------------------------------------------------------------
+    # --- recovery from exceptions ------------------------------------------------------------------------------------
 
     def end_interrupted_wait(self) -> bool:
         """Return True if the exception that ended the last call struck while it waited for the network.
@@ -403,7 +403,7 @@ class ConsumerNetworkClient:
         # The other thread may be waiting for this completion.
         self._wake_other_poller()
 
-    # --- questions -------------------------------------------------------------------------------------------------
+    # --- nodes and connections -------------------------------------------------------------------------------------
 
     def least_loaded_node(self, *, background: bool = False) -> Node | None:
         """Return the node to use when any will do, or None if no connection is possible now.

@@ -15,7 +15,8 @@ class ConsumerRebalanceListener(ABC):
     They are called inside ``poll``, ``close`` and ``unsubscribe``, on the thread that calls these. They may use the
     consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``.
 
-    The call in which a callback raises an error raises it after the rebalance is complete. Thread: application.
+    If a callback raises an error, the call that it runs in raises this error once the rebalance is complete, wrapped in
+    a KafkaError if it is not one. Thread: application.
     """
 
     @abstractmethod

@@ -18,7 +18,7 @@ _GROUP_SUFFIX = "-fetch-manager-metrics"
 
 _DESCRIPTIONS = {
     "fetch-size-avg": "Average number of bytes consumed per fetch request",
-    "fetch-size-max": "Largest number of bytes consumed of a fetch request",
+    "fetch-size-max": "Largest number of bytes consumed per fetch request",
     "bytes-consumed-rate": "Bytes consumed per second",
     "bytes-consumed-total": "Bytes consumed",
     "records-per-request-avg": "Average number of records per fetch request",
@@ -28,15 +28,15 @@ _DESCRIPTIONS = {
     "fetch-latency-max": "Longest time of a fetch request in ms",
     "fetch-rate": "Fetch requests per second",
     "fetch-total": "Fetch requests",
-    "records-lag-max": "Largest number of records that any partition was behind its end",
-    "records-lead-min": "Smallest number of records that any partition was after its start",
+    "records-lag-max": "Largest lag of any partition, in records",
+    "records-lead-min": "Smallest lead of any partition, in records",
     "fetch-throttle-time-avg": "Average time in ms that a broker throttled a fetch",
     "fetch-throttle-time-max": "Longest time in ms that a broker throttled a fetch",
-    "records-lag": "Records that the partition is behind its end",
-    "records-lag-avg": "Average number of records that the partition was behind its end",
-    "records-lead": "Records that the partition is after its start",
-    "records-lead-avg": "Average number of records that the partition was after its start",
-    "preferred-read-replica": "The replica that the partition is read from, or -1 for its leader",
+    "records-lag": "Lag of the partition: records between the position and the end",
+    "records-lag-avg": "Average lag of the partition, in records",
+    "records-lead": "Lead of the partition: records between the start of the log and the position",
+    "records-lead-avg": "Average lead of the partition, in records",
+    "preferred-read-replica": "Id of the replica that the partition is fetched from, or -1 for its leader",
 }
 
 

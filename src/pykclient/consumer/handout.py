@@ -201,7 +201,7 @@ class Handout:
         for chunk in self._chunks:
             chunk.skip_to(len(chunk.records))
 
-    # --- what may be committed ---------------------------------------------------------------------------------------
+    # --- offsets to commit -------------------------------------------------------------------------------------------
 
     def next_positions(self) -> dict[TopicPartition, FetchPosition]:
         """Return the position of the application's next record, for partitions whose position is past it."""

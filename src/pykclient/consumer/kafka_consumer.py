@@ -205,7 +205,7 @@ class KafkaConsumer(Generic[K, V]):
         """Leave the group and give up all partitions. With automatic commits the positions are committed first.
 
         Raises:
-            KafkaError: the rebalance listener raised an error, which is the cause.
+            KafkaError: the rebalance listener failed. The consumer is unsubscribed all the same.
             IllegalStateError: called by a rebalance listener or a commit callback, as this would call the listener
                 again.
         """
@@ -256,7 +256,7 @@ class KafkaConsumer(Generic[K, V]):
             AuthorizationError: the consumer may not read a topic or use the group.
             FencedInstanceIdError: another member has taken over this ``group.instance.id``.
             AuthenticationError: a broker refused the credentials.
-            KafkaError: the rebalance listener raised an error, which is the cause, or a record batch is unreadable.
+            KafkaError: the rebalance listener failed, or a record batch is unreadable.
         """
         with self._guard:
             if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
@@ -554,7 +554,7 @@ class KafkaConsumer(Generic[K, V]):
             found = self._consumer.committed((partitions,), timer)[partitions]
             return found if found is None or metadata else found.offset
 
-    # --- questions to the cluster ------------------------------------------------------------------------------------
+    # --- cluster metadata and offsets --------------------------------------------------------------------------------
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
@@ -565,7 +565,7 @@ class KafkaConsumer(Generic[K, V]):
 
         Raises:
             KafkaTimeoutError: not all offsets are known within ``timeout_ms``.
-            TopicAuthorizationError: the consumer may not read a topic.
+            TopicAuthorizationError: the consumer may not describe a topic.
             IllegalArgumentError: a time is not a number from 0 on.
         """
         with self._guard:
@@ -581,7 +581,7 @@ class KafkaConsumer(Generic[K, V]):
 
         Raises:
             KafkaTimeoutError: not all offsets are known within ``timeout_ms``.
-            TopicAuthorizationError: the consumer may not read a topic.
+            TopicAuthorizationError: the consumer may not describe a topic.
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
@@ -597,7 +597,7 @@ class KafkaConsumer(Generic[K, V]):
 
         Raises:
             KafkaTimeoutError: not all offsets are known within ``timeout_ms``.
-            TopicAuthorizationError: the consumer may not read a topic.
+            TopicAuthorizationError: the consumer may not describe a topic.
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
@@ -695,7 +695,7 @@ class KafkaConsumer(Generic[K, V]):
     def _bootstrapped(self) -> bool:
         return not self._components.metadata.fetch().is_bootstrap_configured
 
-    # --- the rest ----------------------------------------------------------------------------------------------------
+    # --- group, metrics and closing ----------------------------------------------------------------------------------
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return this consumer's membership in its group, as of the last completed rebalance.
@@ -747,7 +747,7 @@ class KafkaConsumer(Generic[K, V]):
         the group, others leave), "leave_group" or "remain_in_group". A second call does nothing.
 
         Raises:
-            KafkaError: the rebalance listener raised an error, which is the cause. The consumer is closed all the same.
+            KafkaError: the rebalance listener failed. The consumer is closed all the same.
             IllegalStateError: called by a signal handler or destructor that interrupts another call of the same thread,
                 or by a rebalance listener or commit callback. Nothing is closed. Call ``wakeup()`` there, and
                 ``close()`` after ``poll()`` has raised WakeupError.

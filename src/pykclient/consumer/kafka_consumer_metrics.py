@@ -19,20 +19,22 @@ class KafkaConsumerMetrics:
         self._poll_start_ms = 0
         self._since_last_ms = 0
         metrics.add_metric(
-            metrics.metric_name("last-poll-seconds-ago", _GROUP, "Since the last call of poll(); -1 before"),
+            metrics.metric_name(
+                "last-poll-seconds-ago", _GROUP, "Seconds since the last call of poll(); -1 before the first"
+            ),
             lambda _config, now_ms: -1 if self._last_poll_ms is None else (now_ms - self._last_poll_ms) // 1000,
         )
         self._between = metrics.sensor("time-between-poll")
         self._between.add(
-            metrics.metric_name("time-between-poll-avg", _GROUP, "Milliseconds between calls of poll(), on average"),
+            metrics.metric_name("time-between-poll-avg", _GROUP, "Average time in ms between calls of poll()"),
             Avg(),
         )
         self._between.add(
-            metrics.metric_name("time-between-poll-max", _GROUP, "Milliseconds between calls of poll(), at most"), Max()
+            metrics.metric_name("time-between-poll-max", _GROUP, "Longest time in ms between calls of poll()"), Max()
         )
         self._idle = metrics.sensor("poll-idle-ratio-avg")
         self._idle.add(
-            metrics.metric_name("poll-idle-ratio-avg", _GROUP, "Share of the time that is spent inside of poll()"),
+            metrics.metric_name("poll-idle-ratio-avg", _GROUP, "Average fraction of the time spent in poll()"),
             Avg(),
         )
         self._commit_sync = metrics.sensor("commit-sync-time-ns-total")

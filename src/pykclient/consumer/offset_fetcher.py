@@ -261,7 +261,7 @@ class OffsetFetcher:
         if not isinstance(error, RetriableError):
             self._validator.maybe_set_error(error)
 
-    # --- questions of the application ------------------------------------------------------------------------------
+    # --- lookups for the application -------------------------------------------------------------------------------
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer

@@ -258,7 +258,7 @@ class SubscriptionState:
     def paused_partitions(self) -> set[TopicPartition]:
         return {tp for tp, state in self._index if state.paused}
 
-    # --- what to fetch -------------------------------------------------------------------------------------------
+    # --- fetchable partitions ------------------------------------------------------------------------------------
 
     def fetchable_partitions(self, is_available: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
         """Return the fetchable partitions that ``is_available`` accepts, those that have waited longest first."""
@@ -535,7 +535,7 @@ class SubscriptionState:
         )
         return truncation
 
-    # --- what responses tell ---------------------------------------------------------------------------------------
+    # --- offsets from responses ------------------------------------------------------------------------------------
 
     def partition_end_offset(self, tp: TopicPartition, isolation_level: int) -> int | None:
         state = self._assigned(tp)
