@@ -344,7 +344,7 @@ def test_configured_instances() -> None:
 
 def test_instances_made_before_a_failure_are_closed() -> None:
     Closing.closed = 0
-    with pytest.raises(ConfigError, match="Failing could not be made"):
+    with pytest.raises(ConfigError, match="Failing could not be created"):
         sample(a_list=[Closing, Failing]).configured_instances("a.list")
     with pytest.raises(ConfigError, match="cannot be imported"):
         sample(a_list=[Closing, "no.such"]).configured_instances("a.list")

@@ -337,7 +337,7 @@ class TestColumns:
         [
             ("value,headers", "false", "includeHeaders is false, but columns is value, headers"),
             ("value", "true", "includeHeaders is true, but columns is value;"),
-            ("value,values", None, "out of key, value, topic, .*; there is no column 'values'"),
+            ("value,values", None, "list of key, value, topic, .*; there is no column 'values'"),
             ("", None, "there is no column ''"),
             ("value,Value", None, "columns has 'Value' twice"),
         ],

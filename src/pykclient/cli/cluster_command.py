@@ -17,8 +17,8 @@ from pykclient.errors import KafkaError
 _LOOK_INTERVAL_S = 0.2
 
 _DESCRIPTION = """\
-Runs Kafka brokers in this process, for development and tests. Any client can use them. Nothing is written to disk: with
-the command everything in it ends.
+Runs Kafka brokers in this process, for development and tests. Any client can use them. Nothing is written to disk: all
+data is lost when the command ends.
 """
 
 
@@ -27,16 +27,16 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "cluster", help="run an embedded cluster until Ctrl-C", description=_DESCRIPTION
     )
-    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (default: 1)")
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="number of brokers (default: 1)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--advertised-host", metavar="HOST", help="what clients are told instead, such as this machine's name"
+        "--advertised-host", metavar="HOST", help="address for clients to connect to, such as this machine's name"
     )
     parser.add_argument(
         "--port",
         type=arguments.port,
         default=9092,
-        help="of the first broker, the others take the next ones; 0: any that are free (default: 9092)",
+        help="port of the first broker; the others use the next ports; 0: any free ports (default: 9092)",
     )
     parser.add_argument("--release", metavar="VERSION", help="pose as this release of Kafka, such as 2.8")
     parser.add_argument(

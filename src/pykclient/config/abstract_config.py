@@ -151,7 +151,7 @@ class AbstractConfig(Mapping[str, Any]):
             if callable(configure):
                 configure(dict(self._values))
         except Exception as error:
-            raise ConfigError(f"{name}: {cls.__qualname__} could not be made: {error!r}", key=name) from error
+            raise ConfigError(f"{name}: {cls.__qualname__} could not be created: {error!r}", key=name) from error
         return instance
 
     def unused(self) -> set[str]:

@@ -55,34 +55,34 @@ _UNITS = {
 
 #: librdkafka's names for settings that are replaced by something else here.
 _ADVICE = {
-    "api.version.fallback.ms": "leave it out; versions are always agreed on with the broker",
-    "api.version.request": "leave it out; versions are always agreed on with the broker",
-    "api.version.request.timeout.ms": "leave it out; versions are always agreed on with the broker",
-    "broker.address.family": "leave it out; every address that the name resolves to is tried",
-    "broker.version.fallback": "leave it out; versions are always agreed on with the broker",
+    "api.version.fallback.ms": "leave it out; the client always negotiates versions with the broker",
+    "api.version.request": "leave it out; the client always negotiates versions with the broker",
+    "api.version.request.timeout.ms": "leave it out; the client always negotiates versions with the broker",
+    "broker.address.family": "leave it out; the client tries every address that the name resolves to",
+    "broker.version.fallback": "leave it out; the client always negotiates versions with the broker",
     "consume.callback.max.messages": "use poll(max_records=...)",
     "debug": "use the standard logging module: logging.getLogger('pykclient').setLevel('DEBUG')",
     "default.topic.config": "put the topic's keys into the configuration itself",
     "delivery.report.only.error": "send() returns a future; add an errback to it",
     "dr.cb": "pass on_delivery= to send(), or use the future that it returns",
-    "enable.auto.offset.store": "switch enable.auto.commit off and commit the offsets of your choice",
+    "enable.auto.offset.store": "set enable.auto.commit to False and commit the offsets of your choice",
     "enable.partition.eof": "compare position() with end_offsets()",
     "enable.random.seed": "leave it out",
-    "enable.sparse.connections": "leave it out; connections are made when they are needed",
-    "error.cb": "errors are raised by the call that they concern",
+    "enable.sparse.connections": "leave it out; the client connects when needed",
+    "error.cb": "calls raise their errors",
     "internal.termination.signal": "leave it out",
     "log.cb": "use the standard logging module, logger 'pykclient'",
     "log.connection.close": "use the standard logging module, logger 'pykclient'",
     "log.level": "use the standard logging module, logger 'pykclient'",
     "logger": "use the standard logging module, logger 'pykclient'",
     "message.copy.max.bytes": "leave it out",
-    "oauth.cb": "SASL comes with a later version",
+    "oauth.cb": "SASL is not supported yet",
     "offset.store.method": "leave it out; offsets are stored in the cluster",
     "on.commit": "pass a callback to commit_async()",
     "on.delivery": "pass on_delivery= to send(), or use the future that it returns",
     "queue.buffering.max.messages": "use buffer.memory, which limits the bytes that wait to be sent",
     "queued.max.messages.kbytes": "use fetch.max.bytes, which limits the bytes of one fetch",
-    "queued.min.messages": "leave it out; the next fetch is sent while records are being handed out",
+    "queued.min.messages": "leave it out; the consumer fetches ahead while you process records",
     "rebalance.cb": "pass a listener to subscribe()",
     "socket.blocking.max.ms": "leave it out",
     "socket.keepalive.enable": "leave it out; keep-alive is always on",
@@ -92,9 +92,9 @@ _ADVICE = {
     "stats.cb": "call metrics(), or register a reporter with metric.reporters",
     "sticky.partitioning.linger.ms": "leave it out; the sticky partition changes with every batch (KIP-794)",
     "test.mock.num.brokers": "use pykclient.testing",
-    "throttle.cb": "throttle times are in metrics()",
+    "throttle.cb": "metrics() has the throttle times",
     "topic.metadata.refresh.fast.interval.ms": "use retry.backoff.ms",
-    "topic.metadata.refresh.sparse": "leave it out; only topics in use are asked for",
+    "topic.metadata.refresh.sparse": "leave it out; the client requests metadata only of topics in use",
 }
 
 
@@ -105,7 +105,7 @@ def advice(name: str, known: Mapping[str, ConfigKey]) -> str | None:
     for kafka_name in _RENAMED.get(name, ()):
         if kafka_name in known:
             if (reason := known[kafka_name].unsupported) is not None:
-                return f"this is librdkafka's, for what is not supported yet: {reason}"
+                return f"this is librdkafka's name for a feature that is not supported yet: {reason}"
             unit = f" ({_UNITS[name]})" if name in _UNITS else ""
             return f"this is librdkafka's name, Kafka's is {kafka_name!r}{unit}"
     if name in _ADVICE:

@@ -164,8 +164,8 @@ class ReadOptions:
             for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
                 if name in given:
                     raise ConfigError(
-                        f"option {name} is not for streaming queries, which have no end; to read what is there and "
-                        "stop, use trigger(availableNow=True)",
+                        f"option {name} is not for streaming queries, which have no end; to read the existing records "
+                        "and stop, use trigger(availableNow=True)",
                         key=name,
                     )
         when_none = _when_none(given)
@@ -212,7 +212,7 @@ class ReadOptions:
         if "includeHeaders" in given and self.include_headers != (_HEADERS in self.columns):
             raise ConfigError(
                 f"includeHeaders is {str(self.include_headers).lower()}, but columns is {', '.join(self.columns)}; "
-                "where columns is given it says alone whether there are headers",
+                "the option columns alone decides whether there are headers",
                 key="columns",
             )
         self.include_headers = _HEADERS in self.columns
@@ -310,8 +310,7 @@ def _columns(text: str) -> tuple[str, ...]:
         name = part.strip()
         if name.lower() not in spelling:
             raise ConfigError(
-                f"option columns must be names of columns with commas between, out of {', '.join(COLUMNS)}; "
-                f"there is no column {name!r}",
+                f"option columns must be a comma-separated list of {', '.join(COLUMNS)}; there is no column {name!r}",
                 key="columns",
             )
         if spelling[name.lower()] in names:

@@ -211,7 +211,7 @@ class Cluster:
         self.broker(broker_id)
         controller = self.active_controller()
         if controller is None:
-            raise IllegalStateError("there is no controller that could move a leader; wait until one is elected")
+            raise IllegalStateError("the cluster has no controller to move a leader; wait until one is elected")
         return controller.controller.move_leader(topic_partition, broker_id)
 
     def log_records(

@@ -296,7 +296,7 @@ class EmbeddedCluster:
         This reaches any admin API, and ignores faults.
         """
         if not self.alive_broker_ids:
-            raise IllegalStateError("no broker runs that could be asked; restart() starts one")
+            raise IllegalStateError("no broker is running; restart() starts one")
         self.wait_for(lambda: self.controller_id is not None, _TIMEOUT_MS, "a controller to be elected")
         controller_id = self.controller_id
         assert controller_id is not None

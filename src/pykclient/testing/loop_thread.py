@@ -171,7 +171,7 @@ class LoopThread:
 
     def _await(self, call: _Call[T]) -> T:
         if not call.done.wait(_CALL_TIMEOUT_S):
-            raise KafkaTimeoutError(f"a call to the cluster's thread was not answered within {_CALL_TIMEOUT_S:.0f} s")
+            raise KafkaTimeoutError(f"a call to the cluster's thread got no response within {_CALL_TIMEOUT_S:.0f} s")
         if call.error is not None:
             raise call.error
         return call.result
@@ -192,7 +192,7 @@ class LoopThread:
             while self._calls:
                 self._calls.popleft().run()
             for waiter in self._waiters:
-                waiter.give_up(IllegalStateError("the cluster was closed while somebody waited for something in it"))
+                waiter.give_up(IllegalStateError("the cluster was closed while a thread waited for a call to it"))
             if self._poller is not None:
                 self._poller.close()
 

@@ -66,7 +66,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
             IllegalStateError: the thread was not started.
         """
         if not self._running:
-            raise IllegalStateError("a request for the controller was made while its channel is not open")
+            raise IllegalStateError("a request for the controller was sent while its channel is not open")
         self._queue.append(item)
         self._arm_expiry()
         self.wakeup()

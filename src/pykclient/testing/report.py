@@ -41,13 +41,13 @@ def _fate(record: RequestRecord) -> str:
 
 
 _FATES = {
-    history.RECEIVED: "not answered yet",
-    history.SERVED: "served, wants no answer",
+    history.RECEIVED: "no response yet",
+    history.SERVED: "served, needs no response",
     history.ANSWERED: "answered",
     history.HELD: "held back",
     history.REQUEST_DROPPED: "dropped before it took effect",
-    history.RESPONSE_DROPPED: "answer dropped",
-    history.DISCONNECTED: "connection closed instead of an answer",
+    history.RESPONSE_DROPPED: "response dropped",
+    history.DISCONNECTED: "connection closed without a response",
 }
 
 

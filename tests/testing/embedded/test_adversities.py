@@ -179,7 +179,7 @@ def test_closed_by_another_thread_while_somebody_waits() -> None:
     closer = threading.Thread(target=close)
     closer.start()
     started = time.monotonic()
-    with pytest.raises(IllegalStateError, match="was closed while somebody waited"):
+    with pytest.raises(IllegalStateError, match="was closed while a thread waited"):
         cluster.wait_for(begun.set, 60_000)
     assert time.monotonic() - started < 30
     closer.join()
@@ -318,7 +318,7 @@ def test_logs_and_controllers_that_are_not_there(cluster: EmbeddedCluster) -> No
         cluster.stop(broker)
     with pytest.raises(IllegalStateError, match="orders-0 has no leader; name the broker"):
         cluster.log(ORDERS)
-    with pytest.raises(IllegalStateError, match="no broker runs that could be asked"):
+    with pytest.raises(IllegalStateError, match="no broker is running"):
         cluster.create_topic("others")
 
 

@@ -83,7 +83,7 @@ class RequestSendThread(InterBrokerSendThread):
     def _handle_response(self, response: ClientResponse) -> None:
         if response.response_body is None:
             self._log.info(
-                "Controller: broker %d did not take a request, which is sent again: %r",
+                "Controller: broker %d did not accept a request, which is retried: %r",
                 self._destination.id,
                 response,
             )

@@ -149,7 +149,7 @@ class GroupRebalance:
         for member in late:
             group.remove(member.member_id)
         if late:
-            self._log.info("%r goes on without %r, who did not join in time", group, late)
+            self._log.info("%r rebalances without %r, which did not join in time", group, late)
         if group.members and not group.maybe_elect_new_joined_leader():
             # Only static members, and all are away: they have the rest of their sessions to return.
             self._schedule_join(group)

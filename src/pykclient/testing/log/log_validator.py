@@ -276,7 +276,7 @@ class LogValidator:
         is_time = False
         for index, record in enumerate(records):
             if self._compacted_topic and record.key is None:
-                errors.append((index, f"{self._topic_partition} is compacted and takes no record without a key"))
+                errors.append((index, f"{self._topic_partition} is compacted and accepts no record without a key"))
             elif not self._timestamps_allowed(batch, (record.timestamp, record.timestamp)):
                 is_time = True
                 errors.append((index, self._why_not_this_time(record.timestamp)))
