@@ -1,4 +1,4 @@
-"""Building one batch (Java: MemoryRecordsBuilder)."""
+"""A builder of one record batch (Java: MemoryRecordsBuilder)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 _compiled = compiled("producer")
 
-#: Estimates of compressed sizes are this much larger than the ratio says.
+#: The factor by which size estimates exceed those of the compression ratio alone.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
 
-#: A batch borrows this many times what it has already: each time costs as much as some records.
+#: The multiple of its current memory that a batch borrows at once, because each loan costs as much as some records.
 BORROWED_AT_ONCE = 3
 
-#: Where records were encoded to be compressed, to be used again: fresh memory of this size costs more than what is
-#: written into it. Of all builders, taken and given back by any thread.
+#: Buffers from which records were compressed, kept for reuse: fresh memory of this size costs more than the records
+#: that are written into it. All builders share them; any thread takes and returns them.
 _SPARES: deque[bytearray] = deque(maxlen=8)
 _LARGEST_SPARE = 1024 * 1024
 
@@ -59,24 +59,30 @@ def _spare_records() -> bytearray:
 
 
 class Memory(Protocol):
-    """Where a builder borrows memory for what it holds uncompressed (producer: BorrowedMemory)."""
+    """The source from which a builder borrows memory for its uncompressed records (producer: BorrowedMemory)."""
 
     def borrow(self, size: int, if_plenty: bool = False) -> bool:
-        """Borrow ``size`` bytes more, without waiting. Return whether there were so many; ``if_plenty``, many more."""
+        """Borrow ``size`` more bytes without waiting; return True if they were available.
+
+        With ``if_plenty``, many more than that must be available.
+        """
 
     def give_back(self) -> None:
-        """Give back all that was borrowed."""
+        """Return all borrowed memory."""
 
 
 class RecordsInfo(NamedTuple):
-    """What a log keeps of a batch: its largest timestamp and the (shallow) offset that has it."""
+    """The properties of a batch that a log keeps: its largest timestamp and the (shallow) offset that has it."""
 
     max_timestamp: int
     shallow_offset_of_max_timestamp: int
 
 
 class AppendStatePython:
-    """What a builder changes with each record, or needs for it. Its compiled twin keeps numbers, and not as objects."""
+    """The state of a builder that changes with each record, or that appending needs.
+
+    The compiled twin stores the numbers as C values.
+    """
 
     __slots__ = (
         "_append_closed",
@@ -109,14 +115,15 @@ else:
 class MemoryRecordsBuilder(AppendState):
     """Appends records to a batch of any format and writes its header when it is closed.
 
-    Uncompressed records are encoded into ``buffer``, in v2 behind a gap for the header. With a codec they are encoded
-    aside and compressed into it together by ``close_for_record_appends``: one call into the codec per batch is what
-    makes compression cheap from Python. So a batch that still takes records holds up to ``write_limit`` divided by its
-    compression ratio. With ``memory`` it borrows what it holds over ``write_limit``, and takes no more records when it
-    can borrow no more, or when it holds ``max_uncompressed_size``. Once compressed it gives all of that back.
+    Uncompressed records are encoded into ``buffer``, in v2 behind a gap for the header. With a codec, records are
+    encoded into a separate buffer, and ``close_for_record_appends`` compresses them into ``buffer`` together:
+    compression is cheap in Python with one call into the codec per batch. So a batch that still accepts records holds
+    up to ``write_limit`` divided by its compression ratio. With ``memory``, the batch borrows the memory that it uses
+    above ``write_limit``. It accepts no more records when it cannot borrow more, or when it holds
+    ``max_uncompressed_size`` bytes. Once compressed, it returns all borrowed memory.
 
-    Until it is compressed its size is an estimate, from ``set_estimated_compression_ratio``; a batch that compresses
-    worse comes out larger than ``write_limit``, as with Java. The first record always fits.
+    Until the batch is compressed its size is an estimate, from ``set_estimated_compression_ratio``. A batch that
+    compresses worse becomes larger than ``write_limit``, as in Java. The first record always fits.
 
     Thread: owner (the producer calls it under the lock of the partition's batches).
     """
@@ -162,12 +169,13 @@ class MemoryRecordsBuilder(AppendState):
         memory: Memory | None = None,
         max_uncompressed_size: int = MAX_INT32,
     ) -> None:
-        """The batch is written over ``buffer`` from its start; it belongs to the builder until the batch is not needed
-        any more. A batch that does not fit makes it longer or, while a view of it lives, goes on in another one.
-        ``write_limit`` is in bytes, header included.
+        """Build the batch in ``buffer``, from its start.
+
+        The buffer belongs to the builder until the batch is no longer needed. A batch that does not fit extends it or,
+        while a view of it exists, continues in a new buffer. ``write_limit`` is in bytes, header included.
 
         Raises:
-            IllegalArgumentError: something that format ``magic`` does not have.
+            IllegalArgumentError: format ``magic`` does not support one of the arguments.
         """
         if magic > MAGIC_VALUE_V0 and timestamp_type == NO_TIMESTAMP_TYPE:
             raise IllegalArgumentError(f"format v{magic} needs a timestamp type")
@@ -190,7 +198,7 @@ class MemoryRecordsBuilder(AppendState):
         self.is_transactional = is_transactional
         self.is_control_batch = is_control_batch
         self.num_records = 0
-        #: Compressed size by uncompressed size of the records; known once closed.
+        #: The records' compressed size divided by their uncompressed size; known once closed.
         self.compression_ratio = 1.0
         self.is_closed = False
         self.aborted = False
@@ -203,7 +211,7 @@ class MemoryRecordsBuilder(AppendState):
         self._room = write_limit - self._header_size
         is_compressed = compression.type is not CompressionType.NONE
         self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
-        # Where records are encoded: aside, or at once behind the gap for the header.
+        # Records are encoded into a separate buffer or, uncompressed, directly behind the gap for the header.
         self._records = _spare_records() if is_compressed else self._buffer
         self._position = 0 if is_compressed else self._header_size
         if len(self._buffer) < self._header_size:
@@ -213,9 +221,9 @@ class MemoryRecordsBuilder(AppendState):
         self._uncompressed_size = 0
         self._memory = memory
         self._max_uncompressed_size = max_uncompressed_size
-        # What may be held uncompressed as things are. Only the first record may be larger.
+        # The current limit of uncompressed bytes. Only the first record may exceed it.
         self._size_limit = MAX_INT64 if memory is None or not is_compressed else write_limit
-        # With a delete horizon, that is what the timestamps of the records are relative to (KIP-534).
+        # With a delete horizon, the timestamps of the records are relative to the horizon (KIP-534).
         self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = -1
@@ -225,9 +233,10 @@ class MemoryRecordsBuilder(AppendState):
     # --- appending
 
     def try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
-        """``has_room_for`` and ``append`` in one: the record's size in bytes, or 0 when the batch has no room for it.
+        """Append a record if the batch has room for it.
 
-        The producer's hot path: the record is encoded once, and its real size decides.
+        The record is encoded once, and its real size decides (the producer's hot path). Return its size in bytes before
+        compression, or 0 if the batch has no room.
         """
         if self._append_closed:
             return 0
@@ -242,14 +251,16 @@ class MemoryRecordsBuilder(AppendState):
         try_append = _compiled.try_append_to_builder
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
-        """Append a record at the next offset, room or not. Returns its size in bytes before compression.
+        """Append a record at the next offset, even if the batch has no room.
+
+        Return the record's size in bytes before compression.
 
         ``key`` and ``value`` are bytes-like (bytes, bytearray or a memoryview of bytes) or None, and are copied.
 
         Raises:
             IllegalStateError: the batch is closed for appends.
-            IllegalArgumentError: a timestamp that is negative (-1, for none, is allowed) or over 64 bits, headers in an
-                old format, or a batch of control records.
+            IllegalArgumentError: the timestamp is negative (-1, for none, is allowed) or over 64 bits, the record has
+                headers in an old format, or the batch is a control batch.
         """
         if self._append_closed or self.magic < MAGIC_VALUE_V2 or self.is_control_batch:
             last_offset = self._last_offset
@@ -260,7 +271,10 @@ class MemoryRecordsBuilder(AppendState):
     def _append_default(
         self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers, room: int | None
     ) -> int:
-        """Encode a v2 record at the next offset. 0 if ``room``, for all records together, is given and not enough."""
+        """Encode a v2 record at the next offset and return its size.
+
+        Return 0 if ``room`` is given and too small for all records together.
+        """
         base_timestamp = self._base_timestamp
         if base_timestamp is None:
             base_timestamp = timestamp
@@ -301,13 +315,13 @@ class MemoryRecordsBuilder(AppendState):
                 return 0
         position = self._position
         end = position + size
-        # Overwrites what is there, and where the buffer ends before ``end``, lengthens it.
+        # Overwrites old bytes, and extends a buffer that ends before ``end``.
         try:
             self._records[position:end] = record
         except BufferError:
             self._leave_buffer()
             self._records[position:end] = record
-        # No call from here on: an exception of a signal handler finds the record appended, or not.
+        # No calls from here on, so that an exception of a signal handler leaves the record appended or not at all.
         self._position = end
         self._uncompressed_size = uncompressed_size + size
         self._last_offset = offset
@@ -320,14 +334,14 @@ class MemoryRecordsBuilder(AppendState):
     def try_append_rows(
         self, rows: Rows, indices: memoryview | None, first: int, stop: int, max_bytes: int
     ) -> tuple[int, int]:
-        """``try_append`` of many: as many of the rows ``indices[first:stop]`` as there is room for, in order.
+        """Append the rows ``indices[first:stop]``, in order, as long as the batch has room.
 
-        Without ``indices`` they are the rows ``first`` to ``stop``, of which there is one at least. Nothing follows on
-        the record with which their size, uncompressed, reaches ``max_bytes``. Returns how many these are, and the size
-        of the largest in bytes before compression. Only for batches of format v2 that an application's records go into.
+        Without ``indices``, append the rows ``first`` to ``stop``, at least one. Stop after the record with which the
+        rows' uncompressed size reaches ``max_bytes``. Return the number of appended rows and the size of the largest
+        one in bytes before compression. Only for batches of format v2 with records of applications.
 
         Raises:
-            IllegalArgumentError: a column leads out of its data.
+            IllegalArgumentError: a column refers to bytes outside its data.
         """
         if self._append_closed:
             return 0, 0
@@ -345,7 +359,7 @@ class MemoryRecordsBuilder(AppendState):
             size = self._uncompressed_size
             if first == stop or size >= max_size or (has_borrowed and not count):
                 break
-            # Perhaps memory was short. If it was the room in the batch, the next turn appends nothing.
+            # Perhaps the memory was too small. If the batch was full instead, the next iteration appends nothing.
             if int(size * self._size_factor) >= self._room or self._size_limit == MAX_INT64:
                 break
             size_of_next = rows.upper_bound(first if indices is None else indices[first])
@@ -357,7 +371,7 @@ class MemoryRecordsBuilder(AppendState):
     def _encode_rows(
         self, rows: Rows, indices: memoryview | None, first: int, stop: int, base_timestamp: int, max_size: int
     ) -> tuple[int, int]:
-        """Append the rows for which there is room; return how many they are, and the size of the largest."""
+        """Append the rows that fit; return their number, and the size of the largest one."""
         last_offset = self._last_offset
         offset_delta = 0 if last_offset is None else last_offset + 1 - self.base_offset
         limits = (self._uncompressed_size, self._size_factor, self._room, max_size, self._size_limit)
@@ -369,7 +383,7 @@ class MemoryRecordsBuilder(AppendState):
             count, position, size, max_timestamp, largest = encode_rows(self._records, *run)
         if count:
             max_timestamp = max(self._max_timestamp, max_timestamp)
-            # No call from here on: an exception of a signal handler finds all of the rows appended, or none.
+            # No calls from here on, so that an exception of a signal handler leaves all of the rows appended or none.
             self._position = position
             self._uncompressed_size = size
             self._last_offset = self.base_offset + offset_delta + count - 1
@@ -379,7 +393,7 @@ class MemoryRecordsBuilder(AppendState):
         return count, largest
 
     def _borrow(self, size: int) -> bool:
-        """Borrow memory for a record of ``size`` bytes. If it can be had, borrow for the records to come as well."""
+        """Borrow memory for a record of ``size`` bytes and, if available, for later records; return True on success."""
         assert self._memory is not None
         limit = self._size_limit
         missing = self._uncompressed_size + size - limit
@@ -393,12 +407,12 @@ class MemoryRecordsBuilder(AppendState):
         return False
 
     def _expected_need(self) -> int:
-        """Return how much to borrow by the estimate of compression, or a multiple of what there is if that is less."""
+        """Return the bytes that the compression estimate calls for, limited to a multiple of the current memory."""
         limit = self._size_limit
         return min(BORROWED_AT_ONCE * limit, int(self._room / self._size_factor) - limit)
 
     def borrow_ahead(self) -> None:
-        """Borrow for the records to come, if there is plenty of memory. Later it costs as much as some records."""
+        """Borrow memory for later records if there is plenty. A later loan costs as much as some records."""
         if self._memory is None:
             return
         expected = min(self._expected_need(), self._max_uncompressed_size - self._size_limit)
@@ -406,7 +420,7 @@ class MemoryRecordsBuilder(AppendState):
             self._size_limit += expected
 
     def _leave_buffer(self) -> None:
-        """Go on in a buffer of our own, because somebody still holds a view of the lent one, which so cannot grow."""
+        """Continue in a new buffer, because a view of the old one exists, which prevents it from growing."""
         buffer = bytearray(self._buffer)
         if self._records is self._buffer:
             self._records = buffer
@@ -415,25 +429,27 @@ class MemoryRecordsBuilder(AppendState):
     def append_with_offset(
         self, offset: int, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()
     ) -> int:
-        """Append a record at ``offset``, which may leave a gap. Returns its size in bytes before compression.
+        """Append a record at ``offset``, which may leave a gap; return its size in bytes before compression.
 
         Raises:
-            IllegalStateError, IllegalArgumentError: as ``append``, and for an offset that does not come after the last.
+            IllegalStateError: as ``append``.
+            IllegalArgumentError: as ``append``, and if ``offset`` is not greater than the last offset.
         """
         return self._append_with_offset(offset, False, timestamp_ms, key, value, headers)
 
     def append_control_record(self, timestamp_ms: int, control_type: ControlRecordType, value: Buffer) -> int:
-        """Append a record that is for clients, not for applications. The batch must be a control batch.
+        """Append a control record to a control batch; return its size in bytes before compression.
 
         Raises:
-            IllegalStateError, IllegalArgumentError: as ``append``, and for ``UNKNOWN``.
+            IllegalStateError: as ``append``.
+            IllegalArgumentError: as ``append``, and for ``UNKNOWN``.
         """
         last_offset = self._last_offset
         offset = self.base_offset if last_offset is None else last_offset + 1
         return self._append_with_offset(offset, True, timestamp_ms, control_type.record_key(), value, ())
 
     def append_end_txn_marker(self, timestamp_ms: int, marker: EndTransactionMarker) -> int:
-        """Append the end of a transaction.
+        """Append the marker that ends a transaction; return its size in bytes before compression.
 
         Raises:
             IllegalArgumentError: the batch has no producer id, or is not transactional.
@@ -464,7 +480,7 @@ class MemoryRecordsBuilder(AppendState):
             raise IllegalArgumentError(f"offset {offset} cannot be in a batch that starts at {self.base_offset}")
         if self.magic < MAGIC_VALUE_V2:
             return self._append_legacy(offset, timestamp, key, value, headers)
-        # The fast path takes the offset after the last one.
+        # The fast path uses the offset after the last one.
         self._last_offset = offset - 1
         try:
             return self._append_default(timestamp, key, value, headers, None)
@@ -501,11 +517,11 @@ class MemoryRecordsBuilder(AppendState):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether there is a codec, so that sizes are estimates until the batch is closed."""
+        """True if the batch has a codec; sizes are then estimates until the batch is closed."""
         return self.compression.type is not CompressionType.NONE
 
     def set_estimated_compression_ratio(self, ratio: float) -> None:
-        """What earlier batches of the topic came to (CompressionRatioEstimator); without effect without a codec."""
+        """Set the ratio of the topic's earlier batches (CompressionRatioEstimator); ignored without a codec."""
         if self.compression.type is not CompressionType.NONE:
             self._size_factor = ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
 
@@ -514,7 +530,7 @@ class MemoryRecordsBuilder(AppendState):
 
     @property
     def estimated_size_in_bytes(self) -> int:
-        """The size of the batch: real when it is closed or uncompressed, otherwise estimated."""
+        """The size of the batch in bytes: exact if it is closed or uncompressed, otherwise estimated."""
         if self.is_closed:
             return self._position
         return self._estimated_bytes_written()
@@ -525,16 +541,16 @@ class MemoryRecordsBuilder(AppendState):
 
     @property
     def max_allowed_bytes(self) -> int:
-        """What the records may take: the write limit without the header."""
+        """The limit of the records' bytes: the write limit without the header."""
         return self._room
 
     @property
     def is_full(self) -> bool:
-        """Nothing more fits. A batch without records is never full."""
+        """True if no more records fit. A batch without records is never full."""
         return self._append_closed or (self.num_records > 0 and self.write_limit <= self._estimated_bytes_written())
 
     def has_room_for(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> bool:
-        """Whether the record fits; how well it will compress itself is left out of account. The first always fits."""
+        """Return whether the record fits, ignoring how well it will compress. The first record always fits."""
         if self._append_closed:
             return False
         if self.num_records == 0:
@@ -548,7 +564,7 @@ class MemoryRecordsBuilder(AppendState):
         return self.write_limit >= self._estimated_bytes_written() + size
 
     def has_room_for_size(self, estimated_records_size: int) -> bool:
-        """Whether that many bytes of records fit."""
+        """Return whether this many bytes of records fit."""
         return not self.is_full and self.write_limit >= self._estimated_bytes_written() + estimated_records_size
 
     # --- closing
@@ -556,10 +572,10 @@ class MemoryRecordsBuilder(AppendState):
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None:
-        """Set what the broker tells duplicates by.
+        """Set the producer id, epoch and sequence, by which the broker detects duplicates.
 
         Raises:
-            IllegalStateError: the batch is closed. It may have been sent: with other numbers it would be a duplicate.
+            IllegalStateError: the batch is closed. It may have been sent; with other numbers it would be a duplicate.
         """
         if self.is_closed:
             raise IllegalStateError("the producer state of a closed batch cannot be set")
@@ -576,9 +592,10 @@ class MemoryRecordsBuilder(AppendState):
     def reopen_and_rewrite_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None:
-        """Let a closed batch be closed again, with another producer state; its records stay as they are (KIP-360).
+        """Reopen a closed batch so that it can be closed with another producer state (KIP-360).
 
-        Records that were built before see the new header: they must not be in use any more.
+        The records stay the same. Bytes that were built before change with the new header, so they must not be in use
+        any more.
 
         Raises:
             IllegalStateError: the batch is aborted.
@@ -589,7 +606,7 @@ class MemoryRecordsBuilder(AppendState):
         self._set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
 
     def override_last_offset(self, last_offset: int) -> None:
-        """End the batch with ``last_offset`` although its last record lies before that (compaction).
+        """End the batch with ``last_offset``, although its last record has a lower offset (compaction).
 
         Raises:
             IllegalStateError: the batch is closed.
@@ -599,7 +616,9 @@ class MemoryRecordsBuilder(AppendState):
         self._last_offset = last_offset
 
     def close_for_record_appends(self) -> None:
-        """No more records, and they are compressed; the header is not written yet. A second call does nothing.
+        """Close the batch for appends and compress its records. The header is not written yet.
+
+        A second call does nothing.
 
         Raises:
             UnsupportedCompressionTypeError: the codec's package is not installed.
@@ -624,11 +643,12 @@ class MemoryRecordsBuilder(AppendState):
             self._records = bytearray()
 
     def close(self) -> None:
-        """Close for appends and write the header. A second call does nothing.
+        """Close the batch for appends and write its header. A second call does nothing.
 
         Raises:
             IllegalStateError: the batch is aborted.
-            IllegalArgumentError: a producer id without epoch or sequence, a transactional batch without producer id.
+            IllegalArgumentError: there is a producer id without epoch or sequence, or the batch is transactional
+                and has no producer id.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
         if self.aborted:
@@ -704,7 +724,7 @@ class MemoryRecordsBuilder(AppendState):
         self.compression_ratio = (self._position - self._header_size) / self._uncompressed_size
 
     def build(self) -> memoryview:
-        """Close, and the bytes of the batch: none at all if it has no records. A view of the builder's buffer.
+        """Close the batch and return its bytes, as a view of the builder's buffer; empty if it has no records.
 
         Raises:
             IllegalStateError, IllegalArgumentError, UnsupportedCompressionTypeError: as ``close``.
@@ -713,7 +733,7 @@ class MemoryRecordsBuilder(AppendState):
         return memoryview(self._buffer)[: self._position]
 
     def abort(self) -> None:
-        """Give the batch up: nothing can be appended or built any more."""
+        """Abort the batch: nothing can be appended or built any more."""
         self._append_closed = True
         self.aborted = True
         self._records = self._buffer
@@ -721,12 +741,12 @@ class MemoryRecordsBuilder(AppendState):
         self.give_back_memory()
 
     def give_back_memory(self) -> None:
-        """Give back what was borrowed for uncompressed records. A batch that is closed or aborted has done so."""
+        """Return the memory borrowed for uncompressed records. Closing and aborting a batch does this, too."""
         if self._memory is not None:
             self._memory.give_back()
 
     def info(self) -> RecordsInfo:
-        """The largest timestamp, and the offset to look it up by: the batch's last one, if records share a batch."""
+        """Return the largest timestamp, and the offset for looking it up: the last offset if records share a batch."""
         shares_batch = self.magic >= MAGIC_VALUE_V2 or self.compression.type is not CompressionType.NONE
         last_offset = -1 if self._last_offset is None else self._last_offset
         if self._timestamp_type == LOG_APPEND_TIME:
