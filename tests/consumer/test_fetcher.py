@@ -697,7 +697,7 @@ def test_crcs_are_not_checked_on_request() -> None:
 def test_no_whole_batch_is_no_progress() -> None:
     harness = Harness()
     harness.assign(TP0)
-    with pytest.raises(KafkaError, match="no whole batch"):
+    with pytest.raises(KafkaError, match="without a complete batch"):
         harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"])[:30])})
 
 
