@@ -80,7 +80,7 @@ def test_free_buffers_make_room_for_a_large_one() -> None:
 
 
 def test_more_than_there_is_can_never_be_had() -> None:
-    with pytest.raises(IllegalArgumentError, match=r"buffer\.memory allows 1024"):
+    with pytest.raises(IllegalArgumentError, match=r"buffer\.memory is only 1024"):
         allocate(BufferPool(1024, 512, MockClock()), 1025, 10)
 
 

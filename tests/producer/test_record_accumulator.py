@@ -332,7 +332,7 @@ def test_a_batch_that_is_not_in_flight_cannot_go_back() -> None:
     h.append()
     (batch,) = h.drain()
     manager.remove_in_flight_batch(batch)
-    with pytest.raises(IllegalStateError, match="not known as in flight"):
+    with pytest.raises(IllegalStateError, match="not tracked as in flight"):
         h.accumulator.reenqueue(batch, h.clock.now_ms())
 
 

@@ -271,7 +271,7 @@ def test_an_answer_to_something_else_is_no_answer(h: SenderHarness, caplog: pyte
     sent = h.sent_batches()
     h.client.respond(produce_response({TP1: (0, 0)}))
     h.run_once()
-    assert "answered for partitions not in the request: orders-1" in caplog.text
+    assert "responded for partitions not in the request: orders-1" in caplog.text
     assert not future.done()
     h.clock.advance(RETRY_BACKOFF_MS * 2)
     h.run_once(2)

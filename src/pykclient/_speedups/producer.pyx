@@ -1,16 +1,17 @@
-"""A record's way into its batch. Twins: ``record/memory_records_builder.py``, ``producer/producer_batch.py``,
-``producer/accumulator_state.py``, ``producer/future.py``, ``producer/kafka_producer.py``.
+"""Appending records to batches.
 
-Two kinds of things are here. *State classes* hold what changes with each record as C numbers; the classes in Python
-inherit from them, so that all but the hot methods is written once. *Functions* that are those hot methods: each does
-the ordinary case, and leaves everything else to its twin in Python, before anything has changed. So limits, errors and
-their words are in one place.
+Twins: ``record/memory_records_builder.py``, ``producer/producer_batch.py``, ``producer/accumulator_state.py``,
+``producer/future.py``, ``producer/kafka_producer.py``.
 
-Locks are those of the twins: what a batch, its builder and its sticky partition count changes under the lock of the
-partition's queue, in builds with the interpreter's lock as in those without. What is read without that lock (metadata,
-the sticky partition in use) is replaced whole, never changed; it is read by ``getattr``, which is safe in both builds. The
-accumulator's dicts only grow. `SendPath` keeps the last of it only where the interpreter's lock guards that: see
-`SendPath.route`.
+This module has two kinds of code. *State classes* store the fields that each record changes as C numbers. The Python
+classes inherit from them, so that everything but the hot methods is written once. *Functions* are these hot methods:
+each handles only the common case, and passes all other cases to its Python twin before it has changed anything. So
+limits, errors and their texts are in one place.
+
+The locks are those of the twins. The lock of a partition's queue guards the counters of its batch, builder and sticky
+partition, with and without the GIL. Data that is read without that lock (metadata, the current sticky partition) is
+replaced as a whole, never changed. It is read with ``getattr``, which is safe with and without the GIL. The
+accumulator's dicts only grow. `SendPath` caches its last route only where the GIL guards that: see `SendPath.route`.
 """
 
 cimport cython
@@ -47,14 +48,14 @@ cdef extern from *:
     #define IS_FREE_THREADED 0
     #endif
 
-    /* Milliseconds since the epoch; what clock.py reads as time.time_ns(). */
+    /* Milliseconds since the epoch, like time.time_ns() in clock.py. */
     static inline int64_t wall_clock_ms(void) {
         struct timespec now;
         timespec_get(&now, TIME_UTC);
         return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     }
 
-    /* Where a slot of a class lies in its instances; 0 where the attribute is no slot. */
+    /* The offset of a slot in the instances of a class; 0 if the attribute is not a slot. */
     #include <structmember.h>
     static Py_ssize_t slot_offset(PyObject *type, PyObject *name) {
         PyObject *slot = PyObject_GetAttr(type, name);
@@ -66,7 +67,7 @@ cdef extern from *:
         return offset;
     }
 
-    /* getattr, without the search where it is a slot and the interpreter's lock makes that safe. */
+    /* getattr, without the lookup if the attribute is a slot and the GIL makes that safe. */
     static inline PyObject *read_slot(PyObject *object, Py_ssize_t offset, PyObject *name) {
         if (!IS_FREE_THREADED && offset > 0) {
             PyObject *value = *(PyObject **)((char *)object + offset);
@@ -89,10 +90,10 @@ cdef enum:
     LACKS_MEMORY = -2
 
 
-# --- what is ordinary --------------------------------------------------------------------------------------------------
+# --- common cases ------------------------------------------------------------------------------------------------------
 
 cdef inline bint is_plain(object data) noexcept:
-    """Bytes or None, and no subclass, which may do as it likes."""
+    """Return True for bytes or None, but not for subclasses, which may override anything."""
     return data is None or type(data) is bytes
 
 
@@ -105,7 +106,7 @@ cdef inline const char *start_of(object data) noexcept:
 
 
 cdef bint is_timestamp(object timestamp, int64_t *value) except -1:
-    """Return whether it is an int from -1 on whose distance to any other fits 64 bits: below 2^63 - 1."""
+    """Return whether ``timestamp`` is an int from -1 to 2^63 - 2: the difference of any two fits in 64 bits."""
     cdef int overflow = 0
     if type(timestamp) is not int:
         return False
@@ -114,12 +115,12 @@ cdef bint is_timestamp(object timestamp, int64_t *value) except -1:
 
 
 cdef inline object unchanging(object headers):
-    """Headers that no other thread can change between measuring and writing them, when it gets a turn."""
+    """Return headers that no other thread can change between measuring and writing them."""
     return tuple(<list>headers) if type(headers) is list else headers
 
 
 cdef Py_ssize_t size_of_headers(object headers) except -2:
-    """The size of a record's headers with their number; -1 where the twin has to look at them."""
+    """Return the size of a record's headers and their count; -1 if the twin must handle them."""
     cdef Py_ssize_t size, name_size
     cdef object header, name
     if type(headers) is not tuple:
@@ -140,7 +141,7 @@ cdef Py_ssize_t size_of_headers(object headers) except -2:
 
 
 cdef uint8_t *write_headers(uint8_t *at, object headers) except NULL:
-    """What `size_of_headers` has measured."""
+    """Write headers measured by `size_of_headers`."""
     cdef Py_ssize_t name_size
     cdef const char *name
     cdef object header, value
@@ -156,7 +157,7 @@ cdef uint8_t *write_headers(uint8_t *at, object headers) except NULL:
 # --- state -------------------------------------------------------------------------------------------------------------
 
 cdef class AppendState:
-    """What a MemoryRecordsBuilder changes with each record. Numbers have 64 bits at most."""
+    """The fields of a MemoryRecordsBuilder that each record changes. Numbers have at most 64 bits."""
 
     cdef public object _records
     cdef public int64_t _position
@@ -195,7 +196,7 @@ cdef class AppendState:
 
 
 cdef class BatchState:
-    """What a ProducerBatch changes with each record, and what its futures are made of."""
+    """The fields of a ProducerBatch that each record changes or that its futures need."""
 
     cdef type _future_type
     cdef public AppendState _builder
@@ -215,16 +216,16 @@ cdef class BatchState:
     @future_type.setter
     def future_type(self, type future_type not None):
         if not issubclass(future_type, FutureState) or future_type.__new__ is not FutureState.__new__:
-            raise TypeError(f"{future_type!r} is not made like a FutureState")
+            raise TypeError(f"{future_type!r} does not create its instances like FutureState")
         self._future_type = future_type
 
 
 @cython.no_gc
 cdef class FutureState:
-    """What a FutureRecordMetadata holds.
+    """The fields of a FutureRecordMetadata.
 
-    There is one for each record, so the collector is not to look at them. They are part of a cycle as long as somebody
-    listens to them, which ends with their batch: a result lets go of its listeners when it is set.
+    There is one per record, so the garbage collector does not track them. While a future has listeners it is part of a
+    reference cycle, which ends with its batch: a result drops its listeners when it is set.
     """
 
     cdef public object _result
@@ -239,19 +240,19 @@ cdef tuple _no_arguments = ()
 
 @cython.final
 cdef class Mutex:
-    """A lock that C takes without a call. Waiting for it cannot be interrupted.
+    """A lock that C code takes without a Python call. Waiting for it cannot be interrupted.
 
-    Not reentrant: a signal handler or a ``__del__`` that interrupts its holder, and needs the lock itself, gets an
-    IllegalStateError instead of waiting for ever.
+    The lock is not reentrant. A signal handler or a ``__del__`` that interrupts its holder, and needs the lock, gets an
+    IllegalStateError instead of waiting forever.
 
-    Where there is the interpreter's lock, it guards whether this one is held. Then ``lock`` is only what those wait for
-    who found it held: it is free for a moment, for one of them, whenever somebody has released it.
+    With a GIL, the GIL guards ``is_held``. ``lock`` then serves only threads that found the mutex held: after each
+    release, it is free for a moment for one of them.
     """
 
     cdef PyThread_type_lock lock
     cdef bint is_held
     cdef Py_ssize_t waiting
-    cdef unsigned long owner  # while it is held; another thread may read it, to find that it is not itself
+    cdef unsigned long owner  # set while held; another thread may read it, and sees that it is not the owner
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -267,7 +268,7 @@ cdef class Mutex:
             PyThread_free_lock(self.lock)
 
     cdef inline int acquire(self) except -1:
-        """Take the lock. Return whether it was free, so that no other thread had a turn."""
+        """Take the lock; return whether it was free, so that no other thread had a turn."""
         cdef unsigned long here = PyThread_get_thread_ident()
         cdef int was_free = 1
         if IS_FREE_THREADED:
@@ -282,7 +283,7 @@ cdef class Mutex:
             if self.owner == here:
                 raise interrupting("A producer's method")
             self.waiting += 1
-            while self.is_held:  # another thread may have been faster
+            while self.is_held:  # another thread may have taken the lock first
                 with nogil:
                     PyThread_acquire_lock(self.lock, 1)
             self.waiting -= 1
@@ -308,11 +309,11 @@ cdef class Mutex:
 
 @cython.final
 cdef class StickyPartitionInfo:
-    """The partition in use, and how much went to it: that changes only under the lock of the partition's queue."""
+    """The current partition and the bytes appended to it. Changes only under the lock of the partition's queue."""
 
     cdef readonly Py_ssize_t partition
     cdef public int64_t produced_bytes
-    cdef QueueState queue  # of that partition, once a record went there: see `SendPath.queue`
+    cdef QueueState queue  # of that partition, once it has a record: see `SendPath.queue`
 
     def __init__(self, partition):
         self.partition = partition
@@ -320,7 +321,7 @@ cdef class StickyPartitionInfo:
 
 
 cdef class QueueState:
-    """What a PartitionQueue is made of."""
+    """The state of a PartitionQueue."""
 
     cdef readonly object topic_partition
     cdef readonly object batches
@@ -339,7 +340,7 @@ cdef int64_t append_record(
 ) except -1:
     """Append a record of plain bytes with its headers, whose size is known.
 
-    Return its size in bytes; 0 if the batch has no room for it; LACKS_MEMORY if the twin has to borrow for it first.
+    Return its size in bytes, 0 if the batch has no room for it, or LACKS_MEMORY if the twin must borrow memory first.
     """
     cdef int64_t base_timestamp = state.base_timestamp if state.has_base_timestamp else timestamp
     cdef int64_t offset = state.last_offset + 1 if state.has_last_offset else state.base_offset
@@ -393,7 +394,7 @@ cdef int64_t append_record(
 
 
 cdef inline bint takes_default_records(AppendState state) noexcept:
-    """Whether the builder is open, of format v2, with its offsets in range: else the twin knows what to do."""
+    """Return whether the builder is open, of format v2, and has valid offsets; otherwise its twin decides."""
     return (
         not state._append_closed
         and state.magic >= 2
@@ -405,7 +406,7 @@ cdef inline bint takes_default_records(AppendState state) noexcept:
 
 
 def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()):
-    """Twin: MemoryRecordsBuilder._try_append_python."""
+    """Append a record (twin: MemoryRecordsBuilder._try_append_python)."""
     cdef int64_t timestamp, size
     cdef Py_ssize_t headers_size
     cdef object written
@@ -420,7 +421,7 @@ def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()
 
 
 cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size):
-    """Count the record that was appended, and its future."""
+    """Count the appended record and return its future."""
     cdef FutureState future = <FutureState>NEW_INSTANCE(batch._future_type, _no_arguments)
     future._result = batch.produce_future
     future.index = batch._builder.num_records - 1
@@ -434,7 +435,7 @@ cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, obj
 
 
 def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_delivery):
-    """Twin: ProducerBatch._try_append_python."""
+    """Append a record (twin: ProducerBatch._try_append_python)."""
     cdef int64_t timestamp, size
     cdef Py_ssize_t headers_size
     cdef FutureState future
@@ -463,7 +464,7 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
 # --- hashing -----------------------------------------------------------------------------------------------------------
 
 def murmur2(bytes data not None):
-    """Twin: partitioner.hashing.murmur2_python."""
+    """Return the MurmurHash2 (twin: partitioner.hashing.murmur2_python)."""
     return murmur2_of(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
@@ -471,7 +472,7 @@ def murmur2(bytes data not None):
 
 @cython.final
 cdef class Route:
-    """What belongs to a topic in one metadata snapshot and one dict of the accumulator's. Never changes."""
+    """The data of a topic in one metadata snapshot and one of the accumulator's dicts. Immutable."""
 
     cdef object topic
     cdef object snapshot
@@ -488,9 +489,9 @@ cdef class Route:
 
 @cython.final
 cdef class SendPath:
-    """What a KafkaProducer needs of its parts for an ordinary record, one look-up away.
+    """The parts of a KafkaProducer that a common record needs, one lookup away.
 
-    ``clock`` None: records carry the machine's time of day. ``plain_keys`` and ``plain_values``: bytes and None need no
+    If ``clock`` is None, records get the machine's time. ``plain_keys`` and ``plain_values``: bytes and None need no
     serializer. Thread: any.
     """
 
@@ -549,13 +550,13 @@ cdef class SendPath:
         self.switch_at = 2 * batch_size
 
     cdef Route route(self, object topic):
-        """What belongs to ``topic``; None while its metadata or its queues are missing."""
+        """Return the data of ``topic``; None if its metadata or its queues are missing."""
         cdef Route route
         cdef PyObject *found
         snapshot = read_slot(self.metadata, self.snapshot_offset, "_snapshot")
         topics = read_slot(self.accumulator, self.topics_offset, "_topics")
-        # The last one is kept for as long as what it was made of is. Only the interpreter's lock makes it safe to read
-        # an attribute here while another thread replaces it, so builds without that lock make a route for each record.
+        # The last route is valid until its snapshot or its dict is replaced. Only with the GIL is it safe to read an
+        # attribute here while another thread replaces it, so builds without a GIL create a route per record.
         if not IS_FREE_THREADED:
             route = self.last_route
             if route is not None and topic is route.topic and snapshot is route.snapshot and topics is route.topics:
@@ -588,11 +589,11 @@ cdef class SendPath:
         if self.transaction_manager is None:
             return False
         state = read_slot(self.transaction_manager, self.state_offset, "_state")
-        # The states are constants, so that most comparisons end here.
+        # The states are constants, so the identity test decides most cases.
         return state is not self.ready and state == self.fatal_error
 
     cdef QueueState queue(self, Route route, int64_t number, StickyPartitionInfo sticky):
-        """The queue of partition ``number``, which is the sticky one where that is given; None: there is none yet."""
+        """Return the queue of partition ``number``, which is that of ``sticky`` if given; None if there is none yet."""
         cdef PyObject *found
         if IS_FREE_THREADED:
             return route.info.queues.get(number)
@@ -617,12 +618,13 @@ cdef class SendPath:
         Py_ssize_t headers_size,
         object on_delivery,
     ):
-        """Append to the open batch; None, with nothing changed, where there is none, or no room in it."""
+        """Append to the open batch; return None, with nothing changed, if there is none or it has no room."""
         cdef FutureState future = None
         cdef BatchState batch
         cdef Py_ssize_t count
         cdef int64_t size
-        # Made before the lock is taken: a new tuple may start the garbage collector, and that a __del__ that sends.
+        # Created before taking the lock: a new tuple may start the garbage collector, and that a __del__ that calls
+        # send().
         cdef tuple entry = None if on_delivery is None else (None, on_delivery, True)
         cdef int was_free = queue.lock.acquire()
         try:
@@ -641,7 +643,7 @@ cdef class SendPath:
                         if entry is not None:
                             Py_INCREF(future)
                             PyTuple_SET_ITEM(entry, 0, future)
-                            Py_DECREF(None)  # whose place that was
+                            Py_DECREF(None)  # the future has replaced it
                             batch.produce_future.listeners.append(entry)
                         if sticky is not None:
                             if sticky.produced_bytes + size < self.switch_at:
@@ -658,7 +660,7 @@ cdef Py_ssize_t _last_offset = 0
 
 
 cdef object send_path_of(object producer):
-    """What the producer keeps there. Where that lies is looked up once for a class."""
+    """Return the producer's ``_send_path``. The offset of its slot is looked up once per class."""
     global _last_type, _last_offset
     if IS_FREE_THREADED:
         return producer._send_path
@@ -669,7 +671,7 @@ cdef object send_path_of(object producer):
 
 
 def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
-    """Put a record into a batch; it is sent soon after. Twin: KafkaProducer._send_python."""
+    """Append a record to a batch, to be sent soon (twin: KafkaProducer._send_python)."""
     cdef object found
     cdef SendPath path
     cdef Route route
@@ -689,7 +691,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count)
     ):
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-    # What is not as it must be is left to the twin, before a serializer is called.
+    # The twin handles invalid arguments, before a serializer is called.
     if on_delivery is not None and not callable(on_delivery):
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     if timestamp_ms is not None and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
@@ -708,10 +710,10 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         except Exception as error:
             return self._failed_to_serialize(error, topic, partition, headers, on_delivery)
         serialized = (key_bytes, value_bytes)
-        if headers is not None:  # a serializer may have added to them
+        if headers is not None:  # a serializer may have added headers
             written = unchanging(headers)
             headers_size = size_of_headers(written)
-    # From here on nothing changes until the record is appended: whatever is unusual is left to the twin.
+    # Nothing changes until the record is appended, so the twin can still handle any uncommon case.
     if headers_size > 0:
         size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
         if headers_size == 1:

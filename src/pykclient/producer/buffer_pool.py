@@ -1,4 +1,4 @@
-"""Bounded memory for records that are not yet sent (Java: BufferPool)."""
+"""Bounded memory for records that have not been sent (Java: BufferPool)."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ if TYPE_CHECKING:
     from pykclient.producer.producer_metrics import BufferPoolMetrics
 
 
-#: A thread that has to wait for memory waits for this part of all of it, so that threads take turns less often: woken
-#: for each buffer that comes back, it would cost more to wake than to fill one.
+#: A thread waits until this fraction of all memory is free, so that threads take turns less often. If threads were
+#: woken for each returned buffer, waking one would cost more than filling the buffer.
 _PART_WORTH_WAKING_FOR = 8
-#: But for so long at most. After that any memory that is enough will do.
+#: The longest time to wait for that fraction. After it, any sufficient memory will do.
 _PATIENCE_MS = 20
 
 
-#: A waiting thread looks for itself this often, in case the thread that was to wake it was interrupted.
+#: The interval at which a waiting thread checks by itself, in case the thread that was to wake it was interrupted.
 _LONGEST_WAIT_MS = 200
 
 
 class Loan:
-    """Memory that a thread has taken out of the pool and not yet handed to a batch. Made by that thread, before.
+    """Memory that a thread has taken from the pool and has not yet passed to a batch.
 
-    The pool notes here what it lends, in the same step in which it counts it as lent. So an exception at any place
-    leaves either no loan, or one that its owner still holds and gives back. Thread: owner.
+    The thread creates the loan before it asks for memory. The pool records here what it lends, in the same step in
+    which it counts it as lent. So after an exception anywhere, there is either no loan, or one that its owner still
+    holds and returns. Thread: owner.
     """
 
     __slots__ = ("buffer", "size")
 
     def __init__(self) -> None:
-        #: A buffer of ``size`` bytes; None while there is none, or memory is only reserved for it.
+        #: A buffer of ``size`` bytes; None if there is no loan, or if memory is reserved but not allocated.
         self.buffer: bytearray | None = None
-        #: Bytes that are lent. The owner sets it to 0 when it hands them to a batch.
+        #: The number of bytes lent. The owner sets it to 0 when it passes them to a batch.
         self.size = 0
 
 
 class Waiter:
-    """A thread in line. It is ``patient`` while it is only to be woken when ``wanted`` bytes are free."""
+    """A thread in line. While it is ``patient``, it is woken only if ``wanted`` bytes are free."""
 
     __slots__ = ("is_gone", "patient", "signal", "wanted")
 
@@ -52,14 +53,14 @@ class Waiter:
         self.signal = signal
         self.wanted = wanted
         self.patient = wanted > size
-        #: Whether its thread has left the line. Whoever finds such a waiter at the head removes it.
+        #: True if the thread has left the line. Any thread that finds such a waiter at the head removes it.
         self.is_gone = False
 
 
 class BorrowedMemory(Loan):
-    """What one batch has borrowed beyond its buffer, for records that are not compressed yet.
+    """The memory that a batch has borrowed beyond its buffer, for records that are not compressed yet.
 
-    Thread: owner (whoever holds the lock of the batch's queue, then the sender).
+    Thread: owner (the thread that holds the lock of the batch's queue, then the sender).
     """
 
     __slots__ = ("_pool",)
@@ -69,35 +70,39 @@ class BorrowedMemory(Loan):
         self._pool = pool
 
     def __del__(self) -> None:
-        # An exception can end an append before its new batch is in a queue. No lock may be taken here. Not even
-        # ``__init__`` may have got far.
+        # An exception can end an append before its new batch is in a queue. No lock may be taken here. Even
+        # ``__init__`` may not have completed.
         if getattr(self, "size", 0):
             self._pool.returned.append(self)
 
     def borrow(self, size: int, if_plenty: bool = False) -> bool:
-        """Borrow ``size`` bytes more, without waiting. Return False if there are too few, or others wait.
+        """Borrow ``size`` more bytes without waiting.
 
-        With ``if_plenty``, half of all memory must stay free.
+        Return False if too few bytes are free, or other threads wait for memory. With ``if_plenty``, half of all memory
+        must stay free.
         """
         return self._pool.lend_more(self, size, self._pool.total_memory // 2 if if_plenty else 0)
 
     def give_back(self) -> None:
-        """Give back all that is borrowed."""
+        """Return all borrowed memory to the pool."""
         if self.size:
             self._pool.take_back(self)
 
 
 class BufferPool:
-    """``total_memory`` bytes, lent out in buffers. Threads that find too little wait in line, first come, first served.
+    """A pool of ``total_memory`` bytes, lent in buffers.
 
-    Buffers of ``poolable_size`` (``batch.size``) are kept for the next batch, as most batches have that size. A waiter
-    gathers what is given back bit by bit until it has its size, and only the first in line takes anything, so a large
-    request cannot starve behind small ones. At first it lets a part of the memory become free, for some milliseconds.
+    Threads that find too little wait in line, first come, first served.
 
-    A signal handler may raise anywhere in here. What moves memory from one owner to the other is a run of statements
-    without a call, because CPython runs signal handlers only after calls and backward jumps.
+    The pool keeps returned buffers of ``poolable_size`` (``batch.size``) for the next batch, because most batches have
+    that size. Only the first thread in line takes memory, and it gathers returned memory until it has enough, so small
+    requests cannot starve a large one. At first it waits for a fraction of the memory to become free, for some
+    milliseconds.
 
-    ``on_wait`` is called by each thread that is in line, before it waits: the memory may be with somebody who sleeps.
+    A signal handler may raise an exception anywhere in here. CPython runs signal handlers only after calls and backward
+    jumps, so memory changes owners in consecutive statements without a call.
+
+    Each thread in line calls ``on_wait`` before it waits: the memory may belong to batches of a sleeping sender.
 
     Thread: any.
     """
@@ -130,30 +135,30 @@ class BufferPool:
         self._metrics = metrics
         self._on_wait = on_wait
         self._lock = threading.Lock()  # guards: _available, _closed, _free, _waiters
-        self._available = memory  # without the buffers in _free
+        self._available = memory  # excludes the buffers in _free
         self._free: deque[bytearray] = deque()
         self._waiters: deque[Waiter] = deque()
         self._closed = False
-        #: Loans that nobody needs any more. Adding one here takes no lock, so nothing can interrupt it. The next thread
-        #: that looks at the memory takes them in.
+        #: Loans that are no longer needed. Appending one takes no lock, so nothing can interrupt it. The next thread
+        #: that uses the pool takes them back.
         self.returned: deque[Loan] = deque()
 
     def allocate(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int = 0) -> bytearray:
         """Lend ``size`` bytes to ``loan``, waiting at most ``max_block_ms`` for them.
 
-        It waits until ``to_borrow`` bytes more are free as well, or the time is up: a batch that soon finds nothing to
-        borrow is sent half empty.
+        Until the time is up, wait for ``to_borrow`` further bytes to be free: a batch that soon finds nothing to borrow
+        is sent half empty.
 
-        Return the buffer of the loan, with any content. The caller gives the loan back, also after an exception,
-        unless it has handed the buffer on: see ``returned``.
+        Return the loan's buffer, whose content is undefined. The caller returns the loan, also after an exception,
+        unless it has passed the buffer on: see ``returned``.
 
         Raises:
-            BufferExhaustedError: the time is up.
-            IllegalArgumentError: the pool never has ``size`` bytes.
+            BufferExhaustedError: too little memory became free in time.
+            IllegalArgumentError: ``size`` exceeds the memory of the pool.
             KafkaError: the pool was closed.
         """
         if size > self.total_memory:
-            raise IllegalArgumentError(f"cannot lend {size} bytes: buffer.memory allows {self.total_memory} in all")
+            raise IllegalArgumentError(f"cannot allocate {size} bytes: buffer.memory is only {self.total_memory}")
         with HERE.mark, self._lock:
             self._take_in()
             self._raise_if_closed()
@@ -183,7 +188,10 @@ class BufferPool:
             self._wake_first_waiter()
 
     def lend_more(self, borrowed: BorrowedMemory, size: int, left: int) -> bool:
-        """Lend ``size`` bytes without a buffer, if nobody waits and ``left`` bytes stay free. Return whether it did."""
+        """Lend ``size`` bytes without a buffer; return whether it did.
+
+        It does not if a thread waits for memory, or fewer than ``left`` bytes would stay free.
+        """
         with HERE.mark, self._lock:
             self._take_in()
             if self._waiters or self._closed or not self._can_lend(size + left):
@@ -197,7 +205,7 @@ class BufferPool:
         return True
 
     def take_back(self, borrowed: BorrowedMemory) -> None:
-        """Take back what was lent without a buffer."""
+        """Take back memory lent without a buffer."""
         with HERE.mark, self._lock:
             self._available += borrowed.size
             borrowed.size = 0
@@ -206,25 +214,25 @@ class BufferPool:
 
     @property
     def available_memory(self) -> int:
-        """Bytes that are not lent."""
+        """The number of bytes not lent."""
         with HERE.mark, self._lock:
             self._take_in()
             return self._available + len(self._free) * self.poolable_size
 
     @property
     def unallocated_memory(self) -> int:
-        """Bytes that are neither lent nor kept in free buffers."""
+        """The number of bytes neither lent nor kept in free buffers."""
         with HERE.mark, self._lock:
             self._take_in()
             return self._available
 
     @property
     def queued(self) -> int:
-        """How many threads wait for memory. Read without the lock: a count that is a moment old does no harm."""
+        """The number of threads waiting for memory. It is read without the lock and may be slightly outdated."""
         return len(self._waiters)
 
     def close(self) -> None:
-        """Refuse further allocations and end the waiting of all threads; what is lent can still be given back."""
+        """Refuse further allocations and end all waits. Memory that is lent can still be returned."""
         with HERE.mark, self._lock:
             self._closed = True
             for waiter in self._waiters:
@@ -258,14 +266,14 @@ class BufferPool:
                         raise self._exhausted(size, loan.size, max_block_ms)
                 waiter.signal.wait(min(until_ms - now_ms, _LONGEST_WAIT_MS))
         finally:
-            # Also after an exception: the turn must not get lost. The caller gives back what was gathered. Waiting for
-            # the lock may be interrupted as well, hence the note.
+            # Leave the line also after an exception, or no other thread would get a turn. The caller returns what the
+            # loan has gathered. Waiting for the lock may be interrupted too, so mark the waiter first.
             waiter.is_gone = True
             with HERE.mark, self._lock:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
                 if self._waiters and not waiter.patient:
-                    self._waiters[0].patient = False  # it has waited for the same memory
+                    self._waiters[0].patient = False  # the next thread has already waited for the same memory
                 self._wake_first_waiter()
             if self._metrics is not None:
                 self._metrics.record_wait(clock.now_ms() - start_ms)
@@ -277,18 +285,18 @@ class BufferPool:
         return BufferExhaustedError(
             f"no {size} bytes of buffer.memory became free within {max_block_ms / 1000} s (max.block.ms): "
             f"{free} of {self.total_memory} bytes are free and {len(self._waiters)} thread(s) wait; "
-            "the brokers take less than is sent"
+            "the brokers accept less than is sent. Slow down, or raise buffer.memory"
         )
 
     def _can_lend(self, size: int) -> bool:
         return self._available + len(self._free) * self.poolable_size >= size
 
     def _lend(self, loan: Loan, size: int) -> None:
-        """Lend what is missing of ``size`` bytes, as far as there is memory. Needs the lock."""
+        """Lend what the loan lacks of ``size`` bytes, as far as memory is free. The caller holds the lock."""
         free = self._free
         if size == self.poolable_size and free:
-            # What was gathered is not needed: making a buffer costs more than keeping one. The one that came back last
-            # is the likeliest to be in the processor's cache.
+            # Use a free buffer instead of the gathered memory: creating a buffer costs more than keeping one. The
+            # buffer returned last is the likeliest to be in the CPU's cache.
             self._available += loan.size
             loan.buffer = free[-1]
             loan.size = size
@@ -303,7 +311,7 @@ class BufferPool:
         loan.size += lent
 
     def _take_in(self) -> None:
-        """Take in the loans that were returned, and forget waiters that have gone. Needs the lock."""
+        """Take back returned loans, and remove waiters that have left the line. The caller holds the lock."""
         waiters, returned, free = self._waiters, self.returned, self._free
         while waiters and waiters[0].is_gone:
             del waiters[0]
@@ -327,4 +335,4 @@ class BufferPool:
 
     def _raise_if_closed(self) -> None:
         if self._closed:
-            raise KafkaError("the producer was closed while a send waited for buffer.memory")
+            raise KafkaError("the producer was closed while a send was waiting for buffer.memory")

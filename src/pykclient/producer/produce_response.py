@@ -129,7 +129,7 @@ class InFlightBatches:
                     self._oldest_ms = min(self._oldest_ms, batch.created_ms)
                     continue  # check the rest too: a retried batch may be older than those before it
                 if batch.is_done:
-                    raise IllegalStateError(f"{batch} is in flight, but has already {batch.final_state}")
+                    raise IllegalStateError(f"{batch} is in flight, but its final state is {batch.final_state}")
                 expired.append(batch)
         for batch in expired:
             self.remove(batch)
@@ -177,7 +177,7 @@ class ProduceResponseHandler:
         """Handle the response to a request that carried ``batches``, or the lack of one."""
         body: ProduceResponse | None = response.response_body
         if response.timed_out:
-            message = f"broker {response.destination} did not answer within request.timeout.ms"
+            message = f"broker {response.destination} sent no response within request.timeout.ms"
             self._complete_all(batches, PartitionResponse(RequestTimedOutError.code, error_message=message))
         elif response.disconnected:
             message = f"the connection to broker {response.destination} was lost"
@@ -273,7 +273,7 @@ class ProduceResponseHandler:
             nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in body.node_endpoints if end.node_id >= 0]
             self._metadata.update_partition_leadership(new_leaders, nodes)
         if strangers:
-            self._log.error("Broker %s answered for partitions not in the request: %s", node_id, ", ".join(strangers))
+            self._log.error("Broker %s responded for partitions not in the request: %s", node_id, ", ".join(strangers))
         if unanswered:
             # Java ignores these. They would then wait for their delivery timeout; and because a batch in flight keeps
             # its memory, that memory would be lost for good.
@@ -372,7 +372,7 @@ class ProduceResponseHandler:
         self.in_flight.remove(batch)
         self._accumulator.deallocate(batch)
         if not batch.complete(response.base_offset, response.log_append_time_ms):
-            self._log.debug("%s was written although it had already %s", batch, batch.final_state)
+            self._log.debug("%s was written, although its final state is %s", batch, batch.final_state)
         # Complete the batch last: a flush that starts now must still find it while its callbacks run.
         self._accumulator.complete_batch(batch)
 

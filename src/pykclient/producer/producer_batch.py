@@ -1,4 +1,4 @@
-"""A batch of records on its way to one partition (Java: ProducerBatch)."""
+"""A batch of records for one partition (Java: ProducerBatch)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _compiled = compiled("producer")
 
-ABORTED = "ABORTED"  # given up by the client: closed by force, or a fatal error
-FAILED = "FAILED"  # refused by the broker, or out of time
+ABORTED = "ABORTED"  # by the client: a forced close, or a fatal error
+FAILED = "FAILED"  # refused by the broker, or expired
 SUCCEEDED = "SUCCEEDED"
 
-#: From a final state to what may still be reported for the batch. A batch that was given up while its request was on
-#: its way can be answered later: that is noted and changes nothing. Nothing may be reported after a success.
+#: The results that may still be reported for a batch in a final state. A batch that was aborted or expired in flight
+#: may get a late response, which is noted and changes nothing. After a success, nothing may be reported.
 _LATE_REPORTS = {
     ABORTED: frozenset((FAILED, SUCCEEDED)),
     FAILED: frozenset((FAILED, SUCCEEDED)),
@@ -45,7 +45,7 @@ _LATE_REPORTS = {
 
 
 class RowsInBatch(NamedTuple):
-    """Neighbouring records of a batch: whose fate they share, the place of the first, and how many they are."""
+    """Consecutive records of a batch: their result, the index of the first, and their number."""
 
     result: ProduceRequestResult
     place: int
@@ -53,14 +53,14 @@ class RowsInBatch(NamedTuple):
 
 
 class BatchStatePython:
-    """What a batch changes with each record. Its compiled twin keeps numbers, and not as objects."""
+    """The fields of a batch that each record changes. The compiled version stores numbers as C integers."""
 
     __slots__ = ("_builder", "appended_bytes", "future_type", "max_record_size", "produce_future")
     _builder: MemoryRecordsBuilder
 
     @property
     def record_count(self) -> int:
-        """The number of records. The builder counts them in the step that appends one, so the two cannot differ."""
+        """The number of records, counted by the builder as it appends, so that the two cannot differ."""
         return self._builder.num_records
 
 
@@ -71,9 +71,9 @@ else:
 
 
 class ProducerBatch(BatchState):
-    """Records that are sent, retried and answered together.
+    """Records that are sent, retried and completed together.
 
-    Filled by application threads under its queue's lock; once drained it belongs to the sender.
+    Application threads fill a batch while they hold its queue's lock. After the drain it belongs to the sender.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class ProducerBatch(BatchState):
         clock: Clock = SYSTEM_CLOCK,
         sender_thread: SenderThread | None = None,
     ) -> None:
-        self._clock = clock  # of those who wait for a future
+        self._clock = clock  # for threads that wait for a future
         self.topic_partition = topic_partition
         self.created_ms = created_ms
         self.produce_future = ProduceRequestResult(topic_partition, clock, sender_thread)
@@ -114,22 +114,22 @@ class ProducerBatch(BatchState):
         self.max_record_size = 0
         self.attempts = 0
         self.retry_backoff_ms = 0
-        #: Whether it was sent before.
+        #: True if the batch was sent before.
         self.in_retry = False
-        #: Whether a request that carries it is with the network client, which then still reads its buffer.
+        #: True while the network client has a request with this batch, and so may read its buffer.
         self.in_flight = False
         self.final_state: str | None = None
-        #: The pool's buffer until it is given back, and its size when it was lent. A batch that came out of a split
-        #: has none: those are not counted in the pool.
+        #: The pool's buffer until the batch returns it, and its size when it was lent. A batch created by a split has
+        #: none: the pool does not count these.
         self.buffer = buffer
         self.initial_capacity = 0 if buffer is None else len(buffer)
         self.is_split_batch = buffer is None
         self._is_open = True
-        #: The uncompressed size of what was appended last.
+        #: The uncompressed size of the last append.
         self.appended_bytes = 0
-        #: Whether its sequence number was changed after it had been closed (KIP-360).
+        #: True if the batch's sequence number changed after the batch was closed (KIP-360).
         self.sequence_has_been_reset = False
-        #: Whether its records may be in the log as part of the batch that it was split from.
+        #: True if the records may be in the log as part of the batch that this one was split from.
         self.may_be_written = False
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
@@ -147,7 +147,7 @@ class ProducerBatch(BatchState):
         headers: Sequence[Header],
         on_delivery: OnDelivery | None,
     ) -> FutureRecordMetadata | None:
-        """Add a record; None when there is no room for it. Needs the queue's lock."""
+        """Append a record; return None if there is no room for it. The caller holds the queue's lock."""
         size = self._builder.try_append(timestamp_ms, key, value, headers)
         if not size:
             return None
@@ -168,9 +168,9 @@ class ProducerBatch(BatchState):
         try_append = _compiled.try_append_to_batch
 
     def try_append_rows(self, run: RowRun, max_bytes: int) -> RowsInBatch | None:
-        """Add as many rows as there is room for; None when there is none. Needs the queue's lock.
+        """Append as many rows as there is room for; return None if that is none. The caller holds the queue's lock.
 
-        Nothing follows on the row with which ``max_bytes``, uncompressed, are reached.
+        The row that reaches ``max_bytes``, uncompressed, is the last.
         """
         if not self._is_open:
             return None
@@ -179,7 +179,7 @@ class ProducerBatch(BatchState):
         appended_bytes = self._builder.uncompressed_bytes_written - before
         run.first += count
         if run.first < run.stop and appended_bytes < max_bytes:
-            self._is_open = False  # nobody needs to find out again that there is no room
+            self._is_open = False  # later appends need not find out again
             run.has_filled_batch = not self.record_count
         if not count:
             return None
@@ -189,35 +189,36 @@ class ProducerBatch(BatchState):
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more records."""
+        """True if the batch accepts no more records."""
         return not self._is_open or self._builder.is_full
 
     @property
     def estimated_size_in_bytes(self) -> int:
-        """Its size, estimated from the compression ratio so far while it is open."""
+        """The size in bytes; while the batch is open, estimated from the compression ratio so far."""
         return self._builder.estimated_size_in_bytes
 
     def close_for_record_appends(self) -> None:
-        """Take no more records.
+        """Accept no more records.
 
-        The builder is left alone: closing it compresses, which is for the sender to do, outside of the queue's lock.
+        This does not close the builder: closing compresses, which the sender does later, without holding the queue's
+        lock.
         """
         self._is_open = False
 
     def abort_record_appends(self) -> None:
-        """Take no more records and drop those it has. Their futures are still to be completed."""
+        """Accept no more records and drop those appended. Their futures must still be completed."""
         self._is_open = False
-        if not self._builder.is_closed:  # a closed one takes none anyway, and its bytes may be on their way
+        if not self._builder.is_closed:  # a closed builder accepts none, and its bytes may be in flight
             self._builder.abort()
 
     def give_back_memory(self) -> None:
-        """Give back what was borrowed from the pool beyond the buffer, which a closed batch has done already."""
+        """Return memory borrowed beyond the buffer to the pool. A closed batch has already done so."""
         self._builder.give_back_memory()
 
     # --- sending -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Compress and write the header; ``records`` is what to send."""
+        """Compress the records and write the header; ``records`` then returns the bytes to send."""
         self._builder.close()
         self.sequence_has_been_reset = False
 
@@ -227,7 +228,7 @@ class ProducerBatch(BatchState):
 
     @property
     def records(self) -> Buffer:
-        """The bytes to send; a view."""
+        """A view of the bytes to send."""
         return self._builder.build()
 
     @property
@@ -240,7 +241,7 @@ class ProducerBatch(BatchState):
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Number the closed batch anew; its CRC is made again at the next ``close``."""
+        """Renumber the closed batch; the next ``close`` computes its CRC again."""
         self.sequence_has_been_reset = True
         self._builder.reopen_and_rewrite_producer_state(
             producer_id, producer_epoch, base_sequence, self._builder.is_transactional
@@ -278,20 +279,20 @@ class ProducerBatch(BatchState):
         return self.drained_ms - self.created_ms
 
     def waited_time_ms(self, now_ms: int) -> int:
-        """Since it was made or, in a retry, since it was put back."""
+        """Return the time since the batch was created, or since it was requeued for a retry."""
         return max(0, now_ms - self.last_attempt_ms)
 
     def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
-        """It goes back to be sent again, not before ``retry_backoff_ms`` have passed."""
+        """Note that the batch is requeued, to be sent no earlier than in ``retry_backoff_ms``."""
         self.attempts += 1
         self.retry_backoff_ms = retry_backoff_ms
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self.in_retry = True
 
     def stays_before(self, other: ProducerBatch) -> bool:
-        """Whether ``other``, which is put back into the queue that this batch is in, goes behind it.
+        """Return whether ``other``, which is being requeued, belongs behind this queued batch.
 
-        So it does if this one is back as well, and was before it in the first place: by sequence or, without, by age.
+        It does if this batch was requeued too, and precedes ``other`` by sequence or, without one, by age.
         """
         if other.has_sequence:
             return self.has_sequence and self.base_sequence < other.base_sequence
@@ -302,21 +303,21 @@ class ProducerBatch(BatchState):
         return delivery_timeout_ms <= now_ms - self.created_ms
 
     def maybe_update_leader_epoch(self, latest: int | None) -> None:
-        """Note the leader's epoch, and in which attempt it was seen first."""
+        """Note the leader epoch, and the attempt in which it was first seen."""
         if latest is not None and (self.current_leader_epoch is None or self.current_leader_epoch < latest):
             self._attempts_when_leader_last_changed = self.attempts
             self.current_leader_epoch = latest
 
     @property
     def backoff_end_ms(self) -> int:
-        """Until when a retry must wait; 0 where there is nothing to wait for."""
+        """The time until which a retry must wait; 0 if it need not wait."""
         if not self.retry_backoff_ms or self.has_leader_changed_for_the_ongoing_retry:
             return 0
         return self.last_attempt_ms + self.retry_backoff_ms
 
     @property
     def has_leader_changed_for_the_ongoing_retry(self) -> bool:
-        """Whether there is a new leader since the last attempt: then the retry need not back off (KIP-951)."""
+        """True if the leader has changed since the last attempt, so that the retry needs no backoff (KIP-951)."""
         return self.attempts >= 1 and self.attempts == self._attempts_when_leader_last_changed
 
     # --- ending ------------------------------------------------------------------------------------------------
@@ -326,17 +327,27 @@ class ProducerBatch(BatchState):
         return self.final_state is not None
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> bool:
-        """Succeed. False when the batch had been given up before; then nothing changes."""
+        """Complete all records with success.
+
+        Return False, and change nothing, if the batch has already failed or been aborted.
+        """
         return self._finish(SUCCEEDED, base_offset, log_append_time_ms, None)
 
     def complete_exceptionally(self, error_for: Callable[[int], Exception]) -> bool:
-        """Fail, each record with its own error by its place. False when the batch had been given up before."""
+        """Fail each record with the error for its index.
+
+        Return False, and change nothing, if the batch has already failed or been aborted.
+        """
         return self._finish(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for)
 
     def abort(self, error: Exception) -> None:
-        """Give up. Raises IllegalStateError when the batch has a final state."""
+        """Abort the batch.
+
+        Raises:
+            IllegalStateError: the batch has a final state.
+        """
         if self.final_state is not None:
-            raise IllegalStateError(f"{self} cannot be aborted, as it has {self.final_state}")
+            raise IllegalStateError(f"{self} cannot be aborted: its final state is {self.final_state}")
         self._finish(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
 
     def _finish(
@@ -345,7 +356,7 @@ class ProducerBatch(BatchState):
         before = self.final_state
         if before is not None:
             if state not in _LATE_REPORTS[before]:
-                raise IllegalStateError(f"{self} has {before} and cannot become {state}")
+                raise IllegalStateError(f"{self} cannot become {state}: its final state is {before}")
             return False
         self.final_state = state
         result = self.produce_future
@@ -356,13 +367,16 @@ class ProducerBatch(BatchState):
     # --- splitting ---------------------------------------------------------------------------------------------
 
     def split(self, split_batch_size: int) -> list[ProducerBatch]:
-        """Closed batches of about ``split_batch_size`` with the same records, in order; futures follow their records.
+        """Return closed batches of about ``split_batch_size`` bytes with the same records, in order.
 
-        Where sequence numbers were given out, the new batches divide them up, so that together they are still the
-        same write to the broker. Raises IllegalStateError when there is nothing to split.
+        Each future follows its record. If the batch has sequence numbers, the parts share them, so that to the broker
+        they are still the same write.
+
+        Raises:
+            IllegalStateError: the batch has no records.
         """
-        # The size of a part is bounded by estimates, and all records may fit into one again. So a part has half of them
-        # at most: or the same batch would go to the broker and back until it expires, as it can in Java.
+        # The size of a part is an estimate, so all records might fit into one part again. The batch would then be sent
+        # and refused until it expires, as can happen in Java. So a part gets half of the records at most.
         most = (self.record_count + 1) // 2
         batches: list[ProducerBatch] = []
         parts: list[tuple[int, ProduceRequestResult]] = []
@@ -385,8 +399,8 @@ class ProducerBatch(BatchState):
             if self.has_sequence:
                 part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
                 sequence = increment_sequence(sequence, part.record_count)
-            # Back in the queue it may be the last one, with room left. A record that joined it would get a number that
-            # the next batch gets as well, and the broker would drop one of them as a duplicate.
+            # A requeued part may be the last of its queue and have room left. A record appended to it would get a
+            # sequence number that the next batch gets too, and the broker would drop one of them as a duplicate.
             part.close()
         self.produce_future.split(parts)
         return batches
@@ -405,7 +419,7 @@ class ProducerBatch(BatchState):
 
     @property
     def max_record_batch_size(self) -> int:
-        """The size of a batch with the largest record alone."""
+        """The size of a batch that contains only the largest record."""
         return self.max_record_size + RECORD_BATCH_OVERHEAD
 
     def __repr__(self) -> str:

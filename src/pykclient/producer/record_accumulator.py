@@ -1,4 +1,4 @@
-"""Where records wait to be sent: one queue of batches per partition (Java: RecordAccumulator)."""
+"""Records waiting to be sent: one queue of batches per partition (Java: RecordAccumulator)."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ T = TypeVar("T")
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
 
-#: What a batch takes at least of ``buffer.memory``, unless ``batch.size`` is less.
+#: The smallest part of ``buffer.memory`` for a batch, unless ``batch.size`` is less.
 _SMALLEST_CAPACITY = 4096
 
-#: What a batch holds uncompressed at most, unless one record is larger: far below what consumers unpack, see
-#: max.decompressed.batch.bytes. And the part of ``buffer.memory`` that it may take.
+#: The largest uncompressed size of a batch, unless one record is larger: far below the limit up to which consumers
+#: decompress (max.decompressed.batch.bytes). A batch may also take at most this part of ``buffer.memory``.
 _MAX_UNCOMPRESSED_SIZE = 32 * 1024 * 1024
 _PART_FOR_ONE_BATCH = 4
 
 
 class RecordAccumulator:
-    """Gathers records into batches, says which nodes they are due for, and hands them over.
+    """Collects records in batches, finds the nodes with batches that are due, and drains these batches.
 
-    ``append``, ``append_rows``, ``flush`` and ``close``: any thread. All else: io, the sender's.
-    Locks, in the order in which they may be taken: a queue's lock; then ``_lock``. The pool is never called under one.
+    ``append``, ``append_rows``, ``flush`` and ``close``: any thread. All else: io, the sender's. Order of locks: a
+    queue's lock, then ``_lock`` or the pool's lock. No thread waits for memory while it holds one of them.
 
-    A signal handler may raise anywhere in what any thread may call. A batch is therefore published in one run of
-    statements without a call, as CPython runs signal handlers only after calls and backward jumps.
+    A signal handler may raise an exception anywhere in a method that any thread may call. CPython runs signal handlers
+    only after calls and backward jumps. A batch is therefore published by consecutive statements without a call.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_closed", "_topics")  # slots for what C looks up with each record
+    __slots__ = ("__dict__", "__weakref__", "_closed", "_topics")  # slots, because C code reads both for each record
 
     def __init__(
         self,
@@ -96,19 +96,19 @@ class RecordAccumulator:
         )
         self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
-        #: A token for each flush under way. Its owner adds and removes it by itself, without a call in between.
+        #: A token for each flush in progress. Its owner adds and removes it without a call in between.
         self._flushes: dict[object, None] = {}
-        #: Batches whose fate is not known yet. Dicts are safe to change from any thread; copy before iterating.
+        #: Batches that have not completed. Any thread may change a dict safely; copy it before iterating.
         self._incomplete: dict[ProducerBatch, None] = {}
-        self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a close by force replaces it
+        self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a forced close replaces it
         self._waiting = WaitingQueues(config.linger_ms, config.delivery_timeout_ms)
-        # The sender's own.
+        # Used by the sender only.
         self._load = PartitionLoad(config.partition_availability_timeout_ms)
         self.delivery_timeout_ms = config.delivery_timeout_ms
         self.linger_ms = config.linger_ms
-        #: Whether the last drain left batches behind that are due as well.
+        #: True if the last drain left batches that are due.
         self.has_due_rest = False
-        #: What the last drains took out and could not close, and why; the sender fails it.
+        #: Drained batches that could not be closed, with the error; the sender fails them.
         self.unsendable: list[tuple[ProducerBatch, Exception]] = []
 
     # --- appending ---------------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ class RecordAccumulator:
         cluster: Cluster,
         abort_on_new_batch: bool = False,
     ) -> AppendResult:
-        """Add a record to the open batch of its partition, or to a new one; waits for memory up to ``max_block_ms``.
+        """Append a record to its partition's open batch, or to a new one; wait for memory up to ``max_block_ms``.
 
-        With ``partition`` None the built-in partitioner chooses. With ``abort_on_new_batch`` a record that needs a new
-        batch is not appended (KIP-480).
+        If ``partition`` is None, the built-in partitioner chooses. With ``abort_on_new_batch``, a record that needs a
+        new batch is not appended (KIP-480).
         """
         record = (timestamp_ms, key, value, headers, on_delivery)
         info, future, wake = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append, record)
@@ -152,8 +152,8 @@ class RecordAccumulator:
         cluster: Cluster,
         abort_on_new_batch: bool = False,
     ) -> AppendRowsResult:
-        """``append`` for many: as many of the rows as one batch takes."""
-        # A sticky partition is left at the latest after twice a batch's size, see update_partition_info.
+        """Append as many of the rows as one batch takes; otherwise like ``append``."""
+        # The sticky partition changes after twice the batch size at the latest, see update_partition_info.
         appended = (run, MAX_INT32 if partition is not None else 2 * self._batch_size)
         try_append = ProducerBatch.try_append_rows
         wake = False
@@ -178,9 +178,10 @@ class RecordAccumulator:
         try_append: Callable[..., T | None],
         appended: tuple[Any, ...],
     ) -> tuple[TopicInfo, T | None, bool]:
-        """What ``try_append(batch, *appended)`` says of the open batch; None where there is none, or no room in it.
+        """Append to the open batch; return the topic, the result, and True if the sender must be woken.
 
-        Then, whether to wake the sender, for a batch that turned out to be full.
+        The result is that of ``try_append(batch, *appended)``; None if there is no open batch, or no room in it. The
+        sender must be woken if this call found the batch to be full.
         """
         info = self._topics.get(topic)
         if info is None:
@@ -211,7 +212,7 @@ class RecordAccumulator:
         try_append: Callable[..., T | None],
         appended: tuple[Any, ...],
     ) -> T | None:
-        """Append to the last batch; None where it has no room. Needs the queue's lock."""
+        """Append to the last batch; return None if it has no room. The caller holds the queue's lock."""
         if self._closed:
             raise KafkaError("the producer was closed while a send was in progress")
         last = queue.batches[-1]
@@ -219,7 +220,7 @@ class RecordAccumulator:
         if result is None:
             last.close_for_record_appends()
         elif sticky is not None:
-            # The batch is open, so the switch waits for the next one; see update_partition_info.
+            # The batch is open, so the switch is postponed until the next batch; see update_partition_info.
             info.partitioner.update_partition_info(sticky, last.appended_bytes, cluster, False)
         return result
 
@@ -234,9 +235,10 @@ class RecordAccumulator:
         size: int,
         max_block_ms: int,
     ) -> tuple[T, bool]:
-        """Append with a new batch, unless another thread makes one first; and whether to wake the sender for it.
+        """Append to a new batch, or to one that another thread has added meanwhile.
 
-        ``size`` is what the first record takes alone in a batch, at most.
+        Return the result, and True if the sender must be woken. ``size`` is an upper bound for a batch with only the
+        first record.
         """
         loan = Loan()
         try:
@@ -249,7 +251,7 @@ class RecordAccumulator:
                 queue = info.queues.get(number) or self._add_queue(topic, info, number)
                 buffer = loan.buffer
                 if buffer is None:
-                    # The switch that an open batch had put off is due now, before memory is taken for this partition.
+                    # Before taking memory for this partition, make a switch that an open batch had postponed.
                     with HERE.mark, queue.lock:
                         if self._partition_changed(queue, info, sticky, cluster):
                             continue
@@ -284,14 +286,14 @@ class RecordAccumulator:
                     return result, self._waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
             if loan.size:
-                self._pool.returned.append(loan)  # a call into C: it is done before a signal handler can run
+                self._pool.returned.append(loan)  # one call into C, so it completes before a signal handler can run
                 self._pool.take_in_returned()
 
     def _publish(self, queue: PartitionQueue, batch: ProducerBatch, loan: Loan) -> None:
-        """Put a new batch into its queue. Needs the queue's lock.
+        """Add a new batch to its queue. The caller holds the queue's lock.
 
-        From here on the batch owns its buffer, ``flush`` waits for it, and the sender will look at its queue: all or
-        nothing, as there is no call between these statements.
+        From then on the batch owns its buffer, ``flush`` waits for the batch, and the sender will check its queue.
+        There is no call between the statements, so a signal handler sees either all of this or nothing.
         """
         batches, changed = queue.batches, self._waiting.changed_queues
         self._incomplete[batch] = None
@@ -300,16 +302,20 @@ class RecordAccumulator:
         loan.size = 0
 
     def _expected_to_borrow(self, topic: str, size: int) -> int:
-        """Return what a batch of ``size`` bytes will borrow at first for records that are not compressed yet."""
+        """Return how many bytes a batch of ``size`` bytes will first borrow for records that are not compressed yet."""
         if self._compression_type is CompressionType.NONE:
             return 0
         ratio = CompressionRatioEstimator.estimation(topic, self._compression_type)
         return int(min(size / ratio - size, BORROWED_AT_ONCE * size, self._max_uncompressed_size)) if ratio < 1 else 0
 
     def _capacity_of_next_batch(self, queue: PartitionQueue) -> int:
-        """``batch.size``; where memory runs short, not much more than the partition's last batch had, so that memory
-        lasts for more of the partitions than would fit into it with a whole batch each."""
-        # Batches with a codec borrow ahead until half is left, which does not mean that memory runs short.
+        """Return ``batch.size``, or less if memory is short.
+
+        Then it returns not much more than the size of the partition's last batch. So memory suffices for more
+        partitions than with ``batch.size`` bytes each.
+        """
+        # With a codec, batches borrow ahead until half of the memory is left, so that does not mean that memory is
+        # short.
         part = 2 if self._compression_type is CompressionType.NONE else 4
         if self._pool.available_memory * part >= self._pool.total_memory:
             return self._batch_size
@@ -319,7 +325,7 @@ class RecordAccumulator:
     def _partition_changed(
         queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
     ) -> bool:
-        """Whether the record must go elsewhere: another thread switched, or the switch that was put off is due now."""
+        """Return whether the record needs another partition: another thread switched, or a postponed switch is due."""
         if sticky is None:
             return False
         partitioner = info.partitioner
@@ -351,7 +357,7 @@ class RecordAccumulator:
         with HERE.mark, self._lock:
             queue = info.queues.get(partition)
             if queue is None:
-                # A whole float would be the same key as its int, and no request could carry its batches.
+                # A float equals its int as a dict key, but no request could carry its batches.
                 number = index(partition)
                 queue = info.queues[number] = PartitionQueue(TopicPartition(topic, number), info)
             return queue
@@ -363,22 +369,22 @@ class RecordAccumulator:
     # --- which nodes are due -----------------------------------------------------------------------------------
 
     def expect_look(self) -> bool:
-        """Whoever calls this wakes the sender right after; whether somebody has done so already. Thread: any."""
+        """Announce an imminent wakeup of the sender; return whether one was announced before. Thread: any."""
         return self._waiting.expect_look()
 
     def begin_look(self) -> None:
-        """The sender begins a round: from now on it does not see by itself what is appended."""
+        """Start a round of the sender: from now on, it must be woken for new batches."""
         self._waiting.begin_look()
 
     def end_look(self, next_look_ms: int) -> None:
-        """The sender looks again at ``next_look_ms`` at the latest: no need to wake it for what is due later."""
+        """End a round of the sender, which checks again at ``next_look_ms``: batches due later need no wakeup."""
         self._waiting.next_look_ms = next_look_ms
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyCheckResult:
-        """The nodes that lead a partition with a batch to send.
+        """Return the nodes that lead a partition with a batch to send.
 
-        A batch is due when it is full or has others behind it, has lingered, memory is short, a flush or the close is
-        under way; and when its partition is not muted and its retry backoff has passed.
+        A batch is due if it is full, has lingered, or has other batches behind it; if memory is short; or during a
+        flush or the close. Its partition must not be muted, and its retry backoff must have passed.
         """
         waiting = self._waiting
         waiting.file(snapshot)
@@ -399,7 +405,7 @@ class RecordAccumulator:
         return result
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, nodes: Iterable[int], now_ms: int) -> int:
-        """How long until something is due for ``nodes`` that the last drain has left behind."""
+        """Return in how many ms a batch is due for ``nodes`` that the last drain has left behind."""
         if self.has_due_rest:
             return 0
         waiting = self._waiting
@@ -409,10 +415,10 @@ class RecordAccumulator:
 
     @property
     def has_undrained(self) -> bool:
-        """True if any batch waits.
+        """True if any batch waits in a queue.
 
-        After ``close`` the answer is final once it is False: a thread that adds a batch does so under the queue's lock,
-        and looks there first whether the accumulator is closed.
+        After ``close``, False is final: a thread adds a batch while it holds the queue's lock, and first checks whether
+        the accumulator is closed.
         """
         for queue in self._all_queues():
             with HERE.mark, queue.lock:
@@ -421,7 +427,7 @@ class RecordAccumulator:
         return False
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Note that ``node_id`` had data to send, and whether it could take it."""
+        """Note that ``node_id`` had data to send, and whether it could take a request."""
         of_node = self._waiting.nodes.get(node_id)
         if of_node is not None:
             of_node.is_blocked = not can_drain
@@ -432,7 +438,7 @@ class RecordAccumulator:
     def drain(
         self, snapshot: MetadataSnapshot, nodes: Iterable[Node], max_size: int, now_ms: int
     ) -> dict[int, list[ProducerBatch]]:
-        """For each node a batch of each partition that it leads, up to ``max_size`` bytes; closed and numbered."""
+        """Drain, number and close one batch per partition for each node, up to ``max_size`` bytes per node."""
         self.has_due_rest = False
         return {node.id: self._drain_batches_for_one_node(snapshot, node, max_size, now_ms) for node in nodes}
 
@@ -460,9 +466,9 @@ class RecordAccumulator:
                     continue
                 if ready and size + first.estimated_size_in_bytes > max_size:
                     self.has_due_rest = True
-                    break  # alone it may be larger: compression can turn out worse than estimated
+                    break  # a single batch may be larger: compression can be worse than estimated
                 if manager is not None and manager.should_stop_drain(first):
-                    continue  # Java ends the round here, so that one such partition holds up all of the node
+                    continue  # Java stops here, so that one such partition blocks the whole node
                 queue.batches.popleft()
                 if queue.batches:
                     waiting.changed(queue)
@@ -472,7 +478,8 @@ class RecordAccumulator:
             try:
                 self._prepare(first, now_ms)
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
-                # Neither queued nor in flight, it would wait for ever; and so would those drained before it.
+                # Otherwise the batch would be neither queued nor in flight, and never complete, like those drained
+                # before it.
                 self.unsendable.append((first, error))
                 continue
             queue.last_batch_bytes = first.estimated_size_in_bytes
@@ -483,9 +490,9 @@ class RecordAccumulator:
         return ready
 
     def _prepare(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Number and close a batch that was taken out of its queue, where no other thread touches it."""
+        """Number and close a drained batch, which no other thread touches."""
         manager = self._transaction_manager
-        if manager is not None and not batch.has_sequence:  # one that has a number may have been written under it
+        if manager is not None and not batch.has_sequence:  # a numbered batch may have been written under its number
             manager.number(batch, now_ms)
         batch.close()
         if self._compression_type is not CompressionType.NONE:
@@ -494,7 +501,7 @@ class RecordAccumulator:
             )
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
-        """Send nothing to it until it is unmuted (one request in flight, order guaranteed)."""
+        """Send nothing to the partition until it is unmuted; this keeps order with one request in flight."""
         self._waiting.muted.add(topic_partition)
         self._waiting.changed(self._queue_of(topic_partition))
 
@@ -505,8 +512,8 @@ class RecordAccumulator:
     # --- taking back -------------------------------------------------------------------------------------------
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Put a batch back in front to be sent again; with idempotence, to its place by sequence."""
-        # Drawn once: whoever asks in the same retry gets the same answer, although it has a random part.
+        """Requeue a batch for a retry: at the front, or with idempotence at its place by sequence."""
+        # The backoff has a random part. Draw it once, so that it stays the same during this retry.
         batch.reenqueued(now_ms, self._retry_backoff.backoff(batch.attempts))
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
@@ -514,8 +521,8 @@ class RecordAccumulator:
         self._waiting.changed(queue)
 
     def split_and_reenqueue(self, big: ProducerBatch) -> int:
-        """Put a batch that the broker found too large back as smaller ones; returns how many (KIP-126)."""
-        # The estimate let it grow too large: do not estimate below what it really reached.
+        """Split a batch that the broker found too large, and requeue the parts; return their number (KIP-126)."""
+        # The estimated ratio was too low: do not estimate below the ratio that the batch really reached.
         ratio = max(1.0, big.compression_ratio)
         CompressionRatioEstimator.set_estimation(big.topic_partition.topic, self._compression_type, ratio)
         target = self._batch_size
@@ -533,18 +540,18 @@ class RecordAccumulator:
         return len(parts)
 
     def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
-        """In front, but behind those that were sent before it and are back already.
+        """Insert a batch at the front, but behind requeued batches that were sent before it.
 
-        Several requests in flight that all fail come back in any order. The broker takes numbered batches in one order
-        only, and expiry looks at the first batch alone, so that must be the oldest. Java puts batches without numbers
-        in front of all others, and fails those behind them late.
+        Several requests in flight may fail and return in any order. The broker accepts numbered batches in one order
+        only. Expiry checks only the first batch, so that must be the oldest. Java puts batches without numbers in front
+        of all others, and so fails those behind them late.
         """
         manager = self._transaction_manager
         if manager is not None:
             if not batch.has_sequence:
-                raise IllegalStateError(f"{batch} was sent and is put back without a sequence number")
+                raise IllegalStateError(f"{batch} is requeued without a sequence number")
             if not manager.has_inflight_batches(batch.topic_partition):
-                raise IllegalStateError(f"{batch} is put back but not known as in flight")
+                raise IllegalStateError(f"{batch} is requeued, but is not tracked as in flight")
         position = 0
         while position < len(batches) and batches[position].stays_before(batch):
             position += 1
@@ -566,11 +573,11 @@ class RecordAccumulator:
 
     @property
     def next_expiry_time_ms(self) -> int:
-        """No batch that waits expires before."""
+        """The time before which no waiting batch expires."""
         return self._waiting.next_expiry_ms
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take out the waiting batches whose delivery.timeout.ms has passed, in the order of sending."""
+        """Remove and return the waiting batches whose delivery.timeout.ms has passed, in order of sending."""
         waiting = self._waiting
         waiting.take_in()
         expired: list[ProducerBatch] = []
@@ -586,15 +593,15 @@ class RecordAccumulator:
                     batch.abort_record_appends()
                     expired.append(batch)
             waiting.changed(queue)
-        waiting.take_in()  # which finds out when the next one will expire
+        waiting.take_in()  # computes the next expiry
         return expired
 
     # --- completing --------------------------------------------------------------------------------------------
 
     def stranded_batches(self) -> list[ProducerBatch]:
-        """Return the incomplete batches that are neither in a queue nor in flight: nobody would ever see to them.
+        """Return the incomplete batches that are neither queued nor in flight, and so would never complete.
 
-        There are none between two rounds of the sender, unless the last one was broken off by an exception.
+        Between two rounds of the sender there are none, unless an exception ended the last round early.
         """
         stranded = []
         for batch in [*self._incomplete]:
@@ -605,13 +612,16 @@ class RecordAccumulator:
         return stranded
 
     def complete_batch(self, batch: ProducerBatch) -> None:
-        """Note that the fate of ``batch`` is known: flush need not wait for it."""
+        """Note that ``batch`` has completed, so that flush does not wait for it."""
         self._incomplete.pop(batch, None)
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Give its memory back to the pool, once. A batch whose request may still be being written keeps it."""
+        """Return the batch's memory to the pool, once.
+
+        A batch whose request may still be being written keeps its memory.
+        """
         if batch.in_flight:
-            raise IllegalStateError(f"{batch} is in flight and cannot give its memory back")
+            raise IllegalStateError(f"{batch} is in flight, so its memory cannot be returned")
         batch.give_back_memory()
         buffer, batch.buffer = batch.buffer, None
         if buffer is not None:
@@ -629,45 +639,45 @@ class RecordAccumulator:
 
     @property
     def flush_in_progress(self) -> bool:
-        """True while any thread is inside ``flush``."""
+        """True while any thread is in ``flush``."""
         return bool(self._flushes)
 
     def flush(self, timeout_ms: int, wake_sender: Callable[[], object]) -> bool:
-        """Make all batches due, and wait for those there are now and what they are split into.
+        """Make all batches due, and wait for the current ones and for those they are split into.
 
-        ``wake_sender`` is called once all batches are due. Return False when ``timeout_ms`` ran out.
+        Call ``wake_sender`` once all batches are due. Return False if ``timeout_ms`` passes first.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         token = object()
         try:
             self._flushes[token] = None
             wake_sender()
-            # Results, not batches: waiting must not keep the records' memory.
+            # Wait for results, not batches, so that waiting does not keep the records' memory.
             results: list[ProduceRequestResult] = [batch.produce_future for batch in [*self._incomplete]]
             return all(result.await_all_dependents(max(0, deadline_ms - self._clock.now_ms())) for result in results)
         finally:
             del self._flushes[token]
 
     def abort_incomplete_batches(self, error: Exception) -> None:
-        """Fail all that is not complete with ``error``; needs ``close`` first, so that nothing is added."""
+        """Fail all incomplete batches with ``error``. Call ``close`` first, so that no batch is added."""
         for queue in self._all_queues():
             with HERE.mark, queue.lock:
-                pass  # a thread that found the accumulator open has added its batch now
+                pass  # a thread that found the accumulator open has added its batch by now
         self.abort_batches(error)
         with HERE.mark, self._lock:
             self._topics = {}
 
     def fail_after_fork(self, error: Exception) -> None:
-        """In a forked child, where the locks cannot be relied on: let nobody wait for the parent's batches."""
+        """Fail the futures of the parent's batches in a forked child, without taking a lock."""
         for batch in list(self._incomplete):
             batch.produce_future.fail_after_fork(error)
 
     def abort_batches(self, error: Exception) -> None:
-        """Fail all that is not complete with ``error``."""
+        """Fail all incomplete batches with ``error``."""
         self._abort([*self._incomplete], error, undrained_only=False)
 
     def abort_undrained_batches(self, error: Exception) -> None:
-        """Fail what was never handed to the sender."""
+        """Fail the batches that were never drained."""
         self._abort([*self._incomplete], error, undrained_only=True)
 
     def _abort(self, batches: Sequence[ProducerBatch], error: Exception, undrained_only: bool) -> None:
@@ -680,18 +690,18 @@ class RecordAccumulator:
                 if batch in queue.batches:
                     queue.batches.remove(batch)
                     self._waiting.changed(queue)
-            if not batch.is_done:  # it is where the sender's thread was ended in the middle of completing it
+            if not batch.is_done:  # done if the sender's thread ended while it completed the batch
                 batch.abort(error)
             if self._transaction_manager is not None and batch.has_sequence:
-                # Or its partition would wait for ever for its answer before it begins a new id or epoch.
+                # Otherwise the partition would wait forever for this batch before it starts a new id or epoch.
                 self._transaction_manager.remove_in_flight_batch(batch)
             if batch.in_flight:
-                # The network client may be writing its buffer: the response, or the connection's end, gives it back.
+                # The network client may be writing the batch's buffer: the response or the disconnect frees it.
                 self.complete_batch(batch)
             else:
                 self.complete_and_deallocate_batch(batch)
 
     def close(self) -> None:
-        """Take no more records; ends the waiting of threads inside ``append``."""
+        """Accept no more records; threads waiting in ``append`` stop waiting."""
         self._closed = True
         self._pool.close()
