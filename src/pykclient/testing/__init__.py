@@ -5,7 +5,7 @@
     with EmbeddedCluster(brokers=3) as cluster:
         producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-docs/testing.md tells the rest. Names are loaded when they are first used, as pytest finds its plugin in this package
+See docs/testing.md. Names are loaded when they are first used, as pytest finds its plugin in this package
 and loads it in every session.
 """
 

@@ -83,7 +83,7 @@ class Cluster:
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all brokers. ``is_ready`` tells when they know each other."""
+        """Start all brokers. ``is_ready`` is True once they have registered with each other."""
         for id in self.nodes:
             self.start_broker(id)
 

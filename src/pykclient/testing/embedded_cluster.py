@@ -359,7 +359,7 @@ class EmbeddedCluster:
         self.wait_for(self._now_running().cluster.is_ready, _TIMEOUT_MS, f"broker {broker} to be back")
 
     def pause(self, broker: int) -> None:
-        """Pause a broker, as SIGSTOP does: connections stay open, but nothing is answered."""
+        """Pause a broker, as SIGSTOP does: connections stay open, but the broker does not respond."""
         self._call(lambda cluster: cluster.pause_broker(broker))
 
     def resume(self, broker: int) -> None:

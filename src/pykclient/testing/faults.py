@@ -32,7 +32,7 @@ class Verdict:
         return self._name
 
 
-#: The request is lost: it is neither handled nor answered, and nothing more is read from its connection.
+#: The request is lost: the broker neither handles it nor responds, and reads nothing more from its connection.
 DROP_REQUEST: Final = Verdict("DROP_REQUEST")
 #: The request takes effect, but its response is lost, and nothing more is read from its connection.
 DROP_RESPONSE: Final = Verdict("DROP_RESPONSE")

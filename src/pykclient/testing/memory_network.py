@@ -55,7 +55,7 @@ class MemoryHostResolver:
         return [host]
 
     def hang(self, hosts: str = "*") -> None:
-        """Do not answer lookups of hosts that match a pattern, until ``answer``."""
+        """Leave lookups of hosts that match a pattern pending until ``answer``."""
         self._hung.setdefault(hosts, [])
 
     def fail(self, hosts: str = "*") -> None:
@@ -63,7 +63,7 @@ class MemoryHostResolver:
         self._broken.add(hosts)
 
     def answer(self, hosts: str = "*") -> None:
-        """End ``hang`` for the same pattern, or for all with "*", and answer the waiting lookups."""
+        """End ``hang`` for the same pattern, or for all with "*", and complete the pending lookups."""
         for pattern in list(self._hung):
             if hosts in ("*", pattern):
                 for lookup, host in self._hung.pop(pattern):
@@ -75,7 +75,7 @@ class MemoryHostResolver:
 
 
 class Listener:
-    """The owner of an address, which is told of connections. Thread: loop."""
+    """The owner of an address, which is notified of connections. Thread: loop."""
 
     __slots__ = ("accept", "party")
 

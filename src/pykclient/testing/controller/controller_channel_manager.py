@@ -44,7 +44,7 @@ class QueueItem(NamedTuple):
 
 
 class RequestSendThread(InterBrokerSendThread):
-    """Sends the controller's requests to one broker, in order, repeating each until it is answered. Thread: loop."""
+    """Sends the controller's requests to one broker, in order, retrying each until it gets a response. Thread: loop."""
 
     def __init__(self, broker: Broker, destination: Node) -> None:
         super().__init__(
@@ -127,7 +127,7 @@ class ControllerChannelManager:
 
     @property
     def idle(self) -> bool:
-        """True if all brokers have answered all requests."""
+        """True if all brokers have responded to all requests."""
         return all(thread.queue_size == 0 for thread in self._threads.values())
 
 

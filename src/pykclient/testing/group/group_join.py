@@ -201,7 +201,7 @@ class GroupJoin:
 
         def stored(error_code: int) -> None:
             if group.members.get(new_id) is not member or not member.is_awaiting_join or group.state is not STABLE:
-                return  # already answered
+                return  # it already has a response
             if error_code:
                 group.answer_join(member, JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code))
                 group.update_member(member, *before, None)

@@ -66,7 +66,7 @@ GroupCallback = Callable[[GroupMetadata], None]
 class GroupMetadataManager:
     """The groups whose partition of __consumer_offsets this broker leads (Java: GroupMetadataManager).
 
-    Requests are answered from memory. Changes that must not be lost are appended first, and take effect when all
+    Requests are served from memory. Changes that must not be lost are appended first, and take effect when all
     in-sync replicas have them. A new leader reads the partition from its start; until it is done, its groups are
     *loading*.
 

@@ -22,7 +22,7 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 def handle(broker: Broker, request: Request) -> None:
     """Respond once the tombstones are on all in-sync replicas."""
     body = cast(DeleteGroupsRequest, request.body)
-    # A name that occurs twice is answered once.
+    # A name that occurs twice gets one result.
     error_codes: dict[str, int | None] = dict.fromkeys(body.groups_names)
 
     def deleted(group_id: str, error_code: int) -> None:

@@ -501,7 +501,7 @@ class UnifiedLog:
         if offset < 0:
             raise IllegalArgumentError(f"{self.topic_partition} cannot be truncated to offset {offset}")
         if offset >= self.log_end_offset:
-            # An epoch may have begun at the end, without any records.
+            # An epoch may have started at the end, without any records.
             self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
             return False
         if offset < self._local.segments[0].base_offset:

@@ -30,7 +30,7 @@ class ClientMetadata(NamedTuple):
 class FetchParams(NamedTuple):
     """The parameters of a fetch that apply to all partitions.
 
-    Without ``client_metadata`` only the leader may answer. With ``hard_max_bytes`` even the first batch is cut off if
+    Without ``client_metadata`` only the leader may respond. With ``hard_max_bytes`` even the first batch is cut off if
     it is larger than the limit.
     """
 

@@ -188,7 +188,7 @@ class FetchSessionCache:
 class FetchContext:
     """The context of one fetch request without a session (Java: SessionlessFetchContext).
 
-    It answers all its partitions.
+    The response contains all its partitions.
 
     ``error_code`` is an error of the session; with one there are no partitions. Thread: loop.
     """
@@ -200,7 +200,7 @@ class FetchContext:
         self.error_code = error_code
 
     def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
-        """Return the session id, the session's error, and the partitions to answer."""
+        """Return the session id, the session's error, and the partitions of the response."""
         return INVALID_SESSION_ID, self.error_code, results
 
     def throttled_response(self) -> tuple[int, int]:
@@ -212,7 +212,7 @@ class FetchContext:
 
 
 class FullFetchContext(FetchContext):
-    """A request that starts a session. It answers all its partitions. Thread: loop."""
+    """A request that starts a session. The response contains all its partitions. Thread: loop."""
 
     __slots__ = ("_is_from_follower", "_manager", "_uses_topic_ids")
 
@@ -241,7 +241,7 @@ class FullFetchContext(FetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A request within a session. It answers the partitions with news.
+    """A request within a session. The response contains the partitions that have changed.
 
     Partitions with records move to the end of the order, so that none starves when a response is full. Thread: loop.
     """

@@ -83,7 +83,7 @@ class ReplicaManager:
         self._checkpoint_interval_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
         self.replica_selector: ReplicaSelector | None = replica_selector(config["replica.selector.class"])
         newest_fetch = broker.cluster.profile.max_version(ApiKeys.FETCH) or 0
-        #: Before Kafka 2.7, followers asked for the ends of epochs.
+        #: Before Kafka 2.7, followers requested the ends of epochs.
         self.truncates_on_fetch: bool = newest_fetch >= _FIRST_FETCH_WITH_DIVERGING_EPOCH
         self._partitions: dict[TopicPartition, Partition] = {}
         self.fetch_manager = FetchManager(broker, config.get_int("max.incremental.fetch.session.cache.slots"))

@@ -37,7 +37,7 @@ class Request:
     """A request with the way back to its sender.
 
     ``party`` is ``broker-<id>`` or ``client:<client id>``. ``body`` is set before a handler gets the request. The
-    request must be answered exactly once; until then nothing more is read from its connection. Thread: loop.
+    request must get exactly one response; until then nothing more is read from its connection. Thread: loop.
     """
 
     __slots__ = (
