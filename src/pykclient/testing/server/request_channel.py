@@ -36,8 +36,8 @@ class ResponseSink(Protocol):
 class Request:
     """A request with the way back to its sender.
 
-    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``body`` is set before a handler gets the request. The
-    request must get exactly one response; until then nothing more is read from its connection. Thread: loop.
+    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``body`` is set before a handler gets the request.
+    ``respond`` must be called exactly once; until then nothing more is read from the connection. Thread: loop.
     """
 
     __slots__ = (
