@@ -133,6 +133,8 @@ def make(seed: int) -> Schedule:
     steps = [_step(rng, at_ms, trouble, settings) for at_ms in times]
     if trouble and settings.replication_factor > 1 and rng.random() < (0.3 if settings.idempotent else 0.6):
         steps = sorted([*steps, *_left_behind(rng, length_ms, settings)], key=lambda step: step.at_ms)
+    if settings.extra and settings.release is None and rng.random() < 0.6:
+        steps = sorted([*steps, *_created_again(rng, length_ms)], key=lambda step: step.at_ms)
     return Schedule(seed, settings, tuple(steps))
 
 
@@ -150,6 +152,20 @@ def _left_behind(rng: random.Random, length_ms: int, settings: Settings) -> list
         Step(at_ms + rng.randrange(5), rng.choice((KILL, STOP, PAUSE)), (LEADER, 1000)),
         Step(at_ms + settings.session_timeout_ms + rng.choice((20, 120)), SEND, (0, 0, 20, 2)),
         Step(at_ms + settings.session_timeout_ms + rng.choice((120, 320)), SEND, (0, 0, 20, 2)),
+    ]
+
+
+def _created_again(rng: random.Random, length_ms: int) -> list[Step]:
+    """A topic is read and deleted, and one with its name has more records than that, or fewer."""
+    first_ms, deleted_ms = sorted(rng.randrange(length_ms) for _ in range(2))
+    again_ms = deleted_ms + rng.choice((0, 20, 150, 400))
+    before, after = rng.choice(((1, 6), (2, 12), (6, 1), (3, 3)))
+    return [
+        Step(first_ms, CREATE_EXTRA),
+        Step(first_ms + 1, SEND_EXTRA, (0, 0, 20, before)),
+        Step(deleted_ms + 2, DELETE_EXTRA),
+        Step(again_ms + 3, CREATE_EXTRA),
+        Step(again_ms + 4, SEND_EXTRA, (0, 0, 20, after)),
     ]
 
 
