@@ -153,7 +153,7 @@ class ProducerApplication:
         for _ in range(count):
             self.send_one(partition, size, topic)
 
-    def send_batch(self, partition: int, size: int, count: int) -> None:
+    def send_batch(self, partition: int, size: int, count: int) -> BatchFuture | None:
         """Send ``count`` records at once; every third one has a different size."""
         world = self.world
         records = [SentRecord(self.name, world.next_value(size if row % 3 else size // 2 + 8)) for row in range(count)]
@@ -162,7 +162,7 @@ class ProducerApplication:
                 TOPIC, [record.value for record in records], partition=partition if partition >= 0 else None
             )
         except KafkaTimeoutError:  # no metadata
-            return
+            return None
         for record in records:
             record.accepted_ms = world.clock.now_ms()
             if partition >= 0:
@@ -185,6 +185,7 @@ class ProducerApplication:
             self._ensure(len(told) == count, f"{count - len(told)} rows of a batch have no outcome")
 
         future.add_done_callback(on_done)
+        return future
 
     def _resolved(self, record: SentRecord, outcome: Outcome) -> None:
         world = self.world
@@ -246,18 +247,27 @@ class ProducerApplication:
 
     def probe_speed(self, tp: TopicPartition, extra_ms: int = 0) -> None:
         """Check that a record takes a few round trips on a healthy cluster, plus ``extra_ms`` for a slow part."""
+        self._check_speed("a record", lambda: self._sent(tp), extra_ms)
+        self._check_speed("a batch", lambda: self.send_batch(tp.partition, _PROBE_SIZE, 1), extra_ms)
+        self.unprobed.discard(tp)
+
+    def _sent(self, tp: TopicPartition) -> FutureRecordMetadata | None:
+        record = self.send_one(tp.partition, _PROBE_SIZE)
+        return None if record is None else record.future
+
+    def _check_speed(
+        self, what: str, send: Callable[[], FutureRecordMetadata | BatchFuture | None], extra_ms: int
+    ) -> None:
         settings, clock = self.world.settings, self.world.clock
         start_ms = clock.now_ms()
-        record = self.send_one(tp.partition, _PROBE_SIZE)
-        if record is not None and record.future is not None:
-            with contextlib.suppress(KafkaError):
-                record.future.get()
-            took_ms = clock.now_ms() - start_ms
-            limit_ms = (
-                settings.linger_ms + 8 * (settings.link_delay_ms + settings.link_jitter_ms) + _SLACK_MS + extra_ms
-            )
-            self._ensure(took_ms <= limit_ms, f"a record took {took_ms} ms on a healthy cluster, not {limit_ms}")
-        self.unprobed.discard(tp)
+        future = send()
+        if future is None:
+            return
+        with contextlib.suppress(KafkaError):
+            future.get()
+        took_ms = clock.now_ms() - start_ms
+        limit_ms = settings.linger_ms + 8 * (settings.link_delay_ms + settings.link_jitter_ms) + _SLACK_MS + extra_ms
+        self._ensure(took_ms <= limit_ms, f"{what} took {took_ms} ms on a healthy cluster, not {limit_ms}")
 
     def flush(self, timeout_ms: int) -> None:
         earlier = list(self.records)
