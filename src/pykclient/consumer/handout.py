@@ -35,11 +35,15 @@ class _Chunk:
 
     __slots__ = ("iterator", "position", "records", "tp")
 
-    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]], position: FetchPosition) -> None:
+    def __init__(
+        self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]], position: FetchPosition, next_index: int = 0
+    ) -> None:
         self.tp = tp
         self.records = records
         self.position = position
         self.iterator: Any = iter(records)
+        if next_index:
+            self.skip_to(next_index)
 
     @property
     def left(self) -> int:
@@ -138,12 +142,9 @@ class Handout:
 
     def split(self) -> None:
         """End the current iterator after the loop's current record, so that the loop asks for another iterator."""
-        if self._chunks and (left := self._chunks[0].left):
+        if self._chunks and self._chunks[0].left:
             first = self._chunks[0]
-            rest = _Chunk(first.tp, first.records[-left:], first.position)
-            # Both hold the same records until the first is exhausted, so commits are held back throughout.
-            self._chunks.insert(1, rest)
-            first.skip_to(len(first.records))
+            self._replace_first(_Chunk(first.tp, first.records, first.position, first.next_index))
 
     def next_single(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
         """Return an iterator over one record, or None if no record waits."""
@@ -152,10 +153,16 @@ class Handout:
             return iterator
         first = self._chunks[0]
         index = first.next_index
-        single = _Chunk(first.tp, first.records[index : index + 1], first.position)
-        self._chunks.appendleft(single)
-        first.skip_to(index + 1)
+        begin = max(0, index - 1)  # with the record before it, which may have to be held back
+        single = _Chunk(first.tp, first.records[begin : index + 1], first.position, index - begin)
+        self._replace_first(single, _Chunk(first.tp, first.records, first.position, index + 1))
         return single.iterator  # type: ignore[no-any-return]
+
+    def _replace_first(self, *chunks: _Chunk) -> None:
+        first, *others = self._chunks
+        # In one step: no record is there twice, or not at all, wherever a signal handler raises.
+        self._chunks = deque((*chunks, *others))
+        first.skip_to(len(first.records))
 
     def take(self, fetch: Fetch, limit: int) -> None:
         """Move up to ``limit`` waiting records into ``fetch``, which has begun."""
