@@ -6,7 +6,6 @@ Java: TxnPartitionMap, TxnPartitionEntry.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
 from typing import NamedTuple
 
 from pykclient.errors import IllegalStateError
@@ -91,40 +90,14 @@ class TxnPartitionEntry:
     def start_sequences_at_beginning(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
         """Renumber the batches in flight from 0, with the new id and epoch."""
         sequence = 0
-
-        def renumber(batch: ProducerBatch) -> None:
-            nonlocal sequence
+        for batch in self.in_flight:
             batch.reset_producer_state(*producer_id_and_epoch, sequence)
             sequence += batch.record_count
-
-        self._renumber(renumber)
+        self.in_flight.sort(key=_order)
         self.producer_id_and_epoch = producer_id_and_epoch
         self.next_sequence = sequence
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
         self.is_known_to_broker = False
-
-    def adjust_sequences_due_to_failed_batch(self, base_sequence: int, record_count: int) -> None:
-        """Close the gap left by a batch that the broker has refused for good."""
-        self.next_sequence = self._lowered(self.next_sequence, record_count)
-
-        def renumber(batch: ProducerBatch) -> None:
-            if batch.base_sequence >= base_sequence:
-                lowered = self._lowered(batch.base_sequence, record_count)
-                batch.reset_producer_state(batch.producer_id, batch.producer_epoch, lowered)
-
-        self._renumber(renumber)
-
-    def _lowered(self, sequence: int, by: int) -> int:
-        if sequence < by:
-            raise IllegalStateError(
-                f"the sequence number {sequence} of {self.topic_partition} cannot be lowered by {by}"
-            )
-        return sequence - by
-
-    def _renumber(self, renumber: Callable[[ProducerBatch], None]) -> None:
-        for batch in self.in_flight:
-            renumber(batch)
-        self.in_flight.sort(key=_order)
 
 
 class TxnPartitionMap:
