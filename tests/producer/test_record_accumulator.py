@@ -463,16 +463,6 @@ def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
     assert not h.accumulator.has_incomplete
 
 
-def test_only_what_was_not_drained_can_be_aborted() -> None:
-    h = Harness(linger_ms=0)
-    sent = h.future()
-    h.drain()
-    unsent = h.future()
-    h.accumulator.abort_undrained_batches(KafkaError("enough"))
-    assert not sent.done()
-    assert str(unsent.exception) == "enough"
-
-
 # --- choosing partitions ---------------------------------------------------------------------------------------------
 
 

@@ -674,18 +674,9 @@ class RecordAccumulator:
 
     def abort_batches(self, error: Exception) -> None:
         """Fail all incomplete batches with ``error``."""
-        self._abort([*self._incomplete], error, undrained_only=False)
-
-    def abort_undrained_batches(self, error: Exception) -> None:
-        """Fail the batches that were never drained."""
-        self._abort([*self._incomplete], error, undrained_only=True)
-
-    def _abort(self, batches: Sequence[ProducerBatch], error: Exception, undrained_only: bool) -> None:
-        for batch in batches:
+        for batch in [*self._incomplete]:
             queue = self._queue_of(batch.topic_partition)
             with HERE.mark, queue.lock:
-                if undrained_only and (batch.has_sequence or batch not in queue.batches):
-                    continue
                 batch.abort_record_appends()
                 if batch in queue.batches:
                     queue.batches.remove(batch)
