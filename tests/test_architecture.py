@@ -17,10 +17,11 @@ GENERATED = SOURCE / "protocol" / "messages"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if GENERATED not in path.parents)
 NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
 
-LONGEST_MODULE = 700
+#: Lines of a module besides its docstrings, which may be as long as users need them to be.
+LONGEST_MODULE = 650
 LONGEST_FUNCTION = 90
-#: The error classes form one table, and record decoding is one loop: splitting it would add calls and explain little.
-MAY_BE_LONG = {"errors.py", "record/record_cursor.py:_decode_python"}
+#: Record decoding is one loop: splitting it would add calls and explain little.
+MAY_BE_LONG = {"record/record_cursor.py:_decode_python"}
 
 #: Only these modules use the operating system's network; the layers above decide on bytes and a given time.
 SOCKET_MODULES = {
@@ -50,6 +51,13 @@ def imported(module: ast.Module) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
+def docstring_lines(module: ast.Module) -> int:
+    """Return how many lines the docstrings of a module take."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(module) if isinstance(node, documented) and ast.get_docstring(node) is not None]
+    return sum((node.body[0].end_lineno or 0) - node.body[0].lineno + 1 for node in nodes)
+
+
 def test_imports_point_down_only() -> None:
     # In a process of its own, because import-linter disables the loggers of its process.
     code = "import sys; from importlinter import cli; sys.exit(cli.lint_imports(cache_dir=None))"
@@ -64,8 +72,8 @@ def test_a_module_keeps_the_house_rules(path: Path) -> None:
     assert ast.get_docstring(module), "a module says what it is"
     if path.name != "__init__.py":
         assert "from __future__ import annotations" in text
-    if name not in MAY_BE_LONG:
-        assert text.count("\n") <= LONGEST_MODULE
+    lines = text.count("\n") - docstring_lines(module)
+    assert lines <= LONGEST_MODULE, f"{lines} lines besides docstrings"
     for node in ast.walk(module):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or 0) - node.lineno + 1
