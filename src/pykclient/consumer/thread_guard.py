@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError, UseAfterForkError
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -73,6 +73,8 @@ class ThreadGuard:
         "_held",
         "_is_broken",
         "_is_intruded",
+        "_last_code",
+        "_last_thread_id",
         "_pid",
         "application_code",
         "closed",
@@ -87,6 +89,9 @@ class ThreadGuard:
         # True from the first to the last step of a call, so that an exception anywhere in between leaves it True.
         self._is_broken = False
         self._is_intruded = False
+        # The thread and method of the last call: after it has left, it still has to return its records.
+        self._last_thread_id = 0
+        self._last_code: CodeType | None = None
         self._pid = os.getpid()
         self.application_code = ApplicationCode(self)
         self.recover: Callable[[bool], object] = lambda _: None
@@ -160,19 +165,31 @@ class ThreadGuard:
         if found is not entry:
             self._enter_inside(entry)
         if entry.outer is None:
+            if not self._is_broken and self._last_thread_id != entry.thread_id and self.has_leftovers():
+                self._check_not_returning(entry)
             if self._is_broken or self.has_leftovers():
                 self.recover(self._is_broken)
             self._is_broken = True
+
+    def _check_not_returning(self, entry: _Entry) -> None:
+        """Leave, and raise ConcurrentModificationError, if another thread's last call is about to return its leftovers.
+
+        That call has left the guard and marks its records as returned in its last step. Recovering in between would
+        return the same records again.
+        """
+        frame = sys._current_frames().get(self._last_thread_id)
+        while frame is not None:
+            if frame.f_code is self._last_code and getattr(frame.f_locals.get("self"), "_guard", None) is self:
+                del self._held[_HOLDER]
+                raise _concurrent(entry.thread_id, self._last_thread_id)
+            frame = frame.f_back
 
     def _enter_inside(self, entry: _Entry) -> None:
         holder = self._holder()
         if holder is None:
             self._is_broken = True  # the last call was interrupted while it left
         elif holder.thread_id != entry.thread_id:
-            raise ConcurrentModificationError(
-                f"KafkaConsumer is not safe for use by several threads: {_name(entry.thread_id)} called it while "
-                f"{_name(holder.thread_id)} is inside; only wakeup() may be called from another thread"
-            )
+            raise _concurrent(entry.thread_id, holder.thread_id)
         elif not holder.calls_back:
             raise self._interrupting(holder)
         entry.outer = holder
@@ -202,6 +219,8 @@ class ThreadGuard:
         if entry.outer is None:
             self._is_broken = not is_sound
             self._is_intruded = False
+            self._last_thread_id = entry.thread_id
+            self._last_code = frame.f_code
             del self._held[_HOLDER]
         else:
             self._held[_HOLDER] = entry.outer
@@ -216,6 +235,13 @@ def _is_own(error: BaseException, traceback: TracebackType | None) -> bool:
             return False
         traceback = traceback.tb_next
     return True
+
+
+def _concurrent(thread_id: int, holder_id: int) -> ConcurrentModificationError:
+    return ConcurrentModificationError(
+        f"KafkaConsumer is not safe for use by several threads: {_name(thread_id)} called it while "
+        f"{_name(holder_id)} is inside; only wakeup() may be called from another thread"
+    )
 
 
 def _name(thread_id: int | None) -> str:

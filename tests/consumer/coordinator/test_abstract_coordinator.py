@@ -481,6 +481,14 @@ class TestHeartbeats:
         assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) == 0
         assert group.coordinator.time_to_next_poll(group.clock.now_ms()) == 1, "its thread sends it, not a poll"
 
+    def test_a_poll_does_not_spin_for_a_heartbeat_that_nobody_can_get(self, group: GroupHarness) -> None:
+        """An overdue heartbeat ends no wait while the coordinator is unknown."""
+        group.join(TP0)
+        group.coordinator.finder.mark_unknown("a test")
+        group.clock.advance(3_000)
+        assert group.coordinator.coordinator_unknown
+        assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) > 10**15
+
 
 class TestLeaving:
     def test_a_dynamic_member_leaves(self, group: GroupHarness) -> None:

@@ -262,8 +262,12 @@ class AbstractCoordinator(ABC):
             self.membership.poll_heartbeat(now_ms)
 
     def time_to_next_heartbeat(self, now_ms: int) -> int:
-        """Return the milliseconds until a poll is due for the heartbeat; FOREVER_MS before the group is joined."""
-        if self.membership.state.has_not_joined_group:
+        """Return the milliseconds until a poll is due for the heartbeat.
+
+        FOREVER_MS before the group is joined, and while the coordinator is unknown: no heartbeat can be sent then, and
+        polls that waited for an overdue one would spin.
+        """
+        if self.membership.state.has_not_joined_group or self.coordinator_unknown:
             return FOREVER_MS
         self._raise_heartbeat_failure(forget=False)
         return self.membership.time_to_next_heartbeat(now_ms)
