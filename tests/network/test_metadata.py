@@ -282,6 +282,23 @@ def test_an_answer_with_the_newest_epoch_ends_the_count(epoch: int) -> None:
     assert metadata.last_seen_leader_epoch(T0) == epoch
 
 
+def test_old_epochs_of_the_same_topic_do_not_count_after_a_rebootstrap() -> None:
+    metadata = make()
+    metadata.bootstrap([("a", 1)])
+    id = uuid.uuid4()
+    update(metadata, topic("t", epoch=2, id=id))
+    metadata.rebootstrap()
+    update(metadata, topic("t", epoch=0, id=id))  # from a broker that is cut off from the cluster
+    assert metadata.current_leader(T0).leader is None
+    assert metadata.last_seen_leader_epoch(T0) == 2
+    assert metadata.update_requested
+    update(metadata, topic("t", epoch=2, id=id))
+    assert metadata.current_leader(T0).leader is not None
+    metadata.rebootstrap()
+    update(metadata, topic("t", epoch=0, id=uuid.uuid4()))  # another topic
+    assert metadata.last_seen_leader_epoch(T0) == 0
+
+
 def test_a_new_topic_id_starts_epochs_afresh() -> None:
     metadata = make()
     first, second = uuid.uuid4(), uuid.uuid4()
@@ -295,8 +312,8 @@ def test_a_new_topic_id_starts_epochs_afresh() -> None:
     update(metadata, topic("t", epoch=2))  # a broker too old for topic ids sends none
     assert metadata.last_seen_leader_epoch(T0) == 3
     assert metadata.topic_ids == {}
-    update(metadata, topic("t", epoch=1, id=second))  # the id was lost in between, so it counts as new
-    assert metadata.last_seen_leader_epoch(T0) == 1
+    update(metadata, topic("t", epoch=1, id=second))  # still the same topic
+    assert metadata.last_seen_leader_epoch(T0) == 3
 
 
 def test_no_epoch_forgets_the_one_that_was_known() -> None:

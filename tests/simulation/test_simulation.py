@@ -124,3 +124,36 @@ def test_who_has_not_heard_of_its_coordinators_end_cannot_leave() -> None:
     settings = Settings(brokers=3, partitions=3, replication_factor=3, link_jitter_ms=3, consumers=1)
     steps = (Step(835, "delay", (22, 10, 1200, 500, 0)), Step(835, "stop", (1, 100)))
     run(Schedule(51000375, settings, steps))
+
+
+def test_a_broker_that_is_cut_off_is_not_believed_after_a_rebootstrap() -> None:
+    """Its metadata had an old leader epoch, in which it led: the log seemed truncated, and was read again from 0 on."""
+    settings = Settings(
+        brokers=2,
+        partitions=2,
+        replication_factor=2,
+        session_timeout_ms=600,
+        replica_lag_ms=300,
+        link_jitter_ms=3,
+        batch_size=400,
+        memory=1600,
+        request_timeout_ms=200,
+        retry_backoff_ms=60,
+        consumers=2,
+        member_session_ms=300,
+    )
+    steps = (
+        Step(13, "crash consumer", (1,)),
+        Step(29, "send", (0, 1, 8, 1)),
+        Step(29, "drop request", (0, 3)),
+        Step(110, "send", (0, 1, 133, 12)),
+        Step(110, "close producer", (0, 400)),
+        Step(410, "cut", (21, 12, 400)),
+        Step(410, "drop request", (1, 1)),
+        Step(448, "crash consumer", (1,)),
+        Step(747, "pause", (21, 400)),
+        Step(747, "cut", (2, 21, 1200)),
+        Step(747, "send", (0, -1, 8, 1)),
+        Step(1196, "kill", (20, 1200)),
+    )
+    run(Schedule(418805989002, settings, steps))

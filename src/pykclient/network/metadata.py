@@ -99,6 +99,9 @@ class Metadata:
         self._invalid_topics: frozenset[str] = frozenset()
         self._unauthorized_topics: frozenset[str] = frozenset()
         self._last_seen_leader_epochs: dict[TopicPartition, int] = {}
+        # The topics that these epochs belong to. A rebootstrap empties the snapshot, and then the old epochs of a
+        # broker that is cut off would look like those of a new topic.
+        self._topic_ids_of_epochs: dict[str, uuid.UUID] = {}
         self._lower_epochs = LowerEpochs(metadata_expire_ms)
         self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
         self._known_cluster_id: str | None = None  # kept when a rebootstrap forgets the cluster
@@ -334,6 +337,7 @@ class Metadata:
                     verdicts[topic] = self.retain_topic(topic, False, now_ms)
                 if not verdicts[topic]:
                     del self._last_seen_leader_epochs[partition]
+                    self._topic_ids_of_epochs.pop(topic, None)
                     self._lower_epochs.forget(partition)
             version = self._update_version
         if new_cluster:
@@ -400,7 +404,7 @@ class Metadata:
             old_topic_id: uuid.UUID | None = None
             if topic_id is not None and topic_id != ZERO_UUID:
                 topic_ids[name] = topic_id
-                old_topic_id = self._snapshot.topic_ids.get(name)
+                old_topic_id = self._topic_ids_of_epochs.get(name)
             else:
                 topic_id = None
             if not self.retain_topic_id(name, topic_id, topic.is_internal, now_ms):
@@ -430,6 +434,8 @@ class Metadata:
                     partitions.append(latest)
                 if partition.error_code:
                     self._note_stale_metadata(metadata.topic_partition, partition.error_code, notes)
+            if topic_id is not None:
+                self._topic_ids_of_epochs[name] = topic_id
 
         nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
@@ -485,9 +491,9 @@ class Metadata:
                 self._lower_epochs.forget(partition)
                 return metadata
         elif known is not None:
-            # The topic was deleted and created again. The old id is None if the client lost the topic in between; the
-            # new epoch counts all the same.
-            level = logging.DEBUG if old_topic_id is None else logging.INFO  # None: the id may not have changed
+            # The topic was deleted and created again, unless the epochs so far came without an id; then the new epoch
+            # counts all the same.
+            level = logging.DEBUG if old_topic_id is None else logging.INFO
             notes.append((level, "The topic of %s has a new id: %s, was %s", (partition, topic_id, old_topic_id)))
         epochs[partition] = epoch
         self._lower_epochs.forget(partition)
