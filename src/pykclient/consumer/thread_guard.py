@@ -18,6 +18,9 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 _HOLDER = "holder"
 
+#: Methods of loops, which applications do not call themselves.
+_LOOPS = {"iterate": "the loop over its records", "lists": "the loop over its records", "batches": "iter_arrow()"}
+
 
 class _Entry:
     """A call in progress. ``outer`` is the call whose callback made this one."""
@@ -29,6 +32,12 @@ class _Entry:
         self.thread_id = thread_id
         self.outer: _Entry | None = None
         self.calls_back = False  # while a callback of the application runs, at a point where calls are safe
+
+    @property
+    def method(self) -> str:
+        """The name of the call, as an application knows it."""
+        name = self.frame.f_code.co_name
+        return _LOOPS.get(name, f"{name}()")
 
     @property
     def is_stale(self) -> bool:
@@ -130,10 +139,10 @@ class ThreadGuard:
         """Raise IllegalStateError if a callback made the current call."""
         entry = self._held.get(_HOLDER)
         if entry is not None and entry.outer is not None:
-            inner, outer = entry.frame.f_code.co_name, entry.outer.frame.f_code.co_name
+            inner, outer = entry.method, entry.outer.method
             raise IllegalStateError(
-                f"{inner}() cannot be called by a rebalance listener or commit callback, as it runs inside of "
-                f"{outer}(): call it when {outer}() has returned, or raised what the callback raised"
+                f"{inner} cannot be called by a rebalance listener or commit callback, as it runs inside of "
+                f"{outer}: call it when {outer} has returned, or raised what the callback raised"
             )
 
     def set_calls_back(self, value: bool) -> None:
@@ -198,11 +207,10 @@ class ThreadGuard:
     def _interrupting(self, holder: _Entry) -> IllegalStateError:
         # The error may end the interrupted call anywhere, and may be caught and wrapped on its way.
         self._is_intruded = True
-        method = holder.frame.f_code.co_name
         return IllegalStateError(
-            f"this KafkaConsumer is in the middle of {method}() in the same thread, and can be called neither by a "
-            f"signal handler or destructor that interrupts it, nor by its interceptors and deserializers: call "
-            f"wakeup(), which is always safe, and do the rest when {method}() has ended"
+            f"this KafkaConsumer is in the middle of {holder.method} in the same thread, and can be called neither by "
+            f"a signal handler or destructor that interrupts it, nor by its interceptors and deserializers: call "
+            f"wakeup(), which is always safe, and do the rest when {holder.method} has ended"
         )
 
     def __exit__(
