@@ -1,4 +1,4 @@
-"""When callbacks run, who may call what from where, and what ends a loop: seen by an application."""
+"""Callbacks, calls from inside callbacks, and the end of loops, as an application sees them."""
 
 from __future__ import annotations
 

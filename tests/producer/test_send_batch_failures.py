@@ -130,7 +130,7 @@ def test_a_large_row_behind_others(make: Make) -> None:
 
 
 def test_many_partitions_in_little_memory(make: Make) -> None:
-    """When memory is short, a few rows do not allocate a whole batch."""
+    """A few rows do not allocate a whole batch when memory is short."""
     producer, brokers = make(buffer_memory=64 * 1024, batch_size=16 * 1024, max_block_ms=100)
     brokers.update_metadata(metadata_response({TopicPartition(TOPIC, number): 0 for number in range(7)}))
     brokers.answering = False

@@ -1,4 +1,4 @@
-"""When queues become due, and when the sender must be woken."""
+"""Queues become due in time, and the sender is woken for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mutations are drawn, and that each is a fault that Python can run."""
+"""The mutations that are drawn: each is a fault that Python can run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NOTHING = ""
 
 
 class Outcome(NamedTuple):
-    """What noticed a mutation: UNIT, SIMULATION or NOTHING, and in which words."""
+    """The kind of test that noticed a mutation (UNIT, SIMULATION or NOTHING), and its words."""
 
     caught_by: str
     how: str

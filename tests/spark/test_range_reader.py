@@ -229,7 +229,7 @@ def test_a_stream_passes_over_what_another_worker_read(
 def test_large_records_that_another_worker_read_are_not_fetched(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, size_before: int, is_there_before: bool
 ) -> None:
-    """Whether earlier records were as large, or their size shows only when they arrive."""
+    """Earlier records may have been as large, or their size may show only when they arrive."""
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, {0: ["x" * size_before] * 20})
     large = {0: ["x" * 100_000] * 200}

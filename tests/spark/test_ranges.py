@@ -126,7 +126,7 @@ class TestSharingTasks:
         assert sum(1 for task in tasks if task[0].size < records_per_task) <= max(1, small // max(records_per_task, 1))
 
     def test_which_ranges_are_together_does_not_hang_on_their_sizes(self) -> None:
-        """So that a worker's consumer has read its partitions before."""
+        """Ranges stay together when their sizes change, because a worker's consumer has read its partitions before."""
         one = share_tasks(ranges_of([500, 480, 510, 620]), 1000)
         other = share_tasks(ranges_of([530, 610, 420, 470]), 1000)
         assert [[each.topic_partition for each in task] for task in one] == [

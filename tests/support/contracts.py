@@ -1,4 +1,4 @@
-"""Which tests `make test` runs on real brokers: a file for each area, chaos, and Spark.
+"""The tests that `make test` runs on real brokers: a file for each area, chaos, and Spark.
 
 The others of them run on the embedded cluster there, which passes the same tests, and on real brokers in
 `make test-full`.

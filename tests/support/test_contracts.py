@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-full` is there, and is named by files that exist."""
+"""The lists of contract files and of files without twins name files that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which test files run code that has a compiled twin: the others need not run a second time in pure Python.
+"""Find the test files that run code with a compiled twin; the others need no second run in pure Python.
 
     python -m tests.support.twin_use [DIRECTORY ...]
 

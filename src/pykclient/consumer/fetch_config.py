@@ -16,7 +16,7 @@ _ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": REA
 
 
 class FetchConfig:
-    """How much to fetch, how long to wait for it, and what to return. Sizes are in bytes. Thread: any."""
+    """The settings of fetches: sizes in bytes, waits, and isolation. Thread: any."""
 
     __slots__ = (
         "check_crcs",

@@ -256,6 +256,7 @@ class FutureRecordMetadata(FutureState):
         return self.done() and self.exception is None
 
     def failed(self) -> bool:
+        """Return True if the record has failed."""
         return self.done() and self.exception is not None
 
     def retriable(self) -> bool:
