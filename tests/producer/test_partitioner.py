@@ -17,7 +17,11 @@ from pykclient.network.cluster import Cluster
 from pykclient.producer.partitioner import CallablePartitioner, Partitioner, resolve_partitioner
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.partitioner.hashing import POSITIVE, fnv1a, murmur2, murmur2_cached
-from pykclient.producer.partitioner.partitioners import RoundRobinPartitioner, UniformStickyPartitioner
+from pykclient.producer.partitioner.partitioners import (
+    RandomPartitioner,
+    RoundRobinPartitioner,
+    UniformStickyPartitioner,
+)
 from pykclient.types import Node, PartitionInfo
 from tests.support.java import run_java
 
@@ -252,3 +256,11 @@ def test_every_partition_keeps_a_chance(sizes: list[int]) -> None:
 def test_the_batch_size_must_be_positive() -> None:
     with pytest.raises(IllegalArgumentError):
         BuiltInPartitioner(TOPIC, 0)
+
+
+def test_random_partitions_have_leaders() -> None:
+    partitioner = RandomPartitioner(random.Random(1))
+    some = {partitioner.partition(TOPIC, None, None, b"", b"", cluster(4, without_leader=(2,))) for _ in range(100)}
+    assert some == {0, 1, 3}
+    none = {partitioner.partition(TOPIC, None, None, b"", b"", cluster(2, without_leader=(0, 1))) for _ in range(100)}
+    assert none == {0, 1}

@@ -19,6 +19,20 @@ class Explained(NamedTuple):
 
 EXPLAINED: tuple[Explained, ...] = (
     Explained(
+        "consumer/classic_consumer",
+        "ClassicConsumer._to_commit",
+        "bound shifted",
+        "if offset.leader_epoch > 0:",
+        "epoch 0 is never newer than a known one",
+    ),
+    Explained(
+        "producer/batch_send",
+        "BatchSender.__init__",
+        "statement deleted",
+        'self._numbers = memoryview(b"")',
+        "send() sets it for each part before anything reads it",
+    ),
+    Explained(
         "producer/partitioner/partitioners",
         "Murmur3Partitioner.hash",
         "boolean flipped",
