@@ -952,3 +952,11 @@ def test_metrics_are_published_ten_times_a_second(h: SenderHarness) -> None:
     assert (after[0], after[3]) == (sent + 2, sent + 2)
     assert after[1] == (size + after[2]) / 2
     assert after[2] > largest
+
+
+def test_an_abandoned_sender_is_woken_to_end(h: SenderHarness) -> None:
+    """A sender that waits in the selector would otherwise end only when something else happens."""
+    woken: list[bool] = []
+    h.client.wakeup_hook = lambda: woken.append(h.sender.is_running)
+    h.sender.abandon()
+    assert woken == [False]

@@ -39,12 +39,4 @@ EXPLAINED: tuple[Explained, ...] = (
         "return self._hash(key, 0, True) & POSITIVE",
         "the sign that the flag is about is cleared",
     ),
-    Explained(
-        "network/selector",
-        "Selector._handle",
-        "condition negated",
-        "if not (id in self._channels):",
-        "a socket that is connected at once is also ready to be written to, and so among the events of the same poll; "
-        "and a channel that is closed leaves the set that is looked at",
-    ),
 )
