@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
-from tests.support.contracts import is_contract
+from tests.support.contracts import is_beyond_contracts
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.order import longest_first
 from tests.support.unused import UnusedClusters
@@ -40,7 +40,7 @@ _left_out = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--contracts", action="store_true", help="of tests on real brokers, those in contract files alone")
+    parser.addoption("--contracts", action="store_true", help="leave out what make test-full adds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         longest_first(items)
     if config.getoption("contracts"):
-        beyond = [item for item in items if item.get_closest_marker("kafka") and not is_contract(item)]
+        beyond = [item for item in items if is_beyond_contracts(item)]
         config.hook.pytest_deselected(items=beyond)
         items[:] = [item for item in items if item not in set(beyond)]
     wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]

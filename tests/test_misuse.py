@@ -182,7 +182,7 @@ CONFLUENT: list[tuple[type[ProducerConfig | ConsumerConfig], dict[str, Any], str
     (ProducerConfig, {"partitioner": "consistent_random"}, ""),
     (ProducerConfig, {"message.max.bytes": 1000}, "Kafka's is 'max.request.size'"),
     (ProducerConfig, {"queue.buffering.max.messages": 100}, "buffer.memory"),
-    (ProducerConfig, {"error_cb": print}, "errors are raised"),
+    (ProducerConfig, {"error_cb": print}, "calls raise their errors"),
     (ProducerConfig, {"security.protocol": "SASL_SSL"}, "not supported yet"),
     (ConsumerConfig, {"group.id": "g"}, ""),
     (ConsumerConfig, {"auto.offset.reset": "beginning"}, ""),

@@ -19,7 +19,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 #: Longer names are shortened in error messages.
-_SHOWN_LENGTH: Final = 60
+_SHOWN_LENGTH: Final = 300
 
 
 def is_internal(topic: str) -> bool:
@@ -58,7 +58,7 @@ def _problem(topic: str) -> str | None:
     if topic in (".", ".."):
         return f"'{topic}' is not allowed"
     if len(topic) > _MAX_LENGTH:
-        return f"the length of {shown(topic)}, {len(topic)}, is longer than the max allowed length {_MAX_LENGTH}"
+        return f"the length of {shown(topic)} is longer than the max allowed length {_MAX_LENGTH}"
     if not _LEGAL.fullmatch(topic):
         return f"{shown(topic)} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None

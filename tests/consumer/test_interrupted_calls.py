@@ -258,6 +258,7 @@ def test_a_rebalance() -> None:
     check_reading_on(101, Application.rejoin, subscribes=True, enable_auto_commit=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("subscribes", [False, True], ids=["assign", "subscribe"])

@@ -23,12 +23,11 @@ _FILES = (
 _COMPARISON = "/test_as_kafka.py"
 
 
-def is_contract(item: pytest.Item) -> bool:
-    """Return whether `make test` runs a test that is marked with ``kafka``."""
+def is_beyond_contracts(item: pytest.Item) -> bool:
+    """Return whether `make test` leaves a test to `make test-full`."""
+    if item.get_closest_marker("exhaustive") is not None:
+        return True
+    if item.get_closest_marker("kafka") is None or item.get_closest_marker("spark") is not None:
+        return False
     file = file_of(item)
-    return (
-        item.get_closest_marker("spark") is not None
-        or file in _FILES
-        or file.startswith(_DIRECTORIES)
-        or file.endswith(_COMPARISON)
-    )
+    return not (file in _FILES or file.startswith(_DIRECTORIES) or file.endswith(_COMPARISON))
