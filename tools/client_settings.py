@@ -66,25 +66,33 @@ def _takes_none(key: ConfigKey) -> bool:
     return True
 
 
-def _fields(definition: ConfigDef) -> Iterator[str]:
+def _fields(definition: ConfigDef) -> dict[str, str]:
+    """Return the annotations of a client's settings by their names."""
     fields = {"_".join(name.split(".")): "Any" for name in definition.foreign}
     for key in definition.keys.values():
         if key.name not in _PARAMETERS and (key not in SECURITY_KEYS or key.name in _HARMLESS):
             for name in (key.name, *key.aliases):
                 fields["_".join(name.split("."))] = _annotation(key)
-    for name, annotation in sorted(fields.items()):
-        yield f"    {name}: {annotation}"
+    return fields
+
+
+def _class(name: str, base: str, what: str, fields: dict[str, str]) -> Iterator[str]:
+    yield from ("", f"class {name}({base}, total=False):", f'    """The settings of {what}."""', "")
+    yield from (f"    {field}: {annotation}" for field, annotation in sorted(fields.items()))
+    yield ""
 
 
 def text() -> str:
     """Return the content of the file."""
-    lines = [_HEADER]
-    for name, what, definition in (
-        ("ConsumerSettings", "KafkaConsumer", ConsumerConfig.DEFINITION),
-        ("ProducerSettings", "KafkaProducer", ProducerConfig.DEFINITION),
+    consumer, producer = _fields(ConsumerConfig.DEFINITION), _fields(ProducerConfig.DEFINITION)
+    shared = {name: annotation for name, annotation in consumer.items() if producer.get(name) == annotation}
+    lines = [_HEADER, *_class("CommonSettings", "TypedDict", "consumers and producers alike", shared)]
+    for name, what, fields in (
+        ("ConsumerSettings", "a KafkaConsumer", consumer),
+        ("ProducerSettings", "a KafkaProducer", producer),
     ):
-        lines += ["", f"class {name}(TypedDict, total=False):", f'    """The settings of a {what}."""', ""]
-        lines += [*_fields(definition), ""]
+        own = {field: annotation for field, annotation in fields.items() if field not in shared}
+        lines += _class(name, "CommonSettings", what, own)
     return "\n".join(lines)
 
 

@@ -10,28 +10,73 @@ from collections.abc import Collection
 from typing import Any, TypedDict
 
 
-class ConsumerSettings(TypedDict, total=False):
+class CommonSettings(TypedDict, total=False):
+    """The settings of consumers and producers alike."""
+
+    api_version: Any
+    api_version_auto_timeout_ms: Any
+    bootstrap_servers: str | Collection[str]
+    bootstrap_timeout_ms: Any
+    client_dns_lookup: str
+    client_id: str | None
+    config_providers: str | Collection[Any]
+    connections_max_idle_ms: float | None
+    enable_metrics_push: bool | None
+    interceptor_classes: str | Collection[Any]
+    kafka_client: Any
+    metadata_max_age_ms: float
+    metadata_recovery_rebootstrap_trigger_ms: float
+    metadata_recovery_strategy: str
+    metric_reporters: str | Collection[Any]
+    metrics_enabled: Any
+    metrics_num_samples: int
+    metrics_recording_level: str
+    metrics_sample_window_ms: float
+    net: Any
+    proxy_url: Any
+    receive_buffer_bytes: int | None
+    receive_message_max_bytes: int
+    reconnect_backoff_max_ms: float
+    reconnect_backoff_ms: float
+    request_timeout_ms: float
+    retry_backoff_max_ms: float
+    retry_backoff_ms: float
+    sasl_kerberos_domain_name: Any
+    sasl_kerberos_name: Any
+    sasl_mechanism: str | None
+    sasl_oauth_token_provider: Any
+    sasl_plain_password: Any
+    sasl_plain_username: Any
+    security_protocol: str | None
+    selector: Any
+    send_buffer_bytes: int | None
+    socket_connection_setup_timeout_max_ms: float | None
+    socket_connection_setup_timeout_ms: float | None
+    socket_options: Any
+    socks5_proxy: Any
+    ssl_cafile: Any
+    ssl_certfile: Any
+    ssl_check_hostname: Any
+    ssl_ciphers: Any
+    ssl_context: Any
+    ssl_crlfile: Any
+    ssl_keyfile: Any
+    ssl_password: Any
+
+
+class ConsumerSettings(CommonSettings, total=False):
     """The settings of a KafkaConsumer."""
 
     allow_auto_create_topics: bool | None
-    api_version: Any
-    api_version_auto_timeout_ms: Any
     auto_commit_interval_ms: float
     auto_offset_reset: str
-    bootstrap_servers: str | Collection[str]
-    bootstrap_timeout_ms: Any
     check_crcs: bool | None
-    client_dns_lookup: str
-    client_id: str | None
     client_rack: str | None
-    config_providers: str | Collection[Any]
-    connections_max_idle_ms: float | None
     consumer_timeout_ms: float | None
     default_api_timeout_ms: float
     default_offset_commit_callback: Any
     enable_auto_commit: bool | None
     enable_incremental_fetch_sessions: Any
-    enable_metrics_push: bool | None
     exclude_internal_topics: bool | None
     fetch_max_bytes: int
     fetch_max_wait_ms: float
@@ -41,134 +86,45 @@ class ConsumerSettings(TypedDict, total=False):
     group_protocol: str | None
     group_remote_assignor: str | None
     heartbeat_interval_ms: float | None
-    interceptor_classes: str | Collection[Any]
     internal_throw_on_fetch_stable_offset_unsupported: bool | None
     isolation_level: int | str
-    kafka_client: Any
     max_decompressed_batch_bytes: int
     max_in_flight_requests_per_connection: Any
     max_partition_fetch_bytes: int
     max_poll_interval_ms: float
     max_poll_records: int
-    metadata_max_age_ms: float
-    metadata_recovery_rebootstrap_trigger_ms: float
-    metadata_recovery_strategy: str
     metric_group_prefix: Any
-    metric_reporters: str | Collection[Any]
-    metrics_enabled: Any
-    metrics_num_samples: int
-    metrics_recording_level: str
-    metrics_sample_window_ms: float
-    net: Any
     partition_assignment_strategy: str | Collection[Any]
-    proxy_url: Any
-    receive_buffer_bytes: int | None
-    receive_message_max_bytes: int
-    reconnect_backoff_max_ms: float
-    reconnect_backoff_ms: float
-    request_timeout_ms: float
-    retry_backoff_max_ms: float
-    retry_backoff_ms: float
-    sasl_kerberos_domain_name: Any
-    sasl_kerberos_name: Any
-    sasl_mechanism: str | None
-    sasl_oauth_token_provider: Any
-    sasl_plain_password: Any
-    sasl_plain_username: Any
-    security_protocol: str | None
-    selector: Any
-    send_buffer_bytes: int | None
     session_timeout_ms: float | None
     share_acknowledgement_mode: str | None
     share_acquire_mode: str | None
-    socket_connection_setup_timeout_max_ms: float | None
-    socket_connection_setup_timeout_ms: float | None
-    socket_options: Any
-    socks5_proxy: Any
-    ssl_cafile: Any
-    ssl_certfile: Any
-    ssl_check_hostname: Any
-    ssl_ciphers: Any
-    ssl_context: Any
-    ssl_crlfile: Any
-    ssl_keyfile: Any
-    ssl_password: Any
 
 
-class ProducerSettings(TypedDict, total=False):
+class ProducerSettings(CommonSettings, total=False):
     """The settings of a KafkaProducer."""
 
     acks: int | str
     allow_auto_create_topics: Any
-    api_version: Any
-    api_version_auto_timeout_ms: Any
     batch_size: int
-    bootstrap_servers: str | Collection[str]
-    bootstrap_timeout_ms: Any
     buffer_memory: int
-    client_dns_lookup: str
-    client_id: str | None
     compression_gzip_level: int
     compression_lz4_level: int
     compression_type: str | None
     compression_zstd_level: int
-    config_providers: str | Collection[Any]
-    connections_max_idle_ms: float | None
     default_api_timeout_ms: Any
     delivery_timeout_ms: float
     enable_idempotence: bool | None
-    enable_metrics_push: bool | None
-    interceptor_classes: str | Collection[Any]
-    kafka_client: Any
     linger_ms: float
     max_block_ms: float
     max_in_flight_requests_per_connection: int
     max_request_size: int
-    metadata_max_age_ms: float
     metadata_max_idle_ms: float
-    metadata_recovery_rebootstrap_trigger_ms: float
-    metadata_recovery_strategy: str
-    metric_reporters: str | Collection[Any]
-    metrics_enabled: Any
-    metrics_num_samples: int
-    metrics_recording_level: str
-    metrics_sample_window_ms: float
-    net: Any
     partitioner: Any
     partitioner_adaptive_partitioning_enable: bool | None
     partitioner_availability_timeout_ms: float
     partitioner_class: Any
     partitioner_ignore_keys: bool | None
-    proxy_url: Any
-    receive_buffer_bytes: int | None
-    receive_message_max_bytes: int
-    reconnect_backoff_max_ms: float
-    reconnect_backoff_ms: float
-    request_timeout_ms: float
     retries: float
-    retry_backoff_max_ms: float
-    retry_backoff_ms: float
-    sasl_kerberos_domain_name: Any
-    sasl_kerberos_name: Any
-    sasl_mechanism: str | None
-    sasl_oauth_token_provider: Any
-    sasl_plain_password: Any
-    sasl_plain_username: Any
-    security_protocol: str | None
-    selector: Any
-    send_buffer_bytes: int | None
-    socket_connection_setup_timeout_max_ms: float | None
-    socket_connection_setup_timeout_ms: float | None
-    socket_options: Any
-    socks5_proxy: Any
-    ssl_cafile: Any
-    ssl_certfile: Any
-    ssl_check_hostname: Any
-    ssl_ciphers: Any
-    ssl_context: Any
-    ssl_crlfile: Any
-    ssl_keyfile: Any
-    ssl_password: Any
     transaction_timeout_ms: float | None
     transaction_two_phase_commit_enable: bool | None
     transactional_id: str | None
