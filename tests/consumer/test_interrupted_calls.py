@@ -212,29 +212,36 @@ def fail() -> None:
     raise Interrupted
 
 
-def check_closing(step: int, call: Callable[[Application], None], **settings: Any) -> None:
+def check_interrupted(
+    step: int, call: Callable[[Application], None], check: Callable[[Application], None], **settings: Any
+) -> None:
+    """Interrupt ``call`` at each place with an exception, and ``check`` the application afterwards."""
     for place in every(step, fail):
         application = Application(**settings)
         with place:
             error = place.interrupt(lambda: call(application))  # noqa: B023
             assert error is None or isinstance(error, Interrupted), repr(error)
             application.check_locks()
-            application.close()
-            application.check_commits()
+            check(application)
+
+
+def check_closing(step: int, call: Callable[[Application], None], **settings: Any) -> None:
+    def check(application: Application) -> None:
+        application.close()
+        application.check_commits()
+
+    check_interrupted(step, call, check, **settings)
 
 
 def check_reading_on(step: int, call: Callable[[Application], None], **settings: Any) -> None:
-    for place in every(step, fail):
-        application = Application(**settings)
-        with place:
-            error = place.interrupt(lambda: call(application))  # noqa: B023
-            assert error is None or isinstance(error, Interrupted), repr(error)
-            application.check_locks()
-            application.read_to_the_end()
-            application.close()
-            application.check_commits()
-            if settings.get("enable_auto_commit"):
-                assert application.committed == SIZES
+    def check(application: Application) -> None:
+        application.read_to_the_end()
+        application.close()
+        application.check_commits()
+        if settings.get("enable_auto_commit"):
+            assert application.committed == SIZES
+
+    check_interrupted(step, call, check, **settings)
 
 
 @pytest.mark.parametrize("enable_auto_commit", [False, True], ids=["by hand", "auto-commit"])

@@ -14,6 +14,7 @@ from pykclient.errors import (
     OutOfOrderSequenceError,
     RecordTooLargeError,
 )
+from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.producer.txn_partition_map import TxnPartitionEntry
 from pykclient.record import Compression
 from pykclient.testing import EmbeddedCluster
@@ -25,15 +26,30 @@ END = 1 << 31
 TP = TopicPartition("t", 0)
 
 
-def go_to(producer: KafkaProducer[Any, Any], left: int) -> None:
-    """Leave partition 0 only ``left`` sequence numbers, and send its first record with one of them."""
-    producer.send(TP.topic, b"", partition=1).get(10)
-    manager = producer._transaction_manager
+def leave_numbers(manager: TransactionManager | None, tp: TopicPartition, left: int) -> TxnPartitionEntry:
+    """Leave a partition only ``left`` sequence numbers of the epoch."""
     assert manager is not None
-    entry = manager._partitions.get_or_create(TP)
+    entry = manager._partitions.get_or_create(tp)
     entry.producer_id_and_epoch = manager.producer_id_and_epoch
     entry.next_sequence = END - left
     entry.last_acked_sequence = END - left - 1
+    return entry
+
+
+def start_near_the_end(h: SenderHarness, left: int) -> TxnPartitionEntry:
+    """Get a producer id with a record for another partition, and leave TP0 only ``left`` sequence numbers."""
+    h.append(TP1)
+    h.get_producer_id()
+    h.run_once()
+    h.respond(0, 0, TP1)
+    h.run_once()
+    return leave_numbers(h.manager, TP0, left)
+
+
+def go_to(producer: KafkaProducer[Any, Any], left: int) -> None:
+    """Leave partition 0 only ``left`` sequence numbers, and send its first record with one of them."""
+    producer.send(TP.topic, b"", partition=1).get(10)
+    leave_numbers(producer._transaction_manager, TP, left)
     producer.send(TP.topic, b"00", partition=0).get(10)
 
 
@@ -72,16 +88,7 @@ def test_all_are_written_once_and_in_order(fault: str, left: int, batch_size: in
 
 def test_the_bump_waits_for_what_is_in_flight() -> None:
     h = SenderHarness()
-    h.append(TP1)
-    h.get_producer_id()
-    h.run_once()
-    h.respond(0, 0, TP1)
-    h.run_once()
-    assert h.manager is not None
-    entry = h.manager._partitions.get_or_create(TP0)
-    entry.producer_id_and_epoch = h.manager.producer_id_and_epoch
-    entry.next_sequence = END - 3
-    entry.last_acked_sequence = END - 4
+    entry = start_near_the_end(h, 3)
     h.append()
     h.run_once()
     h.respond(0, 0)  # the first one is sent alone
@@ -111,16 +118,7 @@ def test_the_bump_waits_for_what_is_in_flight() -> None:
 
 def test_parts_of_a_split_batch_share_the_last_numbers() -> None:
     h = SenderHarness(compression=Compression.of("gzip"), batch_size=16 * 1024)
-    h.append(TP1)
-    h.get_producer_id()
-    h.run_once()
-    h.respond(0, 0, TP1)
-    h.run_once()
-    assert h.manager is not None
-    entry = h.manager._partitions.get_or_create(TP0)
-    entry.producer_id_and_epoch = h.manager.producer_id_and_epoch
-    entry.next_sequence = END - 4
-    entry.last_acked_sequence = END - 5
+    start_near_the_end(h, 4)
     futures = [h.append(value=b"v" * 10) for _ in range(4)]
     h.run_once()
     h.respond(RecordTooLargeError.code, -1)
