@@ -58,7 +58,7 @@ class _Outage:
 COORDINATOR_ID_BASE: Final = (1 << 31) - 1
 _LOWEST_COORDINATOR_ID: Final = 1 << 30
 
-#: The interval of the log's reminders of addresses that still do not work.
+#: The interval of the log's reminders of a problem that persists.
 REMINDER_INTERVAL_MS: Final = 60_000
 
 #: A new reason for the same outage is logged at most this often.
@@ -141,9 +141,8 @@ class ConnectionFailures:
         self._reminder_ms = now_ms + REMINDER_INTERVAL_MS
         lasting: list[str] = []
         for address, outage in self._outages.items():
-            if (
-                now_ms - outage.last_failure_ms < REMINDER_INTERVAL_MS
-            ):  # otherwise the client no longer tries to connect there
+            # After an interval without a failure, the client no longer tries to connect there.
+            if now_ms - outage.last_failure_ms < REMINDER_INTERVAL_MS:
                 failure = self._failures[address]
                 lasting.append(f"{failure.address} for {_seconds(now_ms - outage.since_ms)} ({failure.reason})")
         return _listed(lasting)

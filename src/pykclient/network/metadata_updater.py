@@ -10,7 +10,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.errors import AuthenticationError, InvalidTopicError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
-from pykclient.network.connection_failures import shown_node
+from pykclient.network.connection_failures import REMINDER_INTERVAL_MS, shown_node
 from pykclient.network.metadata import Metadata, MetadataRequestAndVersion
 from pykclient.types import Node
 
@@ -107,10 +107,6 @@ class ManualMetadataUpdater:
 
 #: A topic's transient errors are not logged for this long: creating it or electing a leader takes less.
 _GRACE_MS = 2000
-
-
-#: The interval of the log's reminders of an error that persists.
-REMINDER_INTERVAL_MS = 60_000
 
 #: The most topics that a log line names.
 _MOST_NAMED = 10

@@ -193,7 +193,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     ) -> FutureRecordMetadata:
         """Append a record to a batch, which the background thread sends soon after.
 
-        ``topic`` may be a ProducerRecord, which then replaces all other arguments but ``on_delivery``. ``headers`` are
+        ``topic`` may be a ProducerRecord, in place of all arguments but ``on_delivery``. ``headers`` are
         pairs of a name and bytes or None. If ``partition`` is None, the partitioner chooses. ``timestamp_ms`` is in
         milliseconds since the epoch; None means now. ``on_delivery(error, metadata)`` is called once the record is
         acknowledged or has failed; FutureRecordMetadata describes when, and on which thread.

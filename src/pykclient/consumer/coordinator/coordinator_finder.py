@@ -18,22 +18,19 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
 from pykclient.log_context import LogContext, PrefixLogger
 from pykclient.network.client_request import ClientResponse
-from pykclient.network.connection_failures import COORDINATOR_ID_BASE, shown_node
+from pykclient.network.connection_failures import COORDINATOR_ID_BASE, REMINDER_INTERVAL_MS, shown_node
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.types import Node
 
 #: A coordinator that has been known for this long without being lost again is available.
 _STABLE_MS = 1_000
 
-#: How often the log is reminded that there is no coordinator.
-_REMINDER_INTERVAL_MS = 60_000
-
 
 class _OutageLog:
-    """Tells the log when the coordinator is lost and when it is back, and once a minute in between that it is not.
+    """Logs when the coordinator is lost and when it is back, with a reminder once a minute in between.
 
-    A broker that is gone is still named as the coordinator for a while, so it is found and lost again and again. That
-    is one outage. Thread: any; a line may be lost or doubled when two threads notice the same thing.
+    After a broker has failed, it is still named as the coordinator for a while, so it is found and lost repeatedly.
+    That is one outage. Thread: any; a line may be lost or doubled when two threads notice the same event.
     """
 
     def __init__(self, log: PrefixLogger, now_ms: int) -> None:
@@ -48,7 +45,7 @@ class _OutageLog:
         return self._since_ms is None
 
     def found(self, broker: Node, now_ms: int) -> None:
-        """A broker was named as the coordinator."""
+        """Note that a broker was named as the coordinator."""
         self._found_ms = now_ms
         is_news = broker != self._broker
         self._broker = broker
@@ -56,7 +53,7 @@ class _OutageLog:
         self._log.log(level, "Found the group coordinator: %s", shown_node(broker))
 
     def lost(self, broker: Node, cause: str, now_ms: int) -> None:
-        """The coordinator cannot be used."""
+        """Note that the coordinator cannot be used."""
         if self._since_ms is not None and now_ms - self._found_ms < _STABLE_MS:
             self.missing(cause, now_ms)
             return
@@ -64,15 +61,15 @@ class _OutageLog:
         self._log.info("The group coordinator, %s, is not available: %s", shown_node(broker), cause)
 
     def missing(self, cause: object, now_ms: int) -> None:
-        """There still is no coordinator."""
+        """Note that there is still no coordinator."""
         if self._since_ms is None:
             self._since_ms = self._told_ms = now_ms
-        elif now_ms - self._told_ms >= _REMINDER_INTERVAL_MS:
+        elif now_ms - self._told_ms >= REMINDER_INTERVAL_MS:
             self._told_ms = now_ms
             self._log.warning("Without a group coordinator for %d s: %s", (now_ms - self._since_ms) // 1000, cause)
 
     def known(self, now_ms: int) -> None:
-        """The coordinator is known and not lost."""
+        """Note that the coordinator is known and can be used."""
         if self._since_ms is not None and self._broker is not None and now_ms - self._found_ms >= _STABLE_MS:
             lasted_s = (now_ms - self._since_ms) // 1000
             self._since_ms = None
