@@ -146,25 +146,19 @@ def _look_up_all(
     hosts: Sequence[str], resolver: HostResolver, clock: Clock, canonical: bool
 ) -> dict[str, list[str] | OSError]:
     """Look up all hosts at the same time, and wait within the limits above. Return addresses or an error per host."""
-    condition = clock.new_condition()
-
-    def on_done() -> None:
-        with condition:
-            condition.notify_all()
-
+    signal = clock.new_signal()
     start_ms = now_ms = clock.now_ms()
     deadline_ms = start_ms + DNS_TIMEOUT_MS
-    lookups = {host: resolver.look_up(host, on_done, canonical) for host in hosts}
+    lookups = {host: resolver.look_up(host, signal.set, canonical) for host in hosts}
     found = False
-    with condition:
-        while not all(lookup.done for lookup in lookups.values()):
-            if not found and not canonical and any(_has_address(lookup) for lookup in lookups.values()):
-                found = True
-                deadline_ms = min(deadline_ms, now_ms + DNS_GRACE_MS)
-            if now_ms >= deadline_ms:
-                break
-            clock.wait(condition, deadline_ms - now_ms)
-            now_ms = clock.now_ms()
+    while not all(lookup.done for lookup in lookups.values()):
+        if not found and not canonical and any(_has_address(lookup) for lookup in lookups.values()):
+            found = True
+            deadline_ms = min(deadline_ms, now_ms + DNS_GRACE_MS)
+        if now_ms >= deadline_ms:
+            break
+        signal.wait(deadline_ms - now_ms)
+        now_ms = clock.now_ms()
     outcomes: dict[str, list[str] | OSError] = {}
     for host, lookup in lookups.items():
         if lookup.done:
