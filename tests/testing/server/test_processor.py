@@ -147,6 +147,30 @@ def test_who_wants_no_answers_may_send_and_leave(handler: HeartbeatHandler) -> N
     assert len(handler.requests) == 100
 
 
+def test_a_request_of_a_peer_that_is_gone_may_close_the_connection(handler: HeartbeatHandler) -> None:
+    """A producer with acks=0 sends more than one turn's share of requests and disconnects; the last one fails."""
+    setup = Setup()
+    last = 40
+
+    def answer(request: Request) -> None:
+        if len(handler.requests) == last:
+            request.close_connection()
+        else:
+            request.respond(None)
+
+    handler.answer = answer
+    setup.send(*range(100))
+    setup.client.close_channel("1")
+    setup.cluster.run()
+    assert len(handler.requests) == last
+    other = setup.new_client("client:other")
+    handler.answer = lambda request: request.respond(HeartbeatResponse())
+    other.send(NetworkSend("1", [frame(5, "other")]))
+    setup.cluster.run()
+    other.poll(0)
+    assert correlation_ids(other) == [5]
+
+
 def test_a_paused_broker_serves_what_came_when_it_goes_on(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: setattr(setup.broker, "paused", True) or request.respond(HeartbeatResponse())  # type: ignore[func-returns-value]

@@ -207,10 +207,15 @@ class Processor:
         for id in selector.disconnected:
             gone = connections.get(id)
             if gone is not None:
-                while gone in self._runnable:  # a client without responses (acks=0) may send and disconnect
-                    del self._runnable[gone]
-                    self._serve(gone)
-                self._forget(gone)
+                self._disconnected(gone)
+
+    def _disconnected(self, connection: Connection) -> None:
+        """Forget a connection that the peer has closed, after serving what has arrived on it."""
+        while connection in self._runnable:  # a client without responses (acks=0) may send and disconnect
+            del self._runnable[connection]
+            self._serve(connection)
+        if connection.id in self._connections:  # a request that fails without a response closes the connection itself
+            self._forget(connection)
 
     def _received(self, connection: Connection, frame: Frame, now_ms: int) -> None:
         connection.last_used_ms = now_ms
