@@ -162,8 +162,8 @@ _CONSUMER = (
     Mutant(
         "closing does not leave the group",
         "consumer/coordinator/abstract_coordinator",
-        "            leaving = self.maybe_leave_group(operation,",
-        "            leaving = self.maybe_leave_group(REMAIN_IN_GROUP,",
+        "            request = self._leave_request(operation,",
+        "            request = self._leave_request(REMAIN_IN_GROUP,",
     ),
 )
 

@@ -553,6 +553,79 @@ class TestLeaving:
         assert group.client.prepared_response_count() == 0
         assert [type(request.request_builder.message) for request in group.client.requests] == [JoinGroupRequest]
 
+    def _rejoining(self) -> GroupHarness:
+        """Return a member whose JoinGroup the coordinator holds back, so that it leaves over another connection."""
+        group = GroupHarness()
+        group.subscribe()
+        group.join(TP0)
+        group.coordinator.request_rejoin("test")
+        assert not group.coordinator.poll(group.timer(0))
+        return group
+
+    def test_closing_leaves_once_a_lost_connection_is_back(self) -> None:
+        """The connection is lost before LeaveGroup is sent, and then again while it is in flight."""
+        group = self._rejoining()
+        group.client.backoff(group.node, 50)
+        left: list[Any] = []
+        group.client.prepare_response_from(leave(), group.node, noting(left), disconnected=True)
+        group.client.prepare_response_from(leave(), group.node, noting(left))
+        start = group.clock.now_ms()
+        group.coordinator.close(group.timer(10_000))
+        assert [request.members[0].member_id for request in left] == [MEMBER, MEMBER]
+        assert 50 < group.clock.now_ms() - start < 1_000
+        assert not group.coordinator.coordinator_unknown, "only the other connection was lost"
+
+    def test_closing_leaves_over_the_first_connection_once_that_is_free(self) -> None:
+        group = self._rejoining()
+        (joining,) = group.client.requests
+
+        def note(request: Any) -> bool:
+            group.client.respond_to_request(joining, join(2))
+            return True
+
+        group.client.prepare_response_from(leave(), group.node, note, disconnected=True)
+        left: list[Any] = []
+        group.client.prepare_response_from(leave(), group.coordinator_node, noting(left))
+        group.coordinator.close(group.timer(10_000))
+        assert [request.members[0].member_id for request in left] == [MEMBER]
+
+    def test_closing_does_not_wait_for_a_coordinator_that_is_lost_itself(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        group = self._rejoining()
+
+        def lose_both(request: Any) -> bool:
+            group.client.disconnect(group.coordinator_node.id_string)
+            return True
+
+        group.client.prepare_response_from(leave(), group.node, lose_both, disconnected=True)
+        start = group.clock.now_ms()
+        group.coordinator.close(group.timer(10_000))
+        assert group.clock.now_ms() - start < 1_000
+        assert not group.client.requests
+        assert "Closing before" in caplog.text
+
+    def test_closing_ends_with_the_timer_while_no_connection_is_possible(self) -> None:
+        group = self._rejoining()
+        group.client.backoff(group.node, 100_000)
+        start = group.clock.now_ms()
+        group.coordinator.close(group.timer(3_000))
+        assert 3_000 <= group.clock.now_ms() - start < 3_500
+
+    def test_an_expired_member_leaves_over_the_connection_that_is_left(self) -> None:
+        """Unlike on close, the connection stays open, so that LeaveGroup can wait behind SyncGroup there."""
+        group = GroupHarness()
+        group.subscribe()
+        group.find_coordinator()
+        group.prepare(join(1))
+        assert not group.coordinator.poll(group.timer(5))
+        group.client.backoff(group.node, 10**9)
+        group.coordinator.handle_poll_timeout_expiry()
+        group.network.poll_background()
+        sent = [(type(request.request_builder.message), request.destination) for request in group.client.requests]
+        node_id = group.coordinator_node.id_string
+        assert sent == [(SyncGroupRequest, node_id), (LeaveGroupRequest, node_id)]
+
     def test_a_join_that_is_answered_after_leaving(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))

@@ -16,6 +16,7 @@ from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorM
 from pykclient.consumer.coordinator.group_joiner import GroupJoiner, fenced_error
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.coordinator.member_state import (
     COMPLETING_REBALANCE,
@@ -27,9 +28,10 @@ from pykclient.consumer.coordinator.member_state import (
 )
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
-from pykclient.errors import MemberIdRequiredError, RetriableError
+from pykclient.errors import DisconnectError, MemberIdRequiredError, RetriableError
 from pykclient.log_context import LogContext
 from pykclient.metrics.metrics import Metrics
+from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
@@ -348,7 +350,8 @@ class AbstractCoordinator(ABC):
             cause,
             config.max_poll_records,
         )
-        self._leave(DEFAULT, "consumer poll timeout has expired", cause, background=True)
+        request = self._leave_request(DEFAULT, "consumer poll timeout has expired")
+        self._leave(request, cause, background=True)
 
     # --- leaving -----------------------------------------------------------------------------------------------------
 
@@ -357,24 +360,24 @@ class AbstractCoordinator(ABC):
 
         The membership ends in any case.
         """
-        return self._leave(operation, reason, None, background=False)
+        return self._leave(self._leave_request(operation, reason), None, background=False)
+
+    def _leave_request(self, operation: str, reason: str) -> LeaveGroupBuilder | None:
+        """Return the LeaveGroup request to send, or None if there is nothing to leave or ``operation`` says to stay."""
+        sent, state = self.membership.snapshot()
+        stays = operation == REMAIN_IN_GROUP or (operation == DEFAULT and self.config.group_instance_id is not None)
+        if self.finder.unknown or state is UNJOINED or not sent.has_member_id or stays:
+            return None
+        self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
+        return LeaveGroupBuilder(self.config.group_id, sent.member_id, reason)
 
     def _leave(
-        self, operation: str, reason: str, lost_because: str | None, *, background: bool
+        self, request: LeaveGroupBuilder | None, lost_because: str | None, *, background: bool
     ) -> RequestFuture[None] | None:
-        future: RequestFuture[None] | None = None
-        sent, state = self.membership.snapshot()
-        node = self.finder.check_and_get()
-        stays = operation == REMAIN_IN_GROUP or (operation == DEFAULT and self.config.group_instance_id is not None)
-        if node is not None and state is not UNJOINED and sent.has_member_id and not stays:
-            self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
-            builder = group_requests.LeaveGroupBuilder(self.config.group_id, sent.member_id, reason)
-            if self._waits_for_others(state):
-                # A broker answers the requests of a connection in order. On the coordinator's own connection this one
-                # would wait behind JoinGroup, which waits for members that have not joined yet.
-                node = self.finder.broker or node
-            response = self.client.send(node, builder, background=background)
-            future = handled(self.finder, response, self._handle_leave)
+        """End the membership, and send ``request`` if there is one."""
+        future = None
+        if request is not None:
+            future = self._send_leave(request, self._waits_for_others(self.membership.state), background=background)
         self.membership.reset_and_rejoin(
             "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
         )
@@ -385,10 +388,38 @@ class AbstractCoordinator(ABC):
                 self.client.poll_no_wakeup()
         return future
 
+    def _send_leave(self, request: LeaveGroupBuilder, joining: bool, *, background: bool) -> RequestFuture[None]:
+        node, broker = self.finder.check_and_get(), self.finder.broker
+        if node is None:
+            return RequestFuture.failure(DisconnectError("the connection to the group coordinator is lost"))
+        if not joining or broker is None:
+            return handled(self.finder, self.client.send(node, request, background=background), self._handle_leave)
+        # A broker answers the requests of a connection in order. On the coordinator's own connection this one would
+        # wait behind JoinGroup, which waits for members that have not joined yet.
+        response = self.client.send(broker, request, background=background)
+        if background:  # the first connection stays open, and better late than not at all
+            response = response.compose(
+                lambda value, future: future.complete(value), partial(self._leave_after_joining, request)
+            )
+        return handled(None, response, self._handle_leave)
+
+    def _leave_after_joining(
+        self, request: LeaveGroupBuilder, error: Exception, future: RequestFuture[ClientResponse]
+    ) -> None:
+        """Send LeaveGroup over the coordinator's own connection, as the other one has failed."""
+        node = self.finder.check_and_get()
+        if node is None or not isinstance(error, DisconnectError):
+            future.raise_error(error)
+        else:
+            self.client.send(node, request, background=True).chain(future)
+
     def _waits_for_others(self, state: MemberState) -> bool:
         """Return whether JoinGroup or SyncGroup is in flight, which the coordinator may hold for minutes."""
-        in_progress = state is PREPARING_REBALANCE or state is COMPLETING_REBALANCE
-        return in_progress and self._join_future is not None and not self._join_future.is_done
+        return (state is PREPARING_REBALANCE or state is COMPLETING_REBALANCE) and self._is_joining
+
+    @property
+    def _is_joining(self) -> bool:
+        return self._join_future is not None and not self._join_future.is_done
 
     def _handle_leave(self, response: LeaveGroupResponse, future: RequestFuture[None]) -> None:
         codes = [response.error_code, *(member.error_code for member in response.members)]
@@ -407,19 +438,37 @@ class AbstractCoordinator(ABC):
             self.on_leave_prepare()
         finally:
             joining = self._waits_for_others(self.membership.state)
-            leaving = self.maybe_leave_group(operation, "the consumer is being closed")
-            self._await_last_requests(timer, leaving, joining)
+            request = self._leave_request(operation, "the consumer is being closed")
+            leaving = self._leave(request, None, background=False)
+            if not joining:
+                answered = self._await_pending_requests(timer)
+            elif request is not None and leaving is not None:
+                answered = self._await_leaving(request, leaving, timer)
+            else:
+                answered = True  # JoinGroup's response is not needed any more
+            if not answered:
+                self._log.warning("Closing before the group coordinator has answered all requests")
 
-    def _await_last_requests(self, timer: Timer, leaving: RequestFuture[None] | None, joining: bool) -> None:
+    def _await_pending_requests(self, timer: Timer) -> bool:
         node = self.finder.check_and_get()
-        if node is None:
-            return
-        if joining:  # that response is not needed any more
-            answered = leaving is None or self.client.poll_future(leaving, timer)
-        else:
-            answered = self.client.await_pending_requests(node, timer)
-        if not answered:
-            self._log.warning("Closing before the group coordinator has answered all requests")
+        return node is None or self.client.await_pending_requests(node, timer)
+
+    def _await_leaving(self, request: LeaveGroupBuilder, leaving: RequestFuture[None], timer: Timer) -> bool:
+        """Wait until the coordinator has answered LeaveGroup; return False if it has not.
+
+        LeaveGroup is in flight on another connection than JoinGroup. If only that one is lost, for example because an
+        earlier request on it has timed out, LeaveGroup is sent again: the member would stay until its session expires.
+        """
+        failures = 0
+        while self.client.poll_future(leaving, timer):
+            if not (leaving.failed and isinstance(leaving.exception, DisconnectError)):
+                return True
+            if self.finder.unknown or timer.expired:
+                return False
+            timer.sleep_ms(self.retry_backoff.backoff(failures))
+            failures += 1
+            leaving = self._send_leave(request, self._is_joining, background=False)
+        return False
 
     def _close_heartbeat_thread(self) -> None:
         thread, self._heartbeat_thread = self._heartbeat_thread, None
