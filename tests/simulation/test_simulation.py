@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
+from pykclient.types import TopicPartition
 from tests.simulation.schedule import Schedule, Settings, Step, make, shrink
 from tests.simulation.world import failure, run
 
@@ -105,6 +106,23 @@ def test_a_broker_that_has_restarted_may_not_know_again_what_is_in_flight() -> N
     )
     world = run(schedule)
     assert {value[:8] for value in world.forgotten} == {b"00000007", b"00000008"}
+
+
+def test_a_record_that_is_retried_may_be_in_a_deleted_topic_and_in_the_one_after_it() -> None:
+    """The consumer reads it twice, at different offsets, as the producer got no response from the first topic."""
+    settings = Settings(consumers=1, groups=False, extra=True, delivery_timeout_ms=6000)
+    steps = (
+        Step(0, "create extra"),
+        Step(1, "send extra", (0, 0, 8, 2)),
+        Step(200, "drop response", (0, 3)),
+        Step(250, "send extra", (0, 0, 8, 1)),
+        Step(400, "delete extra"),
+        Step(600, "create extra"),
+    )
+    world = run(Schedule(1, settings, steps))
+    (reader,) = world.consumers
+    reads = world.extra.read_by(reader.name, TopicPartition("orders-extra", 0))
+    assert [offset for offset, value in reads if value.startswith(b"00000003")] == [2, 0]
 
 
 @pytest.mark.parametrize("seed", [20008875, 40004006])

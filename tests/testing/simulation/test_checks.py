@@ -12,6 +12,7 @@ from pykclient.testing.simulation.checks import (
     check_everything_read,
     check_nothing_lost,
     check_nothing_twice,
+    check_one_topic_after_the_other,
     check_order,
     check_origin,
     check_reading,
@@ -36,6 +37,20 @@ def test_what_holds_passes() -> None:
     check_replicas({1: b"xyz", 2: b"xyz"}, TP)
 
 
+@pytest.mark.parametrize("sent_before", [{b"x", b"a"}, {b"x", b"a", b"y"}])
+@pytest.mark.parametrize(
+    "read",
+    [
+        [],
+        [(0, b"x"), (1, b"y"), (0, b"a"), (1, b"b")],
+        [(0, b"a"), (1, b"x"), (2, b"y"), (0, b"a"), (1, b"b")],  # of both topics, in the first at the same offset
+        [(4, b"a"), (0, b"a"), (1, b"b")],  # of both topics, at different offsets
+    ],
+)
+def test_a_topic_may_follow_a_deleted_one(read: list[tuple[int, bytes]], sent_before: set[bytes]) -> None:
+    check_one_topic_after_the_other("c", TP, read, LOGS[TP], sent_before)
+
+
 @pytest.mark.parametrize(
     ("check", "problem"),
     [
@@ -56,6 +71,18 @@ def test_what_holds_passes() -> None:
             "x was read at offset 2 of orders-0, but the log has nothing there",
         ),
         (lambda: check_everything_read({TP: {0: b"a"}}, LOGS), "offset 1 of orders-0 was never read, and 1 others"),
+        (
+            lambda: check_one_topic_after_the_other("c", TP, [(0, b"a"), (1, b"x")], LOGS[TP], {b"x"}),
+            "c read x at offset 1 of orders-0, which is of a topic deleted before",
+        ),
+        (
+            lambda: check_one_topic_after_the_other("c", TP, [(1, b"b"), (4, b"a")], LOGS[TP], {b"a"}),
+            "c read a at offset 4 of orders-0, which is of a topic deleted before",
+        ),
+        (
+            lambda: check_one_topic_after_the_other("c", TP, [(4, b"a")], LOGS[TP]),
+            "c read a at offset 4 of orders-0, which the log has elsewhere",
+        ),
         (lambda: check_replicas({1: b"xyz", 2: b"xy"}, TP), "brokers 1 and 2 differ from byte 2 on"),
         (lambda: check_replicas({1: b"xyz", 3: b"xaz"}, TP), "brokers 1 and 3 differ from byte 1 on"),
     ],
