@@ -8,6 +8,8 @@ from typing import Any
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import UnsentRequest
+from pykclient.consumer.request_managers import RequestManagers
 from pykclient.consumer.unsent_requests import UnsentRequests
 from pykclient.errors import DisconnectError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
@@ -25,11 +27,12 @@ MAX_POLL_TIMEOUT_MS = 5000
 class _Completion:
     """The callback of a ClientRequest, which keeps its outcome until listeners can run. Thread: any."""
 
-    __slots__ = ("_error", "_queue", "_response", "future", "thread_id")
+    __slots__ = ("_error", "_queue", "_response", "future", "is_background", "thread_id")
 
-    def __init__(self, queue: deque[_Completion | _Action]) -> None:
+    def __init__(self, queue: deque[Any], future: RequestFuture[ClientResponse], is_background: bool) -> None:
         self.thread_id: int | None = None  # the thread that runs it
-        self.future: RequestFuture[ClientResponse] = RequestFuture()
+        self.future = future
+        self.is_background = is_background
         self._queue = queue
         self._response: ClientResponse | None = None
         self._error: Exception | None = None
@@ -86,6 +89,10 @@ class ConsumerNetworkClient:
     ``poll``, that thread sends them. Listeners of background requests may run on either thread. All others run on the
     application thread only, so consumer code outside the heartbeat needs no locks against them.
 
+    The lock is also the I/O lease of ``managers``: both threads poll them and complete their requests while they hold
+    it. The heartbeat thread does so only for managers that run in the background; other responses that it reads wait
+    in one queue for the application's thread.
+
     Lock order: a coordinator's lock may be held while requests are queued (``send``), never while polling. The lock
     here is held while the network is polled. Under it, no other lock of the consumer is taken except the metadata's.
 
@@ -111,10 +118,13 @@ class ConsumerNetworkClient:
         self.default_request_timeout_ms = request_timeout_ms
         self._max_poll_timeout_ms = min(max_poll_timeout_ms, MAX_POLL_TIMEOUT_MS)
         self._unsent = UnsentRequests()
-        # guards: _client, _is_broken
+        # guards: _client, _is_broken, managers, _unassigned, _answered
         self._lock = environment.new_reentrant_lock()
         self._get_ident = environment.get_ident
         # Filled under the lock by the polling thread, emptied outside it.
+        self.managers = RequestManagers(self._send_of_manager)
+        self._unassigned: deque[tuple[UnsentRequest, int, _Completion]] = deque()  # with the time of arrival
+        self._answered: deque[_Completion] = deque()  # requests of managers
         self._completed: deque[_Completion | _Action] = deque()
         self._completed_background: deque[_Completion | _Action] = deque()
         self._pending_disconnects: deque[Node] = deque()
@@ -142,7 +152,8 @@ class ConsumerNetworkClient:
         ``request_timeout_ms`` starts now and includes the time in the queue. The future fails with DisconnectError if
         the connection is lost, or with KafkaTimeoutError if the request could not be sent in time.
         """
-        completion = _Completion(self._completed_background if background else self._completed)
+        queue = self._completed_background if background else self._completed
+        completion = _Completion(queue, RequestFuture(), background)
         request = self._client.new_client_request(
             node.id_string,
             request_builder,
@@ -157,6 +168,31 @@ class ConsumerNetworkClient:
             self._background_unsent = True
         self._wake_other_poller()
         return completion.future
+
+    def _send_of_manager(self, unsent: UnsentRequest, is_background: bool) -> None:
+        completion = _Completion(self._answered, unsent.future, is_background)
+        self._unassigned.append((unsent, self._clock.now_ms(), completion))
+
+    def _assign(self, now_ms: int) -> bool:
+        """Queue the managers' requests at their nodes. Return False if some need a node and none can be connected to.
+
+        A request stays with the least loaded node that was chosen for it, and fails if the connection does.
+        """
+        waiting = self._unassigned
+        for _ in range(len(waiting)):
+            unsent, since_ms, completion = entry = waiting.popleft()
+            timeout_ms = self.default_request_timeout_ms if unsent.timeout_ms is None else unsent.timeout_ms
+            node = unsent.node or self._client.least_loaded_node(now_ms).node
+            if node is not None:
+                request = self._client.new_client_request(
+                    node.id_string, unsent.builder, since_ms, True, timeout_ms, completion.on_complete
+                )
+                self._unsent.put(node, request, completion.on_failure)
+            elif now_ms - since_ms > timeout_ms:
+                completion.on_failure(KafkaTimeoutError(f"a request could not be sent within {timeout_ms} ms"))
+            else:
+                waiting.append(entry)
+        return not waiting
 
     def _wake_other_poller(self) -> None:
         # The poller sets its id before it checks for unsent requests, and this thread queues the request before it
@@ -212,9 +248,13 @@ class ConsumerNetworkClient:
         """
         self._fire(self._completed_background)
         self._fire(self._completed)
+        timer.update()
         with self._lock:
             self._is_broken = True
-            self._poll_network(timer, should_block)
+            self._complete_answered()
+            wait_ms = self.managers.poll(timer.now_ms)
+            self._poll_network(timer, should_block, wait_ms)
+            self._complete_answered()
             self._is_broken = False
             if not disable_wakeup:
                 # After the disconnects, so that their futures complete with the next poll in any case.
@@ -252,7 +292,9 @@ class ConsumerNetworkClient:
                 if self._is_broken:
                     return  # the application's next call repairs it
                 timer = Timer(self._clock, 0)
+                self.managers.poll(timer.now_ms, background=True)
                 self._poll_network(timer, None)
+                self._complete_answered(background=True)
                 self._try_send(timer.now_ms)
                 self._fail_expired_requests(timer.now_ms)
             finally:
@@ -264,6 +306,7 @@ class ConsumerNetworkClient:
         now_ms = self._clock.now_ms()
         with self._lock:
             self._is_broken = True
+            self.managers.poll(now_ms)
             self._try_send(now_ms)
             self._client.poll(0, now_ms)
             self._is_broken = False
@@ -295,6 +338,9 @@ class ConsumerNetworkClient:
             self._unsent.clear()
             self._pending_disconnects.clear()
             self._pending_connects.clear()
+            self._unassigned.clear()
+            self._answered.clear()
+            self.managers.reset()
             for completion in list(self._outstanding):
                 if not completion.has_outcome:
                     completion.on_failure(error)
@@ -331,7 +377,9 @@ class ConsumerNetworkClient:
             self.poll(timer)
         return not self.has_pending_requests(node)
 
-    def _poll_network(self, timer: Timer, should_block: Callable[[], bool] | None) -> None:
+    def _poll_network(
+        self, timer: Timer, should_block: Callable[[], bool] | None, longest_wait_ms: int = FOREVER_MS
+    ) -> None:
         """Poll the network client once, under the lock."""
         self._polling_thread_id = self._get_ident()
         try:
@@ -340,10 +388,11 @@ class ConsumerNetworkClient:
                 self._client.ready(self._pending_connects.popleft(), timer.now_ms)
             timeout_ms = self._try_send(timer.now_ms)
             # Completions may have been queued since they last ran; waiting would delay them.
-            if self._completed or self._completed_background or (should_block is not None and not should_block()):
+            is_done = self._completed or self._completed_background or self._answered
+            if is_done or (should_block is not None and not should_block()):
                 timeout_ms = 0
             else:
-                timeout_ms = min(timeout_ms, timer.remaining_ms)
+                timeout_ms = min(timeout_ms, timer.remaining_ms, longest_wait_ms)
                 if not self._client.in_flight_request_count():
                     # No response will end the wait, and nodes may come out of their connection backoff.
                     timeout_ms = min(timeout_ms, self._retry_backoff_ms)
@@ -359,6 +408,8 @@ class ConsumerNetworkClient:
         poll_delay_ms = self._max_poll_timeout_ms
         self._background_unsent = False
         client = self._client
+        if self._unassigned and not self._assign(now_ms):
+            poll_delay_ms = min(poll_delay_ms, self._retry_backoff_ms)
         for node in self._unsent.nodes():
             poll_delay_ms = min(poll_delay_ms, client.poll_delay_ms(node, now_ms))
             while client.ready(node, now_ms):
@@ -386,6 +437,15 @@ class ConsumerNetworkClient:
     def _fail_expired_requests(self, now_ms: int) -> None:
         for request, fail in self._unsent.remove_expired(now_ms):
             fail(KafkaTimeoutError(f"a request could not be sent within {request.request_timeout_ms} ms"))
+
+    def _complete_answered(self, *, background: bool = False) -> None:
+        """Complete requests of managers; with ``background``, only those of managers that run in the background."""
+        for _ in range(len(self._answered)):
+            completion = self._answered.popleft()
+            if completion.is_background or not background:
+                completion.fire()
+            else:
+                self._answered.append(completion)
 
     def _fire(self, queue: deque[_Completion | _Action]) -> None:
         if not queue:
@@ -442,12 +502,13 @@ class ConsumerNetworkClient:
         """Return the number of requests without a response, sent or not, of one node or of all."""
         with self._lock:
             in_flight = self._client.in_flight_request_count(None if node is None else node.id_string)
-        return self._unsent.request_count(node) + in_flight
+            unassigned = sum(1 for unsent, _, _ in self._unassigned if node is None or unsent.node == node)
+        return self._unsent.request_count(node) + unassigned + in_flight
 
     def has_pending_requests(self, node: Node | None = None) -> bool:
         if node is None:
             # Single lookups need no lock.
-            return self._client.has_in_flight_requests() or not self._unsent.is_empty
+            return self._client.has_in_flight_requests() or bool(self._unassigned) or not self._unsent.is_empty
         return self.pending_request_count(node) > 0
 
     def connection_report(self) -> str:
