@@ -48,6 +48,8 @@ def java_default(row: dict[str, Any]) -> Any:
         return [ASSIGNOR_NAMES[name] for name in row["default"]]
     if row["name"] == "bootstrap.servers" and row["table"] != "admin":
         return ["localhost:9092"]  # Java has none
+    if row["name"] in ("receive.buffer.bytes", "send.buffer.bytes"):
+        return -1  # Java's fixed sizes stop the system from adapting them
     if row["required"] and not row["name"].endswith("serializer"):
         return "required"
     return row["default"]

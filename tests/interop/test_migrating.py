@@ -389,9 +389,16 @@ def test_every_default_that_differs_is_listed() -> None:
     ):
         for key, value in theirs.DEFAULT_CONFIG.items():
             ours = config.get(key.replace("_", "."), ...)
-            if ours is not ... and ours != value and not (value is None and ours in {"", "none", None}):
+            if ours is not ... and ours != value and not (value is None and ours in {"", "none", -1, None}):
                 differing.add(key)
     assert differing - SAME - NOT_COMPARED == listed
+
+
+def test_socket_buffers_are_left_to_the_system_unlike_javas() -> None:
+    listed = {key.strip("`"): ours for key, _, ours in table("## From Java's clients")}
+    assert listed == dict.fromkeys(("receive.buffer.bytes", "send.buffer.bytes"), "-1: the operating system's")
+    for config in (ProducerConfig({"bootstrap.servers": "a:1"}), ConsumerConfig({"bootstrap.servers": "a:1"})):
+        assert {config[key] for key in listed} == {-1}
 
 
 @pytest.mark.parametrize(("key", "advice"), [("queue.buffering.max.messages", "buffer.memory"),

@@ -113,6 +113,24 @@ def recv_exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
+def test_buffer_sizes_are_set_only_if_given(
+    selector: Selector, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A size that is set, even to what it is anyway, would stop the system from adapting it."""
+    sizes: list[tuple[int, int]] = []
+
+    def setsockopt(sock: socket.socket, level: int, option: int, value: int) -> None:
+        if level == socket.SOL_SOCKET and option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sizes.append((option, value))
+        super(socket.socket, sock).setsockopt(level, option, value)
+
+    monkeypatch.setattr(socket.socket, "setsockopt", setsockopt)
+    connect(selector, server, "left alone")
+    assert sizes == []
+    selector.connect("given", server.address, 100_000, 200_000)
+    assert sizes == [(socket.SO_SNDBUF, 100_000), (socket.SO_RCVBUF, 200_000)]
+
+
 def test_connect_send_and_receive(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     selector.send(NetworkSend("0", [frame(b"hello"), b""]))

@@ -457,11 +457,9 @@ class TestKafkasSettings:
         config = batch().executor_config()
         assert config["auto.offset.reset"] == "none"
         assert config["enable.auto.commit"] is False
-        assert config["receive.buffer.bytes"] == -1
         assert config["max.partition.fetch.bytes"] == 8 * 1024 * 1024
-        told = {"kafka__receive__buffer__bytes": "65536", "kafka__max__partition__fetch__bytes": "7"}
-        config = batch(**told).executor_config()
-        assert (config["receive.buffer.bytes"], config["max.partition.fetch.bytes"]) == ("65536", "7")
+        config = batch(kafka__max__partition__fetch__bytes="7").executor_config()
+        assert config["max.partition.fetch.bytes"] == "7"
         config = ReadOptions.parse(
             {**SERVERS, "subscribe": "t", "kafka.max_partition_fetch_bytes": "7"}, streaming=False
         ).executor_config()

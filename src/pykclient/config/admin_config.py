@@ -27,7 +27,6 @@ _KEYS = (
     shared.connections_max_idle_ms(300_000),
     shared.DEFAULT_API_TIMEOUT_MS,
     shared.enable_metrics_push(False),
-    shared.receive_buffer_bytes(65_536),
     ConfigKey(
         "retries",
         Type.INT,

@@ -317,7 +317,6 @@ _KEYS = (
         "and cooperative-sticky are not supported yet, so range is used.",
         convert=_assignors,
     ),
-    shared.receive_buffer_bytes(65_536),
     ConfigKey(
         "session.timeout.ms",
         Type.INT,

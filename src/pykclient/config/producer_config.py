@@ -231,7 +231,6 @@ _KEYS = (
         MEDIUM,
         "If true, the default partitioner ignores keys.",
     ),
-    shared.receive_buffer_bytes(32_768),
     ConfigKey(
         "retries",
         Type.INT,

@@ -19,8 +19,9 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m pykclient.config.reference docs/configuration.md` from src/pykclient/config. -->
 
-Names, types, defaults and valid values are those of Kafka's Java clients, version 4.3.1. You can write a key with dots
-in a mapping, or with underscores as a keyword argument:
+Names, types, defaults and valid values are those of Kafka's Java clients, version 4.3.1. Two defaults differ,
+those of `receive.buffer.bytes` and `send.buffer.bytes`; and some keys that Java requires have a default here. You can
+write a key with dots in a mapping, or with underscores as a keyword argument:
 
 ```python
 KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})

@@ -238,7 +238,6 @@ class ReadOptions:
         """
         return {
             "allow.auto.create.topics": False,
-            "receive.buffer.bytes": -1,
             "max.partition.fetch.bytes": 8 << 20,
             **self._kafka,
             **self._group(),
