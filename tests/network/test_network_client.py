@@ -508,6 +508,47 @@ def test_disconnect_answers_pending_requests_with_the_next_poll() -> None:
     f.client.disconnect("never connected")
 
 
+def test_a_driver_with_its_own_wait_polls_in_two_halves() -> None:
+    fixture = Fixture()
+    fixture.await_ready()
+    client, selector = fixture.client, fixture.selector
+    request, got = fixture.send()
+    assert client.begin_poll(700, fixture.now) == 700
+    selector.respond("0", HeartbeatResponse())
+    assert not got  # nothing is handled before the I/O
+    selector.poll(0)
+    assert [response.correlation_id for response in client.end_poll(fixture.now)] == [request.correlation_id]
+    assert len(got) == 1
+    assert client.begin_poll(FOREVER_MS, fixture.now) == REQUEST_TIMEOUT_MS
+
+
+def test_aborted_requests_end_the_wait_and_come_with_the_second_half() -> None:
+    fixture = Fixture()
+    fixture.await_ready()
+    client = fixture.client
+    _, got = fixture.send()
+    client.disconnect("0")
+    assert client.begin_poll(700, fixture.now) == 0
+    fixture.selector.poll(0)
+    assert [response.disconnected for response in client.end_poll(fixture.now)] == [True]
+    assert len(got) == 1
+    assert client.begin_poll(700, fixture.now) == 700
+
+
+def test_responses_that_arrive_while_the_client_begins_to_close_are_handled() -> None:
+    fixture = Fixture()
+    fixture.await_ready()
+    _, got = fixture.send()
+    fixture.client.begin_poll(700, fixture.now)
+    fixture.selector.respond("0", HeartbeatResponse())
+    fixture.client.initiate_close()
+    fixture.selector.poll(0)
+    fixture.client.end_poll(fixture.now)
+    assert len(got) == 1
+    with pytest.raises(DisconnectError):
+        fixture.client.begin_poll(700, fixture.now)
+
+
 def test_close_node_forgets_pending_requests() -> None:
     f = Fixture()
     f.await_ready()

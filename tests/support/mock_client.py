@@ -147,6 +147,13 @@ class MockClient:
         self.requests.append(request)
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        self.begin_poll(timeout_ms, now_ms)
+        return self.end_poll(now_ms)
+
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
+        return 0 if self.responses else timeout_ms
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]:
         self._time_out_requests(now_ms)
         if self.metadata is not None and self.metadata.update_requested and self.least_loaded_node(now_ms).node:
             self._update_metadata_if_prepared()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+from pykclient.clock import FOREVER_MS
 from pykclient.network import channel_state
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.network_receive import NetworkReceive
@@ -71,6 +74,13 @@ class MockSelector:
         self.disconnected, self._next_disconnected = self._next_disconnected, {}
         self.connected, self._next_connected = self._next_connected, []
         self.clock.advance(timeout_ms)
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("a mock has no descriptor")
+
+    def wait_bound_ms(self, now_ms: int) -> int:
+        news = self._next_sends or self._next_receives or self._next_disconnected or self._next_connected
+        return 0 if news else FOREVER_MS
 
     def wakeup(self) -> None:
         self.wakeups += 1

@@ -631,6 +631,7 @@ cdef class EpollPoller:
 
     cdef int epoll, event
     cdef int woken, waiting  # atomic
+    cdef bint is_watched  # True if the wait is someone else's, so that waking always takes a ring
     cdef epoll_event[MOST_EVENTS] found
     cdef Watched *first  # of the list of those with events
     cdef dict watches  # by file descriptor
@@ -719,10 +720,25 @@ cdef class EpollPoller:
         self.ends_wait |= ends_wait
         return True
 
+    def fileno(self) -> int:
+        self.is_watched = True
+        return self.epoll
+
+    @property
+    def has_work(self) -> bool:
+        cdef Connection *connection
+        if self.later:
+            return True
+        for stream, channel in self.ahead:
+            connection = &(<FrameStream>stream).connection
+            if connection.is_written or (connection.is_read and not channel.muted):
+                return True
+        return False
+
     def wakeup(self):
         # ``cycle`` uses the opposite order, so one of the two threads sees what the other has set. The event may be set
         # when it is no longer needed; then the next wait ends early, which is harmless.
-        if not swap_number(&self.woken, 1) and load_number(&self.waiting):
+        if not swap_number(&self.woken, 1) and (self.is_watched or load_number(&self.waiting)):
             with cython.critical_section(self):
                 ring(self.event)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pykclient.clock import FOREVER_MS
+
 
 class IdleExpiryManager:
     """Connections in the order of their last use.
@@ -15,6 +17,11 @@ class IdleExpiryManager:
         self._max_idle_ms = max_idle_ms
         self._next_check_ms = now_ms + max_idle_ms
         self._last_used_ms: dict[str, int] = {}  # a dict keeps insertion order, so the first is the oldest
+
+    @property
+    def next_check_ms(self) -> int:
+        """The time from which ``poll_expired`` may find a connection; ``FOREVER_MS`` if there is none."""
+        return self._next_check_ms + 1 if self._last_used_ms else FOREVER_MS
 
     def update(self, connection_id: str, now_ms: int) -> None:
         """Mark the connection as used."""

@@ -59,6 +59,22 @@ class KafkaClient(Protocol):
         Return the responses, whose callbacks have already run.
         """
 
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
+        """Do the part of ``poll`` before its wait: send a metadata request that is due, connect to resolved hosts.
+
+        Return how many milliseconds the driver may wait for I/O, at most ``timeout_ms``. A driver with a wait of its
+        own, such as an event loop, calls this, waits, does the I/O with ``Selectable.poll(0)``, and calls ``end_poll``.
+
+        Raises:
+            DisconnectError: the client is closing.
+        """
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]:
+        """Do the part of ``poll`` after its I/O: match responses, note lost connections, find what timed out.
+
+        Return the responses, whose callbacks have already run.
+        """
+
     def disconnect(self, node_id: str) -> None:
         """Drop the connection. The next poll completes its requests in flight as disconnected."""
 

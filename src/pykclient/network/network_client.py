@@ -322,22 +322,22 @@ class NetworkClient:
     # --- polling ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        self._selector.poll(self.begin_poll(timeout_ms, now_ms))
+        return self.end_poll(self._clock.now_ms())
+
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
         self._ensure_active()
-        responses: list[ClientResponse]
         if self._aborted_sends:
-            responses, self._aborted_sends = self._aborted_sends, []
-            self._complete(responses)
-            return responses
+            return 0
         self._connect_resolved(now_ms)
-        metadata_timeout_ms = self._updater.maybe_update(now_ms)
-        if self._aborted_sends:  # by maybe_update
-            timeout_ms = 0
+        wait_ms = min(timeout_ms, self._updater.maybe_update(now_ms), self._request_timeout_ms)
+        return 0 if self._aborted_sends else wait_ms  # by maybe_update
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]:
         selector = self._selector
-        selector.poll(min(timeout_ms, metadata_timeout_ms, self._request_timeout_ms))
-        now_ms = self._clock.now_ms()
-        self._connect_resolved(now_ms)
-        responses = []
+        responses, self._aborted_sends = self._aborted_sends, []
         try:
+            self._connect_resolved(now_ms)
             if selector.completed_sends:
                 self._handle_completed_sends(responses, now_ms)
             if selector.completed_receives:

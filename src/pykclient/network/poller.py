@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import selectors
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
@@ -44,6 +45,19 @@ class Poller(Protocol):
         A ``wakeup`` is reported as an event without a channel.
         """
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a ``select`` would find an event, also that of a ``wakeup``.
+
+        From the first call on, a ``wakeup`` always makes it readable.
+
+        Raises:
+            io.UnsupportedOperation: the system has no such descriptor.
+        """
+
+    @property
+    def has_work(self) -> bool:
+        """True if ``select`` would do something at once although the descriptor is not readable."""
+
     def wakeup(self) -> None:
         """End the current wait, or prevent the next one. Thread: any."""
 
@@ -56,7 +70,10 @@ class SelectorsPoller:
     Thread: io, except for ``wakeup``.
     """
 
-    __slots__ = ("_selector", "_waiting", "_wake_reader", "_wake_writer", "_woken")
+    __slots__ = ("_is_watched", "_selector", "_waiting", "_wake_reader", "_wake_writer", "_woken")
+
+    #: ``has_work``: it never writes later or reads ahead.
+    has_work = False
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -66,6 +83,7 @@ class SelectorsPoller:
         self._selector.register(self._wake_reader, READ, None)
         self._woken = False
         self._waiting = False  # True if waking the io thread takes a byte
+        self._is_watched = False  # True if the wait is someone else's, so that waking always takes a byte
 
     def register(self, channel: KafkaChannel, events: int) -> None:
         self._selector.register(channel.sock, events, channel)
@@ -78,6 +96,16 @@ class SelectorsPoller:
 
     def write_later(self, channel: KafkaChannel, ends_wait: bool) -> bool:  # noqa: ARG002 - the seam's signature
         return False
+
+    def fileno(self) -> int:
+        if not hasattr(self._selector, "fileno"):  # poll and select have no descriptor of their own
+            raise io.UnsupportedOperation(
+                f"{type(self._selector).__name__} has no descriptor that an event loop can watch: "
+                "this needs a system with epoll or kqueue"
+            )
+        self._is_watched = True
+        descriptor: int = self._selector.fileno()
+        return descriptor
 
     def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
         if timeout_ms <= 0:
@@ -110,7 +138,7 @@ class SelectorsPoller:
         if self._woken:
             return
         self._woken = True
-        if not self._waiting:
+        if not self._waiting and not self._is_watched:
             return  # the io thread checks the flag before it waits
         # If the pipe is full, the thread will wake anyway. If it is closed, there is no thread to wake.
         with contextlib.suppress(OSError):

@@ -61,6 +61,21 @@ class Selectable(Protocol):
     def poll(self, timeout_ms: int) -> None:
         """Do all I/O that is possible, and wait at most ``timeout_ms`` for some."""
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while there is I/O to do, or after a ``wakeup``.
+
+        For an event loop that watches it and then calls ``poll(0)``. It belongs to the selector.
+
+        Raises:
+            io.UnsupportedOperation: the system has no such descriptor.
+        """
+
+    def wait_bound_ms(self, now_ms: int) -> int:
+        """Return within how many milliseconds ``poll`` must be called even if the descriptor is not readable.
+
+        0 if it has something to do now, ``FOREVER_MS`` if only I/O can give it something to do.
+        """
+
     def end_interrupted_wait(self) -> bool:
         """Return True, once, if an exception ended ``poll`` during its wait, when no other work was in progress."""
 

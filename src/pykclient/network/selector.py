@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from pykclient.clock import Clock
+from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalStateError, ProtocolError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
@@ -309,6 +309,26 @@ class Selector:
     def wakeup(self) -> None:
         if not self._closed:
             self._poller.wakeup()
+
+    def fileno(self) -> int:
+        return self._poller.fileno()
+
+    def wait_bound_ms(self, now_ms: int) -> int:
+        if (
+            self._silent_send
+            or self._failed_sends
+            or self._immediately_connected
+            or (self._made_read_progress and self._buffered)
+            or (self._out_of_memory and not self._memory_pool.is_out_of_memory)
+            or self._poller.has_work
+        ):
+            return 0
+        due_ms = self.metrics.next_flush_ms
+        if self._delayed_closes:
+            due_ms = min(due_ms, next(iter(self._delayed_closes.values())))
+        if self._idle_expiry is not None:
+            due_ms = min(due_ms, self._idle_expiry.next_check_ms)
+        return FOREVER_MS if due_ms == FOREVER_MS else max(0, due_ms - now_ms)
 
     def poll(self, timeout_ms: int) -> None:
         if timeout_ms < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pykclient.clock import FOREVER_MS
 from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, WindowedSum
 
@@ -175,6 +176,11 @@ class SelectorMetrics:
         self._wait_ms += wait_ms
         self._io_ms += io_ms
         self.dirty = True
+
+    @property
+    def next_flush_ms(self) -> int:
+        """The time from which ``maybe_flush`` publishes; ``FOREVER_MS`` if there is nothing new."""
+        return self._next_flush_ms if self.dirty else FOREVER_MS
 
     def maybe_flush(self, now_ms: int) -> None:
         """Publish if there is anything new and the interval has passed."""

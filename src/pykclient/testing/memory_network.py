@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError
 from pykclient.network import channel_state
 from pykclient.network.channel_state import ChannelState
@@ -473,6 +475,12 @@ class MemorySelector:
     def has_news(self) -> bool:
         """True if ``poll`` has a reason to return at once."""
         return self._told
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("connections in memory have no descriptor")
+
+    def wait_bound_ms(self, now_ms: int) -> int:  # noqa: ARG002 - the seam's signature
+        return 0 if self._told else FOREVER_MS
 
     def _news(self) -> None:
         if not self._told:

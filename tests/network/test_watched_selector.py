@@ -1,0 +1,208 @@
+"""A selector that someone else waits for, as an event loop does: by its descriptor and its bound."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import select
+import selectors
+import socket
+import threading
+
+import pytest
+
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
+from pykclient.network import poller
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.network.selector_metrics import FLUSH_INTERVAL_MS
+from tests.network.test_selector import (
+    DEFAULT,
+    BlockingConnect,
+    Server,
+    connect,
+    frame,
+    implementation,
+    make,
+    recv_exactly,
+    selector,
+    server,
+)
+from tests.support.mock_clock import MockClock
+
+__all__ = ["implementation", "selector", "server"]  # fixtures
+
+#: The most that any wait in here takes; none does unless it fails.
+PATIENCE_S = 30
+
+
+def is_readable(selector: Selector, timeout_s: float = 0) -> bool:
+    return bool(select.select([selector.fileno()], [], [], timeout_s)[0])
+
+
+def bound_ms(selector: Selector) -> int:
+    return selector.wait_bound_ms(SYSTEM_CLOCK.now_ms())
+
+
+def test_the_descriptor_is_readable_while_data_waits(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    selector.poll(0)
+    assert not is_readable(selector)
+    sock.sendall(frame(b"hello"))
+    assert is_readable(selector, PATIENCE_S)
+    assert is_readable(selector)
+    selector.poll(0)
+    assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"hello"]
+    assert not is_readable(selector)
+
+
+def test_a_wakeup_makes_the_descriptor_readable_once(selector: Selector) -> None:
+    assert not is_readable(selector)
+    for _ in range(3):
+        waker = threading.Thread(target=selector.wakeup)
+        waker.start()
+        assert is_readable(selector, PATIENCE_S)
+        waker.join()
+        selector.wakeup()
+        selector.poll(0)
+        assert not is_readable(selector)
+
+
+def test_a_large_frame_leaves_with_the_next_poll(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    payload = bytes(100_000)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(recv_exactly(sock, 4 + len(payload))))
+    reader.start()
+    selector.send(NetworkSend("0", [frame(payload)]))
+    channel = selector.channel("0")
+    assert channel is not None
+    while channel.send is not None:
+        assert is_readable(selector, min(bound_ms(selector) / 1000, PATIENCE_S)) or not bound_ms(selector)
+        selector.poll(0)
+    reader.join(PATIENCE_S)
+    assert received == [frame(payload)]
+
+
+def test_a_frame_without_a_response_is_due_at_once(selector: Selector, server: Server) -> None:
+    connect(selector, server)
+    selector.send(NetworkSend("0", [frame(b"fire and forget")], expect_response=False))
+    assert bound_ms(selector) == 0
+    selector.poll(0)
+    assert len(selector.completed_sends) == 1
+    assert bound_ms(selector) > 0
+
+
+def test_a_send_that_failed_is_due_at_once(selector: Selector, server: Server) -> None:
+    connect(selector, server)
+    channel = selector.channel("0")
+    assert channel is not None
+    channel.sock.shutdown(socket.SHUT_WR)
+    selector.send(NetworkSend("0", [frame(b"lost")]))
+    assert bound_ms(selector) == 0
+    selector.poll(0)
+    assert list(selector.disconnected) == ["0"]
+
+
+def test_a_connection_that_stands_at_once_is_due_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    selector = make()
+    monkeypatch.setattr(socket, "socket", BlockingConnect)
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    monkeypatch.undo()
+    assert bound_ms(selector) == 0
+    selector.poll(0)
+    assert selector.connected == ["0"]
+    selector.close()
+
+
+def test_frames_that_are_left_over_are_due_at_once(server: Server) -> None:
+    selector = make(SelectorConfig(one_receive_per_poll=True))
+    sock = connect(selector, server)
+    sock.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
+    received: list[bytes] = []
+    while len(received) < 3:
+        assert bound_ms(selector) == 0 or is_readable(selector, PATIENCE_S)
+        selector.poll(0)
+        received += [bytes(receive.payload) for receive in selector.completed_receives]
+    assert received == [b"1", b"2", b"3"]
+    assert bound_ms(selector) > 0
+    selector.close()
+
+
+def test_metrics_are_published_after_the_last_traffic() -> None:
+    clock = MockClock()
+    selector = make(clock=clock)
+    selector.poll(0)
+    clock.advance(10)
+    selector.poll(0)
+    due_ms = selector.wait_bound_ms(clock.now_ms())
+    assert 0 < due_ms <= FLUSH_INTERVAL_MS
+    clock.advance(due_ms)
+    assert selector.wait_bound_ms(clock.now_ms()) == 0
+    selector.poll(0)
+    assert selector.wait_bound_ms(clock.now_ms()) == FOREVER_MS  # an idle client sleeps
+    selector.close()
+
+
+def test_an_idle_connection_is_closed_in_time(server: Server) -> None:
+    clock = MockClock()
+    selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
+    connect(selector, server)
+    start_ms = clock.now_ms()
+    for _ in range(20):
+        if selector.disconnected:
+            break
+        clock.advance(selector.wait_bound_ms(clock.now_ms()))
+        selector.poll(0)
+    assert list(selector.disconnected) == ["0"]
+    assert 1_000 < clock.now_ms() - start_ms < 2_500
+    selector.close()
+
+
+def test_a_system_without_a_descriptor_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "_compiled", None)
+    monkeypatch.setattr(selectors, "DefaultSelector", selectors.SelectSelector)
+    selector = make()
+    with pytest.raises(io.UnsupportedOperation, match="needs a system with epoll or kqueue"):
+        selector.fileno()
+    selector.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_sent_comes_back_to_a_loop(server: Server, seed: int) -> None:
+    """As ``test_whatever_is_sent_comes_back``, but the wait is for the descriptor."""
+    rng = random.Random(seed)
+    selector = make()
+    threads = []
+    for id in "012":
+        sock = connect(selector, server, id)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+
+        def send_back(sock: socket.socket = sock) -> None:
+            with contextlib.suppress(OSError):
+                while data := sock.recv(1 << 16):
+                    sock.sendall(data)
+
+        threads.append(threading.Thread(target=send_back))
+    for thread in threads:
+        thread.start()
+    sizes = [0, 1, 100, 20_000, 65_532, 65_533, 300_000]
+    waiting = {id: [rng.randbytes(rng.choice(sizes)) for _ in range(30)] for id in "012"}
+    expected = {id: list(payloads) for id, payloads in waiting.items()}
+    came: dict[str, list[bytes]] = {id: [] for id in "012"}
+    while came != expected:
+        for id, payloads in waiting.items():
+            channel = selector.channel(id)
+            assert channel is not None, selector.disconnected
+            if payloads and channel.send is None and len(came[id]) + len(payloads) == 30:
+                selector.send(NetworkSend(id, [frame(payloads.pop(0))]))
+        wait_ms = min(bound_ms(selector), 1000 * PATIENCE_S)
+        if not is_readable(selector, wait_ms / 1000):
+            assert wait_ms < 1000 * PATIENCE_S, "nothing is due, and nothing comes"
+        selector.poll(0)
+        for id, payload in selector.completed_receives:
+            came[id].append(bytes(payload))
+    selector.close()
+    for thread in threads:
+        thread.join()
