@@ -34,6 +34,18 @@ SOCKET_MODULES = {
 }
 #: Packages without any I/O: no socket, no thread, no clock.
 PURE_PACKAGES = ("config/", "protocol/", "record/")
+#: Modules that decide what to send, and leave all waiting to a driver.
+DECIDERS = {
+    "producer/produce_response.py",
+    "producer/sender.py",
+    "producer/sender_state.py",
+    "producer/transaction_manager.py",
+    "producer/transaction_state.py",
+    "producer/txn_partition_map.py",
+    "producer/waiting_queues.py",
+}
+#: Calls that wait, whatever they are called on.
+WAITING = {"acquire", "await_", "join", "poll", "recv", "select", "sleep", "sleep_ms", "wait"}
 #: The only state that all producers of a process share.
 MAY_LOCK = {"record/compression_ratio_estimator.py"}
 
@@ -87,6 +99,20 @@ def test_a_module_keeps_the_house_rules(path: Path) -> None:
     if name.startswith(PURE_PACKAGES) and name not in MAY_LOCK:
         assert not imports & {"threading", "queue", "asyncio", "multiprocessing"}
     assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text)
+
+
+@pytest.mark.parametrize("name", sorted(DECIDERS))
+def test_deciding_modules_do_not_wait(name: str) -> None:
+    module = tree(SOURCE / name)
+    called = {
+        node.func.attr
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and not isinstance(node.func.value, ast.Constant)  # ``", ".join(...)``
+    }
+    assert not called & WAITING
+    assert not set(imported(module)) & {"asyncio", "queue", "select", "selectors", "socket", "time"}
 
 
 def test_importing_the_package_loads_next_to_nothing() -> None:

@@ -19,6 +19,7 @@ from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
+from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
@@ -174,6 +175,8 @@ class SenderHarness:
             log_context,
             self.manager,
         )
+        thread = self.accumulator.sender_thread
+        self.driver = SenderDriver(self.sender, self.client, thread, self.clock, log_context)
         self.metadata.add(TOPIC, self.clock.now_ms())
         self.client.update_metadata(metadata or metadata_response())
 
@@ -191,8 +194,12 @@ class SenderHarness:
         return future
 
     def run_once(self, rounds: int = 1) -> None:
+        """Run steps of the sender, each followed by a poll; no step may fail."""
         for _ in range(rounds):
-            self.sender.run_once()
+            now_ms = self.clock.now_ms()
+            wait_ms = self.sender.step(now_ms)
+            assert self.sender._next_round_ms <= now_ms, self.sender._last_error
+            self.client.poll(wait_ms, now_ms)
 
     def get_producer_id(self, producer_id: int = 13, epoch: int = 0) -> None:
         """Respond to the InitProducerId request that the first record causes."""

@@ -194,14 +194,14 @@ def test_an_idle_producer_rests(any_kafka: AnyKafka, topic: str) -> None:
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         producer.send(topic, b"v").get(20)
         rounds = 0
-        run_once = producer._sender.run_once
+        step = producer._sender.step
 
-        def counting() -> None:
+        def counting(now_ms: int) -> int:
             nonlocal rounds
             rounds += 1
-            run_once()
+            return step(now_ms)
 
-        producer._sender.run_once = counting  # type: ignore[method-assign]
+        producer._sender.step = counting  # type: ignore[method-assign]
         producer._sender.wakeup()
         eventually(lambda: rounds > 0)
         threading_wait(0.5)

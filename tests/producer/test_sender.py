@@ -894,7 +894,7 @@ def test_close_sends_what_is_left() -> None:
     future = h.append()
     h.client.prepare_response(produce_response({TP0: (0, 8)}))
     h.sender.initiate_close()
-    h.sender.run()
+    h.driver.run()
     assert future.get(0).offset == 8
     assert not h.client.active
 
@@ -905,7 +905,7 @@ def test_close_leaves_no_future_open() -> None:
     future = h.append()
     h.drained()
     h.sender.initiate_close()
-    h.sender.run()
+    h.driver.run()
     with pytest.raises(KafkaError, match="before the record was sent"):
         future.get(0)
 
@@ -916,7 +916,7 @@ def test_force_close_fails_what_is_left() -> None:
     h.run_once()
     unsent = h.append()
     h.sender.force_close()
-    h.sender.run()
+    h.driver.run()
     for future in (sent, waiting, unsent):
         with pytest.raises(KafkaError, match="closed by force"):
             future.get(0)

@@ -28,6 +28,7 @@ from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelive
 from pykclient.producer.no_transactions import NoTransactions
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
+from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
 from pykclient.producer.topic_wait import TopicWait
 from pykclient.producer.transaction_state import FATAL_ERROR, READY
@@ -174,7 +175,8 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
                 max_record_size=self._max_record_size,
                 batch_size=max(1, config["batch.size"]),
             )
-        self._io_thread = parts.environment.new_thread(parts.sender.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
+        driver = SenderDriver(parts.sender, parts.client, parts.sender_thread, parts.clock, parts.log_context)
+        self._io_thread = parts.environment.new_thread(driver.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
         lifecycle.opened(self)
         self._io_thread.start()
         self._log.debug("The producer has started")

@@ -1,4 +1,4 @@
-"""The producer's I/O thread (Java: Sender)."""
+"""The part of a producer that sends its batches (Java: Sender, without the waiting, which drivers do)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.kafka_client import KafkaClient
+from pykclient.producer import sender_state as state
 from pykclient.producer.accumulator_state import ReadyCheckResult
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
@@ -73,7 +74,10 @@ class SenderConfig:
 class Sender:
     """Drains batches that are due from the accumulator, sends them to their leaders, and completes them.
 
-    Thread: io, but for ``wakeup``, ``initiate_close``, ``force_close`` and ``is_running``, which any thread may call.
+    It decides and never waits: a driver calls ``step`` and polls the network client in turn.
+
+    Thread: io, but for ``wakeup``, ``initiate_close``, ``abandon``, ``force_close``, ``is_running`` and ``is_closed``,
+    which any thread may use.
     """
 
     def __init__(
@@ -96,9 +100,12 @@ class Sender:
         self._metrics = metrics
         self._clock = clock
         self._transaction_manager = transaction_manager
-        self._running = True
-        self._force_close = False
+        self._state: str = state.RUNNING
+        # Requests of other threads. ``_state`` follows them in the next step, so only the driver changes it.
+        self._is_closing = False
+        self._is_forced = False
         self._last_error = ""
+        self._next_round_ms = 0  # later than now after a round that failed
         self._responses = ProduceResponseHandler(
             accumulator,
             metadata,
@@ -110,92 +117,60 @@ class Sender:
             transaction_manager=transaction_manager,
         )
 
-    # --- the thread's life -------------------------------------------------------------------------------------
+    # --- rounds ------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Run the sender until it is closed.
+    def step(self, now_ms: int) -> int:
+        """Do everything that is due at ``now_ms``; return for how many ms the driver may wait for the network.
 
-        After ``initiate_close`` it first sends the remaining records; after ``force_close`` it fails them. Then it
-        closes the connections.
+        This requests a producer id if needed, sends batches that are due, fails expired ones, and goes on with a close.
+        It neither polls nor waits. The driver polls the network client after each step, and calls this again when the
+        poll has ended, until ``is_closed``.
 
-        The sender logs an Exception raised in a round and starts the next round. Any other exception, such as
-        SystemExit raised by a plugin, ends the thread: all remaining records fail, and later ones are refused.
+        An Exception raised in a round is logged and fails only the batches that it left behind. The next round starts
+        ``retry.backoff.ms`` later. Any other exception is raised, and the driver must pass it to ``fail``.
         """
-        thread = self._thread
-        thread.begin()
+        self._go_on_closing()
+        if self._state == state.CLOSED:
+            return 0
+        delay_ms = self._next_round_ms - now_ms
+        if delay_ms > 0:
+            return delay_ms
         try:
-            self._run()
-        except thread.killed_by:
-            raise
-        except BaseException as error:  # noqa: BLE001 - nothing else would fail the waiting records
-            self._fail(error)
-        finally:
-            thread.end()
+            return self._run_round(now_ms)
+        except Exception as error:  # noqa: BLE001 - the producer must go on
+            return self.round_failed(error, now_ms)
 
-    def _fail(self, error: BaseException) -> None:
-        self._log.critical("The producer's I/O thread ends, because an error was raised in it", exc_info=error)
-        thread = self._thread
-        thread.failure = error
-        self._running = False
-        self._accumulator.close()
-        try:
-            self._accumulator.abort_incomplete_batches(thread.explain(KafkaError()))
-        finally:
-            try:
-                self._client.close()
-            finally:
-                self._metadata.close()
+    def round_failed(self, error: Exception, now_ms: int) -> int:
+        """Clean up after an exception that ended a step or a poll early; return the backoff in ms.
 
-    def _run(self) -> None:
-        self._log.debug("Starting the producer's I/O thread")
-        while self._running:
-            self._run_once_safely()
-        self._accumulator.close()
-        self._log.debug("Closing: sending the remaining records")
-        while not self._force_close and self._has_work_left():
-            self._run_once_safely()
-        if self._force_close:
-            self._log.debug("Closing by force: failing the remaining records")
-        if self._force_close or self._accumulator.has_incomplete:  # nothing else would ever complete them
-            self._accumulator.abort_incomplete_batches(KafkaError(_CLOSED_BY_FORCE))
-        self._client.close()
-        self._metadata.close()
-        self._log.debug("The producer's I/O thread has ended")
+        Batches that are neither queued nor in flight fail. Until the backoff has passed, ``step`` starts no round.
+        """
+        if repr(error) != self._last_error:  # log a repeated error only once
+            self._log.error("Error in the producer's I/O thread", exc_info=error)
+        self._last_error = repr(error)
+        backoff_ms = self._config.retry_backoff_ms
+        self._next_round_ms = now_ms + backoff_ms
+        self._responses.fail_stranded(error)
+        return backoff_ms
 
-    def _has_work_left(self) -> bool:
-        return self._accumulator.has_undrained or self._client.in_flight_request_count() > 0
-
-    def _run_once_safely(self) -> None:
-        try:
-            self.run_once()
-        except Exception as error:  # noqa: BLE001 - this thread must keep running
-            if repr(error) != self._last_error:  # log a repeated error only once
-                self._log.exception("Error in the producer's I/O thread")
-            self._last_error = repr(error)
-            self._responses.fail_stranded(error)
-            self._clock.sleep_ms(self._config.retry_backoff_ms)
-
-    def run_once(self) -> None:
-        """Run one round: request a producer id if needed, send batches that are due, and handle responses."""
+    def _run_round(self, now_ms: int) -> int:
         manager = self._transaction_manager
         self._accumulator.begin_look()
         if manager is not None:
             manager.maybe_resolve_sequences()
             if manager.has_fatal_error:
                 self._abort_batches(manager.last_error)
-                self._client.poll(self._config.retry_backoff_ms, self._clock.now_ms())
-                return
+                return self._config.retry_backoff_ms
             if manager.has_abortable_error:
                 # The cause may be temporary: fail the waiting batches, and let the next record try again.
                 self._abort_batches(manager.last_error)
                 manager.transition_to_uninitialized()
             if self._accumulator.has_incomplete:  # an idle producer needs no id
                 manager.bump_idempotent_epoch_and_reset_id_if_needed()
-            if self._maybe_send_and_poll_transactional_request(manager):
-                return
-        now_ms = self._clock.now_ms()
-        timeout_ms = self._send_producer_data(now_ms)
-        self._client.poll(timeout_ms, now_ms)
+            wait_ms = self._maybe_send_transactional_request(manager, now_ms)
+            if wait_ms is not None:
+                return wait_ms
+        return self._send_producer_data(now_ms)
 
     def _abort_batches(self, error: Exception | None) -> None:
         if error is not None and self._accumulator.has_incomplete:
@@ -417,17 +392,18 @@ class Sender:
 
     # --- the producer id ---------------------------------------------------------------------------------------
 
-    def _maybe_send_and_poll_transactional_request(self, manager: TransactionManager) -> bool:
-        """Request a producer id from any broker if one is due; return True if this round has polled and is over."""
+    def _maybe_send_transactional_request(self, manager: TransactionManager, now_ms: int) -> int | None:
+        """Request a producer id from any broker if one is needed.
+
+        Return for how many ms the driver may wait for it; None if no id is needed, so batches can be sent.
+        """
         retry_backoff_ms = self._config.retry_backoff_ms
-        now_ms = self._clock.now_ms()
         if manager.has_in_flight_request:
             self._fail_expired_batches(now_ms)
-            self._client.poll(retry_backoff_ms, now_ms)
-            return True
+            return retry_backoff_ms
         handler = manager.next_request()
         if handler is None:
-            return False
+            return None
         self._fail_expired_batches(now_ms)
         wait_ms = handler.retry_not_before_ms - now_ms
         node = None if wait_ms > 0 else self._client.least_loaded_node(now_ms).node
@@ -449,36 +425,88 @@ class Sender:
                 manager.authentication_failed(error)
             elif node is None and wait_ms <= 0:
                 self._metadata.request_update(False)
-        self._client.poll(min(max(wait_ms, 0), retry_backoff_ms) or retry_backoff_ms, now_ms)
-        return True
+        return min(wait_ms, retry_backoff_ms) if wait_ms > 0 else retry_backoff_ms
+
+    # --- closing -----------------------------------------------------------------------------------------------
+
+    def _go_on_closing(self) -> None:
+        """Follow the requests of other threads to close; close once nothing is left to send."""
+        if self._is_forced and self._state in state.MAY_BE_FORCED:
+            self._move_to(state.FORCED)
+        elif self._is_closing and self._state == state.RUNNING:
+            self._accumulator.close()  # ``abandon`` has not done it
+            self._move_to(state.DRAINING)
+        if self._state == state.FORCED or (self._state == state.DRAINING and not self._has_work_left()):
+            self._close()
+
+    def _has_work_left(self) -> bool:
+        return self._accumulator.has_undrained or self._client.in_flight_request_count() > 0
+
+    def _close(self) -> None:
+        is_forced = self._state == state.FORCED
+        self._move_to(state.CLOSED)
+        if is_forced or self._accumulator.has_incomplete:  # nothing else would ever complete them
+            self._accumulator.abort_incomplete_batches(KafkaError(_CLOSED_BY_FORCE))
+        self._client.close()
+        self._metadata.close()
+
+    def _move_to(self, target: str) -> None:
+        state.check_move(self._state, target)
+        self._log.debug("The sender goes from %s to %s", self._state, target)
+        self._state = target
+
+    def fail(self, error: BaseException) -> None:
+        """Close because of an exception, such as SystemExit raised by a plugin, that ended the driver.
+
+        All remaining records fail, and later ones are refused.
+        """
+        self._log.critical("The producer's I/O thread ends, because an error was raised in it", exc_info=error)
+        thread = self._thread
+        thread.failure = error
+        self._is_closing = True
+        if self._state != state.CLOSED:
+            self._move_to(state.CLOSED)
+        self._accumulator.close()
+        try:
+            self._accumulator.abort_incomplete_batches(thread.explain(KafkaError()))
+        finally:
+            try:
+                self._client.close()
+            finally:
+                self._metadata.close()
 
     # --- for other threads -------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
         """False once the producer is closing."""
-        return self._running
+        return not self._is_closing
+
+    @property
+    def is_closed(self) -> bool:
+        """True once the producer has closed: the driver ends."""
+        return self._state == state.CLOSED
 
     def wakeup(self) -> None:
-        """Wake the sender if it is waiting for the network."""
+        """End the driver's wait for the network."""
         self._client.wakeup()
 
     def initiate_close(self) -> None:
-        """Accept no more records, send the remaining ones, and end the thread."""
-        # Close the accumulator first: a record appended after the loop has ended would never complete.
+        """Accept no more records, send the remaining ones, and close."""
+        # Close the accumulator first: a record appended after the last step would never complete.
         self._accumulator.close()
-        self._running = False
+        self._is_closing = True
         self.wakeup()
 
     def abandon(self) -> None:
-        """End the thread like ``initiate_close``, but take no lock.
+        """Close like ``initiate_close``, but take no lock.
 
         For a producer that is being garbage-collected, and for signal handlers.
         """
-        self._running = False
+        self._is_closing = True
         self.wakeup()
 
     def force_close(self) -> None:
-        """Accept no more records, fail the remaining ones, and end the thread."""
-        self._force_close = True
+        """Accept no more records, fail the remaining ones, and close."""
+        self._is_forced = True
         self.initiate_close()

@@ -1,0 +1,185 @@
+"""Sender.step never waits, because its driver polls; and every transition in the table of a sender's states."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.producer.sender_state import CLOSED, MOVES, STATES, check_move
+from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
+from tests.producer.harness import RETRY_BACKOFF_MS, TP0, SenderHarness, produce_response
+
+
+def forbidden(*_: Any) -> Any:
+    raise AssertionError("a step of the sender waits")
+
+
+class Stepped(SenderHarness):
+    """A sender whose steps may neither poll nor sleep; responses are delivered between them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.deliver = self.client.poll
+        self.client.poll = forbidden  # type: ignore[assignment,method-assign]
+        self.clock.sleep_ms = forbidden  # type: ignore[assignment,method-assign]
+
+    def step(self) -> int:
+        return self.sender.step(self.clock.now_ms())
+
+    def poll(self) -> None:
+        self.deliver(0, self.clock.now_ms())
+
+
+@pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))
+def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
+    if target in MOVES[source]:
+        check_move(source, target)
+    else:
+        with pytest.raises(IllegalStateError, match=f"from {source} to {target}"):
+            check_move(source, target)
+
+
+def test_nothing_follows_the_end_and_anything_may_end() -> None:
+    assert not MOVES[CLOSED]
+    assert all(CLOSED in MOVES[state] for state in STATES if state != CLOSED)
+
+
+def test_steps_get_an_id_send_and_complete() -> None:
+    h = Stepped()
+    future = h.append()
+    assert 0 < h.step() <= RETRY_BACKOFF_MS  # one request for an id is in flight
+    assert 0 < h.step() <= RETRY_BACKOFF_MS
+    assert len(h.requests()) == 1
+    h.client.respond(InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    h.poll()
+    h.step()
+    h.client.respond(produce_response({TP0: (0, 3)}))
+    h.poll()
+    assert future.get(0).offset == 3
+
+
+def test_a_step_says_how_long_an_id_is_not_asked_for() -> None:
+    h = Stepped()
+    h.append()
+    h.step()
+    h.client.respond(InitProducerIdResponse(error_code=14))  # the coordinator is loading
+    h.poll()
+    h.clock.advance(10)
+    assert h.step() == RETRY_BACKOFF_MS - 10
+    assert not h.requests()
+    h.clock.advance(RETRY_BACKOFF_MS - 10)
+    h.step()
+    assert len(h.requests()) == 1
+
+
+def test_a_step_returns_when_a_batch_is_due() -> None:
+    h = Stepped(idempotent=False, linger_ms=40)
+    h.append()
+    assert h.step() == 40
+    h.clock.advance(15)
+    assert h.step() == 25
+    assert not h.requests()
+    h.clock.advance(25)
+    h.step()
+    assert len(h.requests()) == 1
+
+
+def test_a_failed_round_is_not_repeated_before_the_backoff(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    h = Stepped(idempotent=False)
+    rounds: list[int] = []
+
+    def fails(_snapshot: object, now_ms: int) -> Any:
+        rounds.append(now_ms)
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(h.accumulator, "ready", fails)
+        start_ms = h.clock.now_ms()
+        future = h.append()
+        assert h.step() == RETRY_BACKOFF_MS
+        h.clock.advance(20)
+        assert h.step() == RETRY_BACKOFF_MS - 20
+        h.clock.advance(RETRY_BACKOFF_MS - 20)
+        assert h.step() == RETRY_BACKOFF_MS
+    assert rounds == [start_ms, start_ms + RETRY_BACKOFF_MS]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "Error in the producer's I/O thread"
+    ]
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.step()
+    h.client.respond(produce_response({TP0: (0, 1)}))
+    h.poll()
+    assert future.get(0).offset == 1
+
+
+def test_a_poll_that_fails_is_followed_by_a_wait() -> None:
+    """A driver whose network client raises at once must not spin."""
+    h = SenderHarness(idempotent=False)
+
+    def fails(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    h.client.poll = fails  # type: ignore[assignment,method-assign]
+    before_ms = h.clock.now_ms()
+    h.driver.run_once()
+    assert h.clock.now_ms() == before_ms + RETRY_BACKOFF_MS
+
+
+def test_draining_ends_with_the_last_response() -> None:
+    h = Stepped(idempotent=False, linger_ms=10_000)
+    future = h.append()
+    h.step()
+    h.sender.initiate_close()
+    assert not h.sender.is_running
+    h.step()
+    assert not h.sender.is_closed
+    h.client.respond(produce_response({TP0: (0, 2)}))
+    h.poll()
+    h.step()
+    assert h.sender.is_closed
+    assert future.get(0).offset == 2
+    assert not h.client.active
+
+
+def test_a_forced_close_ends_with_the_next_step_even_during_the_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = Stepped(idempotent=False)
+    future = h.append()
+    with monkeypatch.context() as patch:
+        patch.setattr(h.accumulator, "ready", lambda *_: 1 // 0)
+        h.step()
+    h.sender.initiate_close()
+    assert h.step() == RETRY_BACKOFF_MS
+    assert not h.sender.is_closed
+    h.sender.force_close()
+    assert h.step() == 0
+    assert h.sender.is_closed
+    with pytest.raises(KafkaError, match="closed by force"):
+        future.get(0)
+    assert h.step() == 0
+
+
+def test_an_abandoned_sender_takes_no_more_records() -> None:
+    h = Stepped(idempotent=False)
+    h.sender.abandon()
+    h.step()
+    with pytest.raises(KafkaError, match="closed"):
+        h.append()
+
+
+def test_an_exception_that_ends_the_driver_fails_all_records() -> None:
+    h = Stepped(idempotent=False)
+    future = h.append()
+    h.step()
+    error = SystemExit(3)
+    h.sender.fail(error)
+    assert h.sender.is_closed
+    assert not h.sender.is_running
+    with pytest.raises(KafkaError, match="SystemExit") as caught:
+        future.get(0)
+    assert caught.value.__cause__ is error
+    assert h.step() == 0
