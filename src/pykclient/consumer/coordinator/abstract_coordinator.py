@@ -9,10 +9,15 @@ from functools import partial
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.application_driver import ApplicationDriver
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinator_finder import CoordinatorFinder, group_authorization_error
 from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
+from pykclient.consumer.coordinator.coordinator_request_manager import (
+    CoordinatorRequestManager,
+    group_authorization_error,
+)
 from pykclient.consumer.coordinator.group_joiner import GroupJoiner, fenced_error
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
@@ -78,19 +83,24 @@ class AbstractCoordinator(ABC):
         client: ConsumerNetworkClient,
         metrics: Metrics,
         clock: Clock,
+        metadata: ConsumerMetadata,
         rng: random.Random | None = None,
         environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
         self.config = config
         self.log_context = log_context
         self.client = client
+        self.driver = ApplicationDriver(client)
         self.clock = clock
         self._log = log_context.logger(__name__)
         self.retry_backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
         )
         self.membership = GroupMembership(config, log_context, clock, self.retry_backoff)
-        self.finder = CoordinatorFinder(config, log_context, client, self.membership, clock, self.retry_backoff)
+        self.finder = CoordinatorRequestManager(
+            config, log_context, client, self.membership, clock, self.retry_backoff, metadata
+        )
+        client.managers.add(self.finder)
         self._sensors = GroupCoordinatorMetrics(metrics, METRIC_PREFIX, self.membership)
         self._joiner = GroupJoiner(config, log_context, client, self.membership, self.finder, self._sensors, self)
         self._join_future: RequestFuture[bytes] | None = None
@@ -142,13 +152,23 @@ class AbstractCoordinator(ABC):
         """Return the coordinator, unless its connection is lost."""
         return self.finder.check_and_get()
 
-    def ensure_coordinator_ready(self, timer: Timer) -> bool:
-        """Find the coordinator; return False if the timer expires first. Raises errors that are not retriable."""
-        return self.finder.ensure_ready(timer)
+    def ensure_coordinator_ready(self, timer: Timer, *, wakeup: bool = True) -> bool:
+        """Find the coordinator if it is unknown; return False if the timer expires first.
+
+        With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and processes the response once
+        it has arrived. Raises errors that are not retriable.
+        """
+        if not self.finder.is_settled:
+            self.finder.look_up()
+            self.driver.run_until(lambda: self.finder.is_settled, timer, wakeup=wakeup)
+        if self.finder.unknown:
+            self.finder.raise_fatal_error()
+            return False
+        return True
 
     def ensure_coordinator_ready_async(self) -> bool:
-        """Try once to find the coordinator, without waiting and without WakeupError."""
-        return self.finder.ensure_ready(Timer(self.clock, 0), disable_wakeup=True)
+        """Try to find the coordinator, without waiting and without WakeupError."""
+        return self.ensure_coordinator_ready(Timer(self.clock, 0), wakeup=False)
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
@@ -235,10 +255,7 @@ class AbstractCoordinator(ABC):
         Without such a backoff return FOREVER_MS. Nothing that arrives from the network ends it, so a wait must not last
         longer.
         """
-        if self.coordinator_unknown:
-            wait_ms = self.finder.lookup_backoff_ms(now_ms)
-        else:
-            wait_ms = self._join_not_before_ms - now_ms if self.rejoin_needed_or_pending() else 0
+        wait_ms = self._join_not_before_ms - now_ms if self.rejoin_needed_or_pending() else 0
         return wait_ms if wait_ms > 0 else FOREVER_MS
 
     def _await_join_backoff(self, timer: Timer) -> bool:

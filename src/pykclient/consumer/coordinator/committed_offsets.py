@@ -10,7 +10,7 @@ from pykclient import errors
 from pykclient.clock import Timer
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
-from pykclient.consumer.coordinator.coordinator_finder import group_authorization_error
+from pykclient.consumer.coordinator.coordinator_request_manager import group_authorization_error
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.fetch_state import FetchPosition

@@ -62,7 +62,7 @@ class ConsumerCoordinator(AbstractCoordinator):
         rng: random.Random | None = None,
         environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
-        super().__init__(config, log_context, client, metrics, clock, rng, environment)
+        super().__init__(config, log_context, client, metrics, clock, parts.metadata, rng, environment)
         self._assignors = parts.assignors
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions
@@ -455,6 +455,7 @@ class ConsumerCoordinator(AbstractCoordinator):
             FencedInstanceIdError: a commit was fenced.
         """
         if self._commits.awaits_answers:
+            self._commits.commit_waiting()
             self.client.poll_no_wakeup()
         self._commits.invoke_completed_offset_commit_callbacks()
 

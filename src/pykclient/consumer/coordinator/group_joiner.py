@@ -12,8 +12,11 @@ from typing import Protocol
 from pykclient import errors
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinator_finder import CoordinatorFinder, group_authorization_error
 from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
+from pykclient.consumer.coordinator.coordinator_request_manager import (
+    CoordinatorRequestManager,
+    group_authorization_error,
+)
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.member_state import Generation
@@ -57,7 +60,7 @@ class GroupJoiner:
         log_context: LogContext,
         client: ConsumerNetworkClient,
         membership: GroupMembership,
-        finder: CoordinatorFinder,
+        finder: CoordinatorRequestManager,
         sensors: GroupCoordinatorMetrics,
         protocol: GroupProtocol,
     ) -> None:

@@ -82,14 +82,7 @@ class HeartbeatThread:
         retry_ms = coordinator.config.retry_backoff_ms
         client.poll_background()
         if finder.unknown:
-            if finder.lookup_pending:
-                # The lookup may be the application's, which only its own poll completes. The next round sends a new
-                # one.
-                finder.clear_lookup()
-            else:
-                finder.lookup(background=True)
-                client.poll_background()
-            return retry_ms
+            return retry_ms  # the manager looks for it
         action, rest_ms = membership.next_action(coordinator.clock.now_ms())
         if action is REST:
             # While a heartbeat is in flight, this thread must receive the response, because the application may not

@@ -12,7 +12,7 @@ from pykclient import errors
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
-from pykclient.consumer.coordinator.coordinator_finder import group_authorization_error
+from pykclient.consumer.coordinator.coordinator_request_manager import group_authorization_error
 from pykclient.consumer.coordinator.group_joiner import fenced_error
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
@@ -115,7 +115,7 @@ class OffsetCommitter:
         topic_ids = self._topic_ids(offsets)
         coordinator = self._coordinator
         if not offsets or not coordinator.coordinator_unknown or coordinator.ensure_coordinator_ready_async():
-            self._commit_waiting()
+            self.commit_waiting()
             future = self._do_commit_offsets_async(offsets, topic_ids, chosen)
         else:
             future = self._commit_when_coordinator_is_found(offsets, topic_ids, chosen)
@@ -127,30 +127,26 @@ class OffsetCommitter:
         self, offsets: Offsets, topic_ids: TopicIds, callback: OffsetCommitCallback
     ) -> RequestFuture[None]:
         future: RequestFuture[None] = RequestFuture()
-        lookup = self._coordinator.finder.lookup()
-        self._waiting.append(_WaitingCommit(lookup, offsets, topic_ids, callback, future))
-
-        # The lookup may be the heartbeat thread's, which then is the thread that learns of its end.
-        def on_done(_: object) -> None:
-            self._client.run_in_application(self._commit_waiting)
-
-        lookup.add_listener(on_done, on_done)
+        finder = self._coordinator.finder
+        finder.look_up()
+        self._waiting.append(_WaitingCommit(finder.failures, offsets, topic_ids, callback, future))
         return future
 
-    def _commit_waiting(self) -> None:
+    def commit_waiting(self) -> None:
         """Send the commits that wait for the coordinator if it is found; otherwise fail them.
 
         They are sent in order and before any later commit, because an older commit must not overwrite a later one.
         """
         sent = False
         while self._waiting:
-            lookup, offsets, topic_ids, callback, future = self._waiting[0]
-            unknown = self._coordinator.coordinator_unknown
-            if unknown and not lookup.is_done:
+            failures, offsets, topic_ids, callback, future = self._waiting[0]
+            finder = self._coordinator.finder
+            unknown = finder.unknown
+            if unknown and finder.failures == failures:
                 break
             self._waiting.popleft()
-            if unknown and lookup.failed:
-                failure = _retriable(lookup.exception)
+            if unknown:
+                failure = _retriable(finder.last_error or _coordinator_unknown())
                 self._completed.append((callback, offsets, failure))
                 future.raise_error(failure)
             else:
@@ -202,7 +198,7 @@ class OffsetCommitter:
             if self._coordinator.coordinator_unknown and not self._coordinator.ensure_coordinator_ready(timer):
                 self.last_error = self._coordinator.finder.last_error or self.last_error
                 return False
-            self._commit_waiting()
+            self.commit_waiting()
             future = self.send_offset_commit_request(offsets, topic_ids)
             self._client.poll_future(future, timer)
             # Earlier commits are reported first.
@@ -269,7 +265,7 @@ class OffsetCommitter:
 
     def _invoke_pending_async_commits(self, timer: Timer) -> bool:
         attempts = 0
-        self._commit_waiting()
+        self.commit_waiting()
         while self.in_flight_async_commits:
             self._coordinator.ensure_coordinator_ready(timer)
             self._client.poll(timer)
@@ -284,9 +280,10 @@ class OffsetCommitter:
 
     def await_pending_async_commits(self, timer: Timer) -> None:
         """Let the commits that wait for the coordinator be sent, before closing."""
-        self._commit_waiting()
+        self.commit_waiting()
         while self._waiting and timer.not_expired:
             self._coordinator.ensure_coordinator_ready(timer)
+            self.commit_waiting()
             self._client.poll(timer)
             self.invoke_completed_offset_commit_callbacks()
 
@@ -375,7 +372,7 @@ class OffsetCommitter:
             return RequestFuture.success(None)
         node = self._coordinator.check_and_get_coordinator()
         if node is None:
-            return RequestFuture.failure(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
+            return RequestFuture.failure(_coordinator_unknown())
         for tp, offset in offsets.items():
             if offset.offset < 0:
                 return RequestFuture.failure(
@@ -523,9 +520,9 @@ class OffsetCommitter:
 
 
 class _WaitingCommit(NamedTuple):
-    """An asynchronous commit to send once ``lookup`` has found the coordinator."""
+    """An asynchronous commit to send once the coordinator is found, or to fail if the next lookup fails."""
 
-    lookup: RequestFuture[None]
+    failures: int  # of lookups when the commit was made
     offsets: Offsets
     topic_ids: TopicIds
     callback: OffsetCommitCallback
@@ -537,6 +534,10 @@ def _unknown_partitions(partitions: Iterable[TopicPartition]) -> errors.UnknownT
         f"offsets of {', '.join(map(str, sorted(partitions)))} were not committed: the cluster does not have these "
         f"partitions. Their topic was deleted, or deleted and created again. Other partitions are not affected"
     )
+
+
+def _coordinator_unknown() -> errors.CoordinatorNotAvailableError:
+    return errors.CoordinatorNotAvailableError("the group coordinator is not known")
 
 
 def _retriable(error: Exception) -> RetriableCommitFailedError:

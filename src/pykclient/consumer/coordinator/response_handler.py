@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pykclient.consumer.coordinator.coordinator_finder import CoordinatorFinder
+from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import DisconnectError, KafkaError
 from pykclient.network.client_request import ClientResponse
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def handled(
-    finder: CoordinatorFinder | None,
+    finder: CoordinatorRequestManager | None,
     response: RequestFuture[ClientResponse],
     handle: Callable[[Any, RequestFuture[T]], None],
     record_latency: Callable[[float], object] | None = None,

@@ -1,7 +1,4 @@
-"""Lookup of the group's coordinator, and detection of its loss.
-
-Java: the coordinator, lookup and markCoordinatorUnknown parts of AbstractCoordinator.
-"""
+"""Lookup of the group's coordinator, and detection of its loss (Java: CoordinatorRequestManager)."""
 
 from __future__ import annotations
 
@@ -9,12 +6,13 @@ import logging
 import threading
 
 from pykclient import errors
-from pykclient.clock import Clock, Timer
+from pykclient.clock import Clock
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
-from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
 from pykclient.log_context import LogContext, PrefixLogger
 from pykclient.network.client_request import ClientResponse
@@ -76,8 +74,14 @@ class _OutageLog:
             self._log.info("The group coordinator is %s, after %d s without one", shown_node(self._broker), lasted_s)
 
 
-class CoordinatorFinder:
-    """Knows or finds the coordinator. Thread: any; for blocking calls: application."""
+class CoordinatorRequestManager:
+    """Knows the coordinator, or looks for it while somebody needs it: the application, or this member of the group.
+
+    The methods that only read are for any thread, as is ``mark_unknown``. Thread: for all others, the holder of the I/O
+    lease.
+    """
+
+    runs_in_background = True
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class CoordinatorFinder:
         membership: GroupMembership,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
+        metadata: ConsumerMetadata,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -94,15 +99,18 @@ class CoordinatorFinder:
         self._membership = membership
         self._clock = clock
         self._retry_backoff = retry_backoff
+        self._metadata = metadata
         self._outage_log = _OutageLog(self._log, clock.now_ms())
-        self._lock = threading.Lock()  # guards: the fields below where they are replaced by what depends on them
+        self._lock = threading.Lock()  # guards: _node, _broker and _failed_lookups where they change together
         self._node: Node | None = None
         self._broker: Node | None = None
-        self._lookup: RequestFuture[None] | None = None
-        # Kept between calls, so that a sequence of short calls backs off as one long call does.
+        self._is_wanted = False  # until the coordinator is found
+        self._is_asking = False
         self._failed_lookups = 0
         self._lookup_not_before_ms = clock.now_ms()
         self._fatal_error: KafkaError | None = None
+        #: The number of lookups that have ended without a coordinator.
+        self.failures = 0
         self.last_error: Exception | None = None
 
     # --- what is known -----------------------------------------------------------------------------------------------
@@ -132,7 +140,7 @@ class CoordinatorFinder:
         return self.check_and_get() is None
 
     def mark_unknown(self, cause: str, *, is_disconnected: bool = False) -> None:
-        """Forget the coordinator, so that it is looked for. Unless the connection is lost anyway, drop it."""
+        """Forget the coordinator, so that the next lookup may start. Unless the connection is lost anyway, drop it."""
         now_ms = self._clock.now_ms()
         with self._lock:
             # Forget before disconnecting: the failures of pending requests call this again.
@@ -148,114 +156,95 @@ class CoordinatorFinder:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def lookup(self, *, background: bool = False) -> RequestFuture[None]:
-        """Return the lookup request in flight, or send one to any node."""
-        with self._lock:
-            if self._lookup is not None:
-                return self._lookup
-        node = self._client.least_loaded_node(background=background)
-        if node is None:
-            self._log.debug("No broker to ask for the group coordinator")
-            return RequestFuture.failure(CoordinatorNotAvailableError("no broker can be connected to at the moment"))
-        self._log.debug("Asking %s for the group coordinator", shown_node(node))
-        response = self._client.send(node, FindCoordinatorBuilder(self._config.group_id), background=background)
-        lookup: RequestFuture[None] = response.compose(self._handle, self._fail)
-        with self._lock:
-            self._lookup = lookup
-        return lookup
+    def look_up(self) -> None:
+        """Look for the coordinator in the next polls, until it is found. While it is known, this does nothing.
+
+        Members of the group need not call this. Thread: any.
+        """
+        self._is_wanted = True
 
     @property
-    def lookup_pending(self) -> bool:
-        return self._lookup is not None
+    def is_settled(self) -> bool:
+        """True if the coordinator is known, or ``raise_fatal_error`` would raise."""
+        return self._fatal_error is not None or not self.unknown
 
-    def clear_lookup(self) -> None:
-        """Let the next ``lookup`` send a new request."""
-        with self._lock:
-            self._lookup = None
-
-    def lookup_backoff_ms(self, now_ms: int) -> int:
-        """Return the milliseconds until the backoff allows another lookup; 0 if it does now."""
-        return max(0, self._lookup_not_before_ms - now_ms)
-
-    def _back_off(self, failed_lookups: int) -> None:
-        self._lookup_not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(failed_lookups)
-        self._failed_lookups = failed_lookups + 1
-
-    def ensure_ready(self, timer: Timer, disable_wakeup: bool = False) -> bool:
-        """Find the coordinator if it is unknown; return False if the timer expires first.
-
-        With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and processes the response once
-        it has arrived. Raises errors that are not retriable.
-
-        Thread: application.
-        """
-        while self.unknown:
-            self._raise_fatal_error()
-            timer.update()
-            backoff_ms = 0 if self.lookup_pending else self.lookup_backoff_ms(timer.now_ms)
-            if backoff_ms:
-                if timer.expired:
-                    return False
-                timer.sleep_ms(backoff_ms)
-                continue
-            lookup = self.lookup()
-            if not self._client.poll_future(lookup, timer, disable_wakeup):
-                return False
-            self.clear_lookup()
-            if lookup.failed:
-                self.last_error = lookup.exception
-                if not lookup.is_retriable:
-                    self._fatal_error = None  # raised here, once
-                    raise lookup.exception
-                self._log.debug("No group coordinator yet: %s", lookup.exception)
-                self._outage_log.missing(lookup.exception, self._clock.now_ms())
-                self._back_off(self._failed_lookups)
-                self._client.await_metadata_update(timer)
-            elif self._node is not None and self._client.is_unavailable(self._node):
-                failed_lookups = self._failed_lookups
-                self.mark_unknown("it cannot be connected to")
-                self._back_off(failed_lookups)
-            else:
-                self._failed_lookups = 0
-            if timer.expired:
-                break
-        return not self.unknown
-
-    def _raise_fatal_error(self) -> None:
+    def raise_fatal_error(self) -> None:
+        """Raise the error of a lookup that no retry will mend, once. The lookups go on. Thread: application."""
         error, self._fatal_error = self._fatal_error, None
         if error is not None:
             raise error
 
-    def _handle(self, response: ClientResponse, future: RequestFuture[None]) -> None:
+    def poll(self, now_ms: int) -> PollResult:
+        """Return a lookup if one is needed and its backoff is over."""
+        if self._is_asking or not (self._is_wanted or not self._membership.state.has_not_joined_group):
+            return NOTHING
+        if not self.unknown:
+            self._is_wanted = False
+            return NOTHING
+        backoff_ms = self._lookup_not_before_ms - now_ms
+        if backoff_ms > 0:
+            return PollResult(backoff_ms)
+        node = self._client.least_loaded_node()
+        if node is None:
+            self._failed(CoordinatorNotAvailableError("no broker can be connected to at the moment"))
+            return PollResult(max(0, self._lookup_not_before_ms - now_ms))
+        self._log.debug("Asking %s for the group coordinator", shown_node(node))
+        request = UnsentRequest(FindCoordinatorBuilder(self._config.group_id), node)
+        request.future.add_listener(self._answered, self._failed)
+        self._is_asking = True
+        return PollResult(requests=(request,))
+
+    def reset(self) -> None:
+        """Forget the lookup in flight."""
+        self._is_asking = False
+
+    def _answered(self, response: ClientResponse) -> None:
         coordinators = coordinators_of(response.response_body)
         if len(coordinators) != 1:
-            future.raise_error(
-                errors.RemoteProtocolError(f"asked for one group's coordinator, the broker named {len(coordinators)}")
-            )
+            names = len(coordinators)
+            self._failed(errors.RemoteProtocolError(f"asked for one group's coordinator, the broker named {names}"))
             return
         found = coordinators[0]
         error = errors.for_code(found.error_code, found.error_message)
-        if error is None:
-            node = Node(COORDINATOR_ID_BASE - found.node_id, found.host, found.port)
-            with self._lock:
-                self._node = node
-                self._broker = Node(found.node_id, found.host, found.port)
-            self.last_error = None
-            self._outage_log.found(Node(found.node_id, found.host, found.port), self._clock.now_ms())
-            self._client.try_connect(node)
-            self._membership.coordinator_found()
-            future.complete(None)
-        elif isinstance(error, GroupAuthorizationError):
-            future.raise_error(group_authorization_error(self._config.group_id))
+        if isinstance(error, GroupAuthorizationError):
+            self._failed(group_authorization_error(self._config.group_id))
+        elif error is not None:
+            self._failed(error)
         else:
-            future.raise_error(error)
+            self._found(Node(found.node_id, found.host, found.port))
 
-    def _fail(self, error: Exception, future: RequestFuture[None]) -> None:
+    def _found(self, broker: Node) -> None:
+        node = Node(COORDINATOR_ID_BASE - broker.id, broker.host, broker.port)
+        self._is_asking = False
+        with self._lock:
+            self._node, self._broker = node, broker
+        self.last_error = self._fatal_error = None
+        self._outage_log.found(broker, self._clock.now_ms())
+        if self._client.is_unavailable(node):
+            failed_lookups = self._failed_lookups
+            self.mark_unknown("it cannot be connected to")
+            self._back_off(failed_lookups)
+        else:
+            self._failed_lookups = 0
+            self._is_wanted = False
+        self._client.try_connect(node)
+        self._membership.coordinator_found()
+
+    def _failed(self, error: Exception) -> None:
+        self._is_asking = False
         self.last_error = error
         if isinstance(error, KafkaError) and not isinstance(error, RetriableError):
-            # The caller may be gone (the heartbeat thread is), but the application must learn of the error.
+            # The next call of the application that needs the coordinator raises it.
             self._fatal_error = error
-        future.raise_error(error)
+        self._log.debug("No group coordinator yet: %s", error)
+        self._outage_log.missing(error, self._clock.now_ms())
+        self._metadata.request_update(False)
+        self._back_off(self._failed_lookups)
+
+    def _back_off(self, failed_lookups: int) -> None:
+        self._lookup_not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(failed_lookups)
+        self._failed_lookups = failed_lookups + 1
+        self.failures += 1
 
 
 def group_authorization_error(group_id: str) -> GroupAuthorizationError:
