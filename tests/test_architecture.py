@@ -36,6 +36,8 @@ SOCKET_MODULES = {
 PURE_PACKAGES = ("config/", "protocol/", "record/")
 #: Modules that decide what to send, and leave all waiting to a driver.
 DECIDERS = {
+    "consumer/coordinator/coordinator_request_manager.py",
+    "consumer/coordinator/member_state.py",
     "producer/produce_response.py",
     "producer/sender.py",
     "producer/sender_state.py",
@@ -45,7 +47,25 @@ DECIDERS = {
     "producer/waiting_queues.py",
 }
 #: Calls that wait, whatever they are called on.
-WAITING = {"acquire", "await_", "join", "poll", "recv", "select", "sleep", "sleep_ms", "wait"}
+WAITING = {
+    "acquire",
+    "await_",
+    "await_metadata_update",
+    "await_pending_requests",
+    "ensure_fresh_metadata",
+    "join",
+    "poll",
+    "poll_background",
+    "poll_future",
+    "poll_no_wakeup",
+    "recv",
+    "run_until",
+    "select",
+    "sleep",
+    "sleep_ms",
+    "transmit_sends",
+    "wait",
+}
 #: The only state that all producers of a process share.
 MAY_LOCK = {"record/compression_ratio_estimator.py"}
 

@@ -149,7 +149,7 @@ _CONSUMER = (
     ),
     Mutant(
         "a coordinator that has moved is asked on and on",
-        "consumer/coordinator/coordinator_finder",
+        "consumer/coordinator/coordinator_request_manager",
         "            node, self._node = self._node, None\n            if node is not None:\n",
         "            node = self._node\n            if node is not None:\n",
     ),

@@ -1,28 +1,51 @@
-"""The loop of a call of the application that waits (Java: ApplicationEventHandler, NetworkClientDelegate.poll)."""
+"""The waits of the application's thread (Java: the application's side of NetworkClientDelegate)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from pykclient.clock import Timer
-from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.clock import FOREVER_MS, Timer
+from pykclient.errors import KafkaError
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.request_future import RequestFuture
+
+T = TypeVar("T")
 
 
 class ApplicationDriver:
-    """Polls the network, and with it the request managers, until something is done. Thread: application."""
+    """Runs the request managers and the network until what a call waits for has happened. Thread: application."""
 
-    __slots__ = ("_client",)
-
-    def __init__(self, client: ConsumerNetworkClient) -> None:
+    def __init__(self, client: ConsumerNetworkClient, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
 
-    def run_until(self, done: Callable[[], bool], timer: Timer, *, wakeup: bool = True) -> bool:
-        """Poll at least once, until ``done()`` or the timer expires; return ``done()``.
+    def run_until(self, is_done: Callable[[], bool], timer: Timer, *, wakeup: bool = True) -> bool:
+        """Run until ``is_done()`` or until the timer expires, at least once; return ``is_done()``.
 
         Raises:
-            WakeupError: ``wakeup`` is True, and the consumer's method of that name was called.
+            WakeupError: ``wakeup`` was called; not with ``wakeup=False``.
+            KafkaError: metadata has an error for the application.
         """
-        while True:
-            self._client.poll(timer, lambda: not done(), disable_wakeup=not wakeup)
-            if done() or timer.expired:
-                return done()
+        while not is_done():
+            self._client.poll(timer, lambda: not is_done(), disable_wakeup=not wakeup)
+            if timer.expired:
+                return is_done()
+        return True
+
+    def result(self, future: RequestFuture[T]) -> T:
+        """Run until a manager has completed ``future``, and return its value or raise its error.
+
+        The manager ends the wait in time. Give the future up if anything else ends this call.
+        """
+        try:
+            self.run_until(lambda: future.is_done, Timer(self._clock, FOREVER_MS))
+        finally:
+            if not future.is_done:
+                future.give_up(KafkaError("the call that waited for this was interrupted"))
+        if future.failed:
+            raise future.exception
+        return future.value

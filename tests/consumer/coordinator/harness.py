@@ -26,9 +26,11 @@ from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
+from pykclient.network.client_request import ClientResponse
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.join_group import JoinGroupResponse
@@ -196,6 +198,18 @@ class GroupHarness:
     def respond_in_flight(self, body: Any, matcher: Callable[[Any], bool] = lambda _: True) -> None:
         self.client.respond(body, matcher)
         self.network.poll_no_wakeup()
+
+
+def message_of(request: UnsentRequest) -> Any:
+    """Return the message of a request in the latest version."""
+    return request.builder.build(request.builder.latest_allowed_version)
+
+
+def answer(request: UnsentRequest, body: Any) -> None:
+    """Complete a request that a manager returned."""
+    builder = request.builder
+    response = ClientResponse(builder.api_key, builder.latest_allowed_version, 0, None, "0", 0, 5, response_body=body)
+    request.future.complete(response)
 
 
 def noting(sent: list[Any]) -> Callable[[Any], bool]:

@@ -105,27 +105,12 @@ class TestFinding:
         group.clock.advance(200)
         group.find_coordinator()
 
-    def test_what_failed_in_the_background_is_raised_in_the_application(self, group: GroupHarness) -> None:
-        group.client.create_pending_authentication_error(group.node, 100)
-        group.coordinator.finder.lookup(background=True)
-        group.network.poll_background()
-        group.network.poll_background()
-        group.clock.advance(200)
-        with pytest.raises(AuthenticationError):
-            group.coordinator.ensure_coordinator_ready(group.timer())
-
     def test_a_lost_connection_makes_it_unknown(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.client.backoff(group.coordinator_node, 100)
         assert group.coordinator.coordinator_unknown
         group.clock.advance(150)
         group.find_coordinator()
-
-    def test_one_lookup_at_a_time(self, group: GroupHarness) -> None:
-        first = group.coordinator.finder.lookup()
-        assert group.coordinator.finder.lookup() is first
-        group.coordinator.finder.clear_lookup()
-        assert group.coordinator.finder.lookup() is not first
 
     @pytest.mark.parametrize("version", [0, 3, 4, 6])
     def test_old_and_new_versions(self, group: GroupHarness, version: int) -> None:
@@ -424,9 +409,8 @@ class TestHeartbeats:
         group.join(TP0)
         group.beat(NOT_COORDINATOR)
         assert group.coordinator.finder.node is None
-        group.prepare(find_coordinator(group.node))
-        for _ in range(3):
-            group.thread.run_once()
+        group.client.respond(find_coordinator(group.node))
+        group.thread.run_once()
         assert group.coordinator.finder.node is not None
         assert group.coordinator.membership.state is STABLE
 
@@ -645,16 +629,3 @@ def test_static_members_need_newer_brokers() -> None:
     group.prepare(join(1))
     with pytest.raises(KafkaError, match=r"group\.instance\.id='i' needs brokers of version 2\.3"):
         group.coordinator.poll(group.timer())
-
-
-def test_finding_the_coordinator_again_wakes_the_heartbeat_thread(group: GroupHarness) -> None:
-    """Finding the coordinator again signals the heartbeat thread.
-
-    Otherwise a heartbeat that is due waits for its backoff, and the application's polls spin meanwhile.
-    """
-    group.subscribe()
-    group.join()
-    group.coordinator.finder.mark_unknown("it has moved")
-    seen = group.coordinator.membership.signals
-    group.find_coordinator()
-    assert group.coordinator.membership.signals > seen

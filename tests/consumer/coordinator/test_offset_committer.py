@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
-from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -381,14 +380,12 @@ class TestMembershipEnded:
             group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
 
 
-def start_background_lookup(group: GroupHarness) -> RequestFuture[None]:
+def start_background_lookup(group: GroupHarness) -> None:
     """Start a coordinator lookup as the heartbeat thread does when the coordinator is lost."""
-    group.coordinator.finder.mark_unknown("test")
-    group.coordinator.finder.clear_lookup()
     group.network.poll_no_wakeup()
-    lookup = group.coordinator.finder.lookup(background=True)
+    group.coordinator.finder.mark_unknown("test")
     group.network.poll_background()
-    return lookup
+    assert len(group.client.requests) == 1
 
 
 def in_another_thread(action: Callable[[], object]) -> None:
@@ -482,19 +479,20 @@ class TestAsync:
     @pytest.mark.parametrize("found", [True, False])
     def test_the_look_up_it_waits_for_is_the_heartbeats(self, group: GroupHarness, found: bool) -> None:
         called = Called()
-        lookup = start_background_lookup(group)
+        start_background_lookup(group)
         future = group.coordinator.commit_offsets_async(OFFSETS, called)
-        assert group.coordinator.finder.lookup() is lookup
+        assert len(group.client.requests) == 1
         group.client.respond(find_coordinator(group.node, NONE if found else LOAD_IN_PROGRESS))
         in_another_thread(group.network.poll_background)
         # State that only the application's thread may touch is unchanged.
-        assert lookup.is_done
+        assert group.coordinator.finder.failures == (0 if found else 1)
         assert not future.is_done
         assert not group.network.has_pending_requests()
         if found:
             group.prepare(commit({TP0: 0}))
-        assert group.network.poll_future(future, group.timer())
-        group.coordinator.poll(group.timer(0))
+        for _ in range(3):
+            group.coordinator.poll(group.timer(0))
+        assert future.is_done
         assert [type(error) for _, error in called] == [type(None) if found else RetriableCommitFailedError]
 
     @pytest.mark.parametrize("later", ["async", "sync"])
