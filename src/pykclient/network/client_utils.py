@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient import implementation
@@ -142,31 +142,68 @@ def parse_and_validate_addresses(
     return list(dict.fromkeys(addresses))
 
 
+class HostLookups:
+    """Lookups of several hosts at the same time, and for how long to wait for them.
+
+    The wait ends when all are done, ``DNS_GRACE_MS`` after the first host was found, or after ``DNS_TIMEOUT_MS``. With
+    ``canonical``, it is for all lookups. ``on_done`` is called, by any thread, whenever a lookup is done.
+
+    Thread: owner.
+    """
+
+    __slots__ = ("_canonical", "_deadline_ms", "_found", "_lookups", "_start_ms")
+
+    def __init__(
+        self,
+        hosts: Iterable[str],
+        resolver: HostResolver,
+        on_done: Callable[[], object],
+        canonical: bool,
+        now_ms: int,
+    ) -> None:
+        self._canonical = canonical
+        self._start_ms = now_ms
+        self._deadline_ms = now_ms + DNS_TIMEOUT_MS
+        self._found = False
+        self._lookups = {host: resolver.look_up(host, on_done, canonical) for host in hosts}
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return for how long to wait for the next lookup that is done; 0 if the wait is over."""
+        lookups = self._lookups.values()
+        if all(lookup.done for lookup in lookups):
+            return 0
+        if not self._found and not self._canonical and any(_has_address(lookup) for lookup in lookups):
+            self._found = True
+            self._deadline_ms = min(self._deadline_ms, now_ms + DNS_GRACE_MS)
+        return max(0, self._deadline_ms - now_ms)
+
+    def outcomes(self, now_ms: int) -> dict[str, list[str] | OSError]:
+        """End the lookups that are not done, and return addresses or an error for each host."""
+        outcomes: dict[str, list[str] | OSError] = {}
+        for host, lookup in self._lookups.items():
+            if lookup.done:
+                outcomes[host] = _outcome(lookup)
+            else:
+                lookup.cancel()
+                outcomes[host] = TimeoutError(f"no answer from the DNS within {(now_ms - self._start_ms) / 1000:g} s")
+        return outcomes
+
+
 def _look_up_all(
     hosts: Sequence[str], resolver: HostResolver, clock: Clock, canonical: bool
 ) -> dict[str, list[str] | OSError]:
-    """Look up all hosts at the same time, and wait within the limits above. Return addresses or an error per host."""
-    signal = clock.new_signal()
-    start_ms = now_ms = clock.now_ms()
-    deadline_ms = start_ms + DNS_TIMEOUT_MS
-    lookups = {host: resolver.look_up(host, signal.set, canonical) for host in hosts}
-    found = False
-    while not all(lookup.done for lookup in lookups.values()):
-        if not found and not canonical and any(_has_address(lookup) for lookup in lookups.values()):
-            found = True
-            deadline_ms = min(deadline_ms, now_ms + DNS_GRACE_MS)
-        if now_ms >= deadline_ms:
-            break
-        signal.wait(deadline_ms - now_ms)
-        now_ms = clock.now_ms()
-    outcomes: dict[str, list[str] | OSError] = {}
-    for host, lookup in lookups.items():
-        if lookup.done:
-            outcomes[host] = _outcome(lookup)
-        else:
-            lookup.cancel()
-            outcomes[host] = TimeoutError(f"no answer from the DNS within {(now_ms - start_ms) / 1000:g} s")
-    return outcomes
+    """Look up all hosts at the same time, and wait for them. Return addresses or an error for each host."""
+    condition = clock.new_condition()
+
+    def on_done() -> None:
+        with condition:
+            condition.notify_all()
+
+    lookups = HostLookups(hosts, resolver, on_done, canonical, clock.now_ms())
+    with condition:
+        while (wait_ms := lookups.wait_ms(clock.now_ms())) > 0:
+            clock.wait(condition, wait_ms)
+    return lookups.outcomes(clock.now_ms())
 
 
 def _outcome(lookup: Lookup) -> list[str] | OSError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import AuthenticationError, BrokerError, RecordTooLargeError
 from pykclient.producer.batch_future import RefusedRows, SentRows
+from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
 from pykclient.producer.partitioner.columns import hash_partitions
 from pykclient.record.row_columns import UNCHOSEN, RowRun, Rows, group_rows, oversized, upper_bound
@@ -84,6 +85,15 @@ class BatchSender:
         An error before the first row is in a batch is raised. A later one becomes the error of all remaining rows, and
         no more rows are sent.
         """
+        for _ in self.steps(parts):
+            """The pool waits for memory itself."""
+
+    def steps(self, parts: Iterable[Part]) -> Iterator[int]:
+        """Do what ``send`` does, in steps between which the caller may do other work.
+
+        Yield the number of bytes that must become free before the next step, where the pool does not wait for them
+        itself; 0 after each window.
+        """
         for part in parts:
             self._first_row = self.num_rows
             self.num_rows += part.rows.count
@@ -91,9 +101,10 @@ class BatchSender:
             start = 0
             while start < part.rows.count:
                 stop = self._end_of_window(part.rows, start)
-                self._send_or_refuse(part, start, stop)
+                yield from self._send_or_refuse(part, start, stop)
                 self._wake_sender()
                 start = stop
+                yield 0
 
     def _end_of_window(self, rows: Rows, start: int) -> int:
         stop = min(rows.count, start + (_WINDOW_ROWS if self._parts.on_new_batch is None else _WINDOW_ROWS_ASKING))
@@ -103,13 +114,13 @@ class BatchSender:
                 stop = max(start + 1, bisect_right(column.offsets, bound, start + 1, stop + 1) - 1)
         return stop
 
-    def _send_or_refuse(self, part: Part, start: int, stop: int) -> None:
+    def _send_or_refuse(self, part: Part, start: int, stop: int) -> Iterator[int]:
         if self._failure is not None:
             self._refuse(range(start, stop), self._failure)
             return
         sent, refused = len(self.sent), len(self.refused)
         try:
-            self._send_window(part, start, stop)
+            yield from self._send_window(part, start, stop)
         except Exception as error:  # becomes the error of the remaining rows
             if not self.sent and not isinstance(error, (BrokerError, AuthenticationError)):
                 raise
@@ -121,7 +132,7 @@ class BatchSender:
 
     # --- a window ----------------------------------------------------------------------------------------------
 
-    def _send_window(self, part: Part, start: int, stop: int) -> None:
+    def _send_window(self, part: Part, start: int, stop: int) -> Iterator[int]:
         rows, parts = part.rows, self._parts
         parts.ensure_usable()
         route = parts.route(part.highest_partition)
@@ -134,7 +145,7 @@ class BatchSender:
         if part.partitions is None and chosen is None and parts.choose is None and not has_keys:
             chosen = UNCHOSEN
         if chosen is not None and not too_large:
-            self._send_run(RowRun(rows, None, start, stop, self._largest), chosen, route)
+            yield from self._send_run(RowRun(rows, None, start, stop, self._largest), chosen, route)
             return
         numbers = self._numbers
         if not numbers:
@@ -152,20 +163,20 @@ class BatchSender:
             )
             self._refuse((row,), error)
         if chosen is None and parts.choose is not None:
-            self._choose_and_send(rows, start, stop, route)
+            yield from self._choose_and_send(rows, start, stop, route)
             return
         if chosen is None and has_keys:
             hash_partitions(rows.keys, start, stop, route.partition_count, numbers)
         for number, indices in group_rows(numbers, start, stop):
             if number != _TOO_LARGE:
-                self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
+                yield from self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
 
-    def _choose_and_send(self, rows: Rows, start: int, stop: int, route: Route) -> None:
+    def _choose_and_send(self, rows: Rows, start: int, stop: int, route: Route) -> Iterator[int]:
         """Send rows without a partition, asking the application's partitioner for each row."""
         choose, numbers = self._parts.choose, self._numbers
         assert choose is not None
         if self._parts.on_new_batch is not None:
-            self._send_asking_again(rows, start, stop, route)
+            yield from self._send_asking_again(rows, start, stop, route)
             return
         for row in range(start, stop):
             if numbers[row] == UNCHOSEN:
@@ -173,9 +184,9 @@ class BatchSender:
                 numbers[row] = UNCHOSEN if number is None else number
         for number, indices in group_rows(numbers, start, stop):
             if number != _TOO_LARGE:
-                self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
+                yield from self._send_run(RowRun(rows, indices, 0, len(indices), self._largest), number, route)
 
-    def _send_asking_again(self, rows: Rows, start: int, stop: int, route: Route) -> None:
+    def _send_asking_again(self, rows: Rows, start: int, stop: int, route: Route) -> Iterator[int]:
         """Send rows in order, with a partitioner that chooses again before each new batch (KIP-480)."""
         choose, on_new_batch, given = self._parts.choose, self._parts.on_new_batch, self._numbers
         assert choose is not None
@@ -199,17 +210,24 @@ class BatchSender:
                 end += 1
             may_ask = not has_asked and given[row] == UNCHOSEN and number != UNCHOSEN
             run = RowRun(rows, None, row, end, self._largest)
-            has_asked = not self._append_once(run, number, route, may_ask)
+            try:
+                has_asked = not self._append_once(run, number, route, may_ask)
+            except MustWait as wait:
+                yield wait.size
             row = run.first
             if has_asked:
                 on_new_batch(route, number)
 
     # --- runs --------------------------------------------------------------------------------------------------
 
-    def _send_run(self, run: RowRun, number: int, route: Route) -> None:
+    def _send_run(self, run: RowRun, number: int, route: Route) -> Iterator[int]:
         """Append rows to one partition, or to the sticky partition."""
         while run.first < run.stop:
-            self._append_once(run, number, route)
+            try:
+                self._append_once(run, number, route)
+            except MustWait as wait:
+                self._wake_sender()
+                yield wait.size
 
     def _append_once(self, run: RowRun, number: int, route: Route, may_ask: bool = False) -> bool:
         """Append as many rows as one batch takes.

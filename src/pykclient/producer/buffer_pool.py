@@ -27,6 +27,18 @@ _PATIENCE_MS = 20
 _LONGEST_WAIT_MS = 200
 
 
+class MustWait(BaseException):
+    """No memory is free, and this thread must not block for it: its owner waits in another way, and tries again.
+
+    Not an Exception: no code between the pool and the owner may take it for a failure.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        #: The number of bytes that must be free.
+        self.size = size
+
+
 class Loan:
     """Memory that a thread has taken from the pool and has not yet passed to a batch.
 
@@ -102,7 +114,8 @@ class BufferPool:
     A signal handler may raise an exception anywhere in here. CPython runs signal handlers only after calls and backward
     jumps, so memory changes owners in consecutive statements without a call.
 
-    Each thread in line calls ``on_wait`` before it waits: the memory may belong to batches of a sleeping sender.
+    Each thread in line calls ``on_wait`` with the number of bytes that it wants before it waits: the memory may belong
+    to batches of a sleeping sender. If ``on_wait`` raises, the thread does not wait, as where it is an event loop's.
 
     Thread: any.
     """
@@ -119,6 +132,7 @@ class BufferPool:
         "poolable_size",
         "returned",
         "total_memory",
+        "waiting_elsewhere",
     )
 
     def __init__(
@@ -127,7 +141,7 @@ class BufferPool:
         poolable_size: int,
         clock: Clock,
         metrics: BufferPoolMetrics | None = None,
-        on_wait: Callable[[], object] | None = None,
+        on_wait: Callable[[int], object] | None = None,
     ) -> None:
         self.total_memory = memory
         self.poolable_size = poolable_size
@@ -142,6 +156,8 @@ class BufferPool:
         #: Loans that are no longer needed. Appending one takes no lock, so nothing can interrupt it. The next thread
         #: that uses the pool takes them back.
         self.returned: deque[Loan] = deque()
+        #: The number of callers that wait for memory in a line of their own.
+        self.waiting_elsewhere = 0
 
     def allocate(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int = 0) -> bytearray:
         """Lend ``size`` bytes to ``loan``, waiting at most ``max_block_ms`` for them.
@@ -159,6 +175,7 @@ class BufferPool:
         """
         if size > self.total_memory:
             raise IllegalArgumentError(f"cannot allocate {size} bytes: buffer.memory is only {self.total_memory}")
+        to_borrow = min(to_borrow, self.total_memory - size)  # more is never free
         with HERE.mark, self._lock:
             self._take_in()
             self._raise_if_closed()
@@ -194,7 +211,7 @@ class BufferPool:
         """
         with HERE.mark, self._lock:
             self._take_in()
-            if self._waiters or self._closed or not self._can_lend(size + left):
+            if self.queued or self._closed or not self._can_lend(size + left):
                 return False
             free = self._free
             while free and self._available < size:
@@ -228,8 +245,8 @@ class BufferPool:
 
     @property
     def queued(self) -> int:
-        """The number of threads waiting for memory. It is read without the lock and may be slightly outdated."""
-        return len(self._waiters)
+        """The number of callers waiting for memory. It is read without the lock and may be slightly outdated."""
+        return len(self._waiters) + self.waiting_elsewhere
 
     def close(self) -> None:
         """Refuse further allocations and end all waits. Memory that is lent can still be returned."""
@@ -249,7 +266,7 @@ class BufferPool:
             with HERE.mark, self._lock:
                 self._waiters.append(waiter)
             if self._on_wait is not None:
-                self._on_wait()
+                self._on_wait(size + to_borrow)
             while True:
                 with HERE.mark, self._lock:
                     self._take_in()
@@ -263,7 +280,7 @@ class BufferPool:
                             return
                     until_ms = patience_ends_ms if waiter.patient else deadline_ms
                     if until_ms <= now_ms:
-                        raise self._exhausted(size, loan.size, max_block_ms)
+                        raise self.exhausted(size, loan.size, max_block_ms)
                 waiter.signal.wait(min(until_ms - now_ms, _LONGEST_WAIT_MS))
         finally:
             # Leave the line also after an exception, or no other thread would get a turn. The caller returns what the
@@ -278,13 +295,14 @@ class BufferPool:
             if self._metrics is not None:
                 self._metrics.record_wait(clock.now_ms() - start_ms)
 
-    def _exhausted(self, size: int, gathered: int, max_block_ms: int) -> BufferExhaustedError:
+    def exhausted(self, size: int, gathered: int, max_block_ms: int) -> BufferExhaustedError:
+        """Return the error for a wait of ``max_block_ms`` for ``size`` bytes that brought ``gathered``; count it."""
         if self._metrics is not None:
             self._metrics.record_exhausted()
         free = self._available + gathered + len(self._free) * self.poolable_size
         return BufferExhaustedError(
             f"no {size} bytes of buffer.memory became free within {max_block_ms / 1000} s (max.block.ms): "
-            f"{free} of {self.total_memory} bytes are free and {len(self._waiters)} thread(s) wait; "
+            f"{free} of {self.total_memory} bytes are free and {self.queued} caller(s) wait; "
             "the brokers accept less than is sent. Slow down, or raise buffer.memory"
         )
 

@@ -196,7 +196,7 @@ class ProducerParts:
             self.sender_thread,
         )
 
-    def _before_wait_for_memory(self) -> None:
+    def _before_wait_for_memory(self, size: int) -> None:  # noqa: ARG002 - ``size`` is for subclasses
         """Wake the sender, which may be sleeping while batches that hold all of the memory linger.
 
         Raises:

@@ -652,11 +652,26 @@ class RecordAccumulator:
         try:
             self._flushes[token] = None
             wake_sender()
-            # Wait for results, not batches, so that waiting does not keep the records' memory.
-            results: list[ProduceRequestResult] = [batch.produce_future for batch in [*self._incomplete]]
+            results = self.incomplete_results()
             return all(result.await_all_dependents(max(0, deadline_ms - self._clock.now_ms())) for result in results)
         finally:
             del self._flushes[token]
+
+    def incomplete_results(self) -> list[ProduceRequestResult]:
+        """Return the results of the batches that have not completed.
+
+        Waiting for results, unlike waiting for batches, does not keep the records' memory.
+        """
+        return [batch.produce_future for batch in [*self._incomplete]]
+
+    def begin_flush(self) -> object:
+        """Make all batches due until ``end_flush`` is called with the token that this returns."""
+        token = object()
+        self._flushes[token] = None
+        return token
+
+    def end_flush(self, token: object) -> None:
+        del self._flushes[token]
 
     def abort_incomplete_batches(self, error: Exception) -> None:
         """Fail all incomplete batches with ``error``. Call ``close`` first, so that no batch is added."""

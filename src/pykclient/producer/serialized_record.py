@@ -26,20 +26,43 @@ def serialize(
             that it raised.
     """
     try:
-        if type(serializer) is CallableSerializer:
-            serialized = serializer.function(data)
-        else:
-            serialized = serializer.serialize(topic, headers or (), data)
+        serialized = call_serializer(serializer, topic, headers, data)
     except Exception as error:
-        if isinstance(error, SerializationError) and not isinstance(serializer, Serde):
-            raise  # already an error of the application
-        if serializer is BYTES:
-            text = f"is {_with_article(type(data).__name__)}, and there is no {what}_serializer; {_advice(data)}"
-        else:
-            said = str(error) if isinstance(error, SerializationError) else f"{type(error).__name__}: {error}"
-            text = f"cannot be serialized by {definition_of(serializer.serialize)}: {said}"
-        failure = SerializationError(f"the {what} of a record for topic {topic!r} {text}")
-        raise caused_by(failure, innermost(error)) from error
+        failure = serialization_failed(serializer, what, topic, data, error)
+        if failure is error:
+            raise
+        raise failure from error
+    return checked_serialized(serializer, what, topic, serialized)
+
+
+def call_serializer(serializer: Serializer[Any], topic: str, headers: Headers | None, data: object) -> Any:
+    """Return what the serializer returns, unchecked."""
+    if type(serializer) is CallableSerializer:
+        return serializer.function(data)
+    return serializer.serialize(topic, headers or (), data)
+
+
+def serialization_failed(
+    serializer: Serializer[Any], what: str, topic: str, data: object, error: Exception
+) -> SerializationError:
+    """Return the error to raise after ``error`` of a serializer; it is also of the class of ``error``."""
+    if isinstance(error, SerializationError) and not isinstance(serializer, Serde):
+        return error  # already an error of the application
+    if serializer is BYTES:
+        text = f"is {_with_article(type(data).__name__)}, and there is no {what}_serializer; {_advice(data)}"
+    else:
+        said = str(error) if isinstance(error, SerializationError) else f"{type(error).__name__}: {error}"
+        text = f"cannot be serialized by {definition_of(serializer.serialize)}: {said}"
+    failure = SerializationError(f"the {what} of a record for topic {topic!r} {text}")
+    return caused_by(failure, innermost(error))
+
+
+def checked_serialized(serializer: Serializer[Any], what: str, topic: str, serialized: Any) -> bytes | None:
+    """Return a serializer's result as bytes or None.
+
+    Raises:
+        SerializationError: it is neither bytes-like nor None.
+    """
     if serialized is None or type(serialized) is bytes:
         return serialized
     if isinstance(serialized, (bytes, bytearray, memoryview)):

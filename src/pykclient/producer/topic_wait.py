@@ -32,26 +32,13 @@ class TopicWait:
             InvalidTopicError: the name of the topic is not valid.
             KafkaTimeoutError: the metadata did not arrive in time.
         """
-        topic_names.validate(topic)
         clock, metadata = self._parts.clock, self._parts.metadata
         start_ms = clock.now_ms()
         waited_ms = 0
-        while True:
-            cluster = metadata.fetch()
-            if topic in cluster.invalid_topics:
-                raise InvalidTopicError(f"topic {topic!r} has a name that the cluster does not allow")
-            with HERE.mark:
-                metadata.add(topic, start_ms + waited_ms)
-            count = cluster.partition_count_for_topic(topic)
-            if count is not None and (partition is None or partition < count):
-                break
-            if waited_ms >= max_block_ms:
-                raise self._no_metadata(topic, partition, count)
-            with HERE.mark:
-                version = metadata.request_update_for_topic(topic)
-            self._parts.sender.wakeup()
+        topic_names.validate(topic)
+        while (found := self.look(topic, partition, start_ms + waited_ms)) is None:
+            version = self.request(topic, partition, waited_ms, max_block_ms)
             thread = self._parts.sender_thread
-            thread.ensure_alive()
             if thread.is_current:
                 raise KafkaTimeoutError(
                     f"topic {topic!r} or its partition {partition} is not in the metadata yet, and a callback or a "
@@ -61,13 +48,48 @@ class TopicWait:
             try:
                 metadata.await_update(version, max_block_ms - waited_ms)
             except KafkaTimeoutError:
-                raise self._no_metadata(topic, partition, count)  # noqa: B904 - the error has its own cause
+                raise self.missing(topic, partition)  # noqa: B904 - the error has its own cause
             with HERE.mark:
                 metadata.maybe_throw_exception_for_topic(topic)
             waited_ms = clock.now_ms() - start_ms
         self._parts.producer_metrics.record_metadata_wait(waited_ms)
-        return cluster, count, max_block_ms - waited_ms
+        return *found, max_block_ms - waited_ms
 
-    def _no_metadata(self, topic: str, partition: int | None, count: int | None) -> KafkaTimeoutError:
+    # --- the steps of a wait, none of which blocks -----------------------------------------------------------------
+
+    def look(self, topic: str, partition: int | None, now_ms: int) -> tuple[Cluster, int] | None:
+        """Return the cluster and the number of the topic's partitions; None if they are not in the metadata yet.
+
+        Raises:
+            InvalidTopicError: brokers have refused the name.
+        """
+        metadata = self._parts.metadata
+        cluster = metadata.fetch()
+        if topic in cluster.invalid_topics:
+            raise InvalidTopicError(f"topic {topic!r} has a name that the cluster does not allow")
+        with HERE.mark:
+            metadata.add(topic, now_ms)
+        count = cluster.partition_count_for_topic(topic)
+        return None if count is None or (partition is not None and partition >= count) else (cluster, count)
+
+    def request(self, topic: str, partition: int | None, waited_ms: int, max_block_ms: int) -> int:
+        """Request the metadata of ``topic``; return the version that must be exceeded before the next ``look``.
+
+        Raises:
+            KafkaTimeoutError: no time is left.
+            KafkaError: the sender's thread has failed.
+        """
+        if waited_ms >= max_block_ms:
+            raise self.missing(topic, partition)
+        with HERE.mark:
+            version = self._parts.metadata.request_update_for_topic(topic)
+        self._parts.sender.wakeup()
+        self._parts.sender_thread.ensure_alive()
+        return version
+
+    def missing(self, topic: str, partition: int | None) -> KafkaTimeoutError:
+        """Return the error for a topic or partition that was not in the metadata within ``max.block.ms``."""
+        metadata = self._parts.metadata
         report = self._parts.client.connection_report()
-        return self._parts.metadata.missing(topic, partition, count, self._max_block_ms, report)
+        count = metadata.fetch().partition_count_for_topic(topic)
+        return metadata.missing(topic, partition, count, self._max_block_ms, report)
