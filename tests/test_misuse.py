@@ -119,6 +119,9 @@ def test_seconds_instead_of_milliseconds(consumer: KafkaConsumer[Any, Any]) -> N
 def test_whole_numbers_of_other_classes(consumer: KafkaConsumer[Any, Any]) -> None:
     consumer.seek(TP, np.int64(3))  # type: ignore[arg-type]
     assert consumer.position(TP) == 3
+    assert type(consumer.position(TopicPartition(TP.topic, np.int64(TP.partition)))) is int  # type: ignore[arg-type]
+    with pytest.raises(IllegalArgumentError, match="a number from 0 on"):
+        consumer.position(TopicPartition(TP.topic, True))
     consumer.commit({TP: np.int32(2)})  # type: ignore[dict-item]
     assert consumer.committed(TP) == 2
     assert consumer.offsets_for_times({TP: time.time() * 1000}) == {TP: None}  # type: ignore[dict-item]

@@ -178,6 +178,37 @@ def test_a_thread_that_cannot_be_started_is_a_failed_look_up(monkeypatch: pytest
     assert later.result() == ["10.0.0.1"]
 
 
+def test_look_ups_in_the_queue_of_a_thread_that_cannot_be_started_fail(
+    dns: Dns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = MockClock()
+    resolver = DefaultHostResolver(clock)
+    running = [resolver.look_up(f"host-{number}") for number in range(MAX_THREADS - 1)]
+    waiting: list[Lookup] = []
+    told: list[str] = []
+
+    def start(_self: threading.Thread) -> None:
+        # Other threads ask for more names before this one fails.
+        waiting.extend(resolver.look_up(f"host-{50 + number}", lambda: told.append("waiting")) for number in range(3))
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        lookup = resolver.look_up("host-49", lambda: pytest.fail("it was done already"))
+    assert lookup.done
+    assert told == ["waiting"] * 3
+    for number, failed in enumerate(waiting):
+        with pytest.raises(OSError, match=f"'host-{50 + number}' cannot be looked up: can't start new thread"):
+            failed.result()
+    clock.advance(FAILURE_REMEMBERED_MS)
+    later = resolver.look_up("host-50")  # takes the place of the thread that did not start
+    eventually(lambda: "host-50" in dns.asked)
+    for number in (*range(MAX_THREADS - 1), 50):
+        dns.answer(f"host-{number}", ["10.0.0.1"])
+    for lookup in (*running, later):
+        eventually(ended(lookup))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_asks_for_itself(dns: Dns) -> None:

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,25 @@ def connect(selector: Selector, server: Server, id: str = "0") -> socket.socket:
     sock = server.accept()
     poll_until(selector, lambda: selector.is_channel_ready(id))
     return sock
+
+
+@contextlib.contextmanager
+def record_waits(selector: Selector) -> Iterator[list[int]]:
+    """Record the timeouts in milliseconds with which the selector asks the operating system for events."""
+    poller = selector._poller
+    waits: list[int] = []
+
+    class Recording:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(poller, name)
+
+        def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
+            waits.append(timeout_ms)
+            return poller.select(timeout_ms)
+
+    selector._poller = Recording()
+    yield waits
+    selector._poller = poller
 
 
 def recv_exactly(sock: socket.socket, count: int) -> bytes:
@@ -314,6 +334,8 @@ def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: 
     assert not selector.is_channel_ready("0")
     assert isinstance(selector.disconnected["0"].cause, OSError)
     assert not selector.connected
+    selector.poll(0)
+    assert not selector.disconnected
 
 
 def test_what_an_interrupted_poll_did_not_handle_is_told_again(selector: Selector, server: Server) -> None:
@@ -421,6 +443,24 @@ def test_a_server_takes_one_request_at_a_time() -> None:
     listener.close()
 
 
+def test_polls_wait_again_once_all_buffered_requests_are_taken() -> None:
+    selector = make(SelectorConfig(one_receive_per_poll=True))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        selector.register("c", listener.accept()[0])
+    client.sendall(frame(b"1") + frame(b"2"))
+    assert poll_until(selector, lambda: selector.completed_receives) == [b"1"]
+    with record_waits(selector) as waits:
+        selector.poll(60_000)
+        assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"2"]
+        assert not any(waits)
+        selector.poll(20)
+        assert not selector.completed_receives
+        assert sum(waits) == 20
+    selector.close()
+    client.close()
+
+
 def test_a_closing_connection_gives_all_its_requests() -> None:
     selector = make(SelectorConfig(one_receive_per_poll=True))
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -474,6 +514,33 @@ def test_without_memory_connections_wait() -> None:
     selector.close()
     for sock in (listener, *clients):
         sock.close()
+
+
+def test_scarce_memory_goes_to_all_connections_in_turn() -> None:
+    """A connection that always has the next frame ready does not keep the others from memory."""
+    pool = SimpleMemoryPool(1000, 1000, strict=False)
+    selector = make(SelectorConfig(one_receive_per_poll=True), memory_pool=pool, rng=random.Random(1))
+    assert pool.try_allocate(950) is not None
+    clients = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for id in "012":
+            clients.append(socket.create_connection(listener.getsockname()))
+            selector.register(id, listener.accept()[0])
+    for client in clients:
+        client.sendall(frame(b"x" * 50) * 30)
+    taken: list[str] = []
+    for _ in range(60):
+        if len(taken) == 30:
+            break
+        selector.poll(1000)
+        for id, payload in selector.completed_receives:
+            taken.append(id)
+            pool.release(len(payload))
+    assert len(taken) == 30
+    assert set(taken[:10]) == set(taken[10:20]) == set(taken[20:]) == set("012")
+    selector.close()
+    for client in clients:
+        client.close()
 
 
 def test_a_connection_muted_by_hand_stays_so_when_memory_comes_back() -> None:
@@ -691,21 +758,11 @@ def test_metrics(server: Server) -> None:
 def test_an_idle_poll_waits_all_its_time_in_few_system_calls(selector: Selector, server: Server) -> None:
     connect(selector, server)
     selector.poll(0)
-    calls = 0
-    poller = selector._poller
-
-    class Counting:
-        def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
-            nonlocal calls
-            calls += 1
-            return poller.select(timeout_ms)
-
-    selector._poller = Counting()  # type: ignore[assignment]
-    started_ms = SYSTEM_CLOCK.now_ms()
-    selector.poll(1_500)
-    assert SYSTEM_CLOCK.now_ms() - started_ms >= 1_490
-    assert calls <= 2
-    selector._poller = poller
+    with record_waits(selector) as waits:
+        started_ms = SYSTEM_CLOCK.now_ms()
+        selector.poll(1_500)
+        assert SYSTEM_CLOCK.now_ms() - started_ms >= 1_490
+        assert len(waits) <= 2
 
 
 def test_a_frame_that_comes_in_parts_during_one_wait(selector: Selector, server: Server) -> None:

@@ -26,6 +26,20 @@ EXPLAINED: tuple[Explained, ...] = (
         "epoch 0 is never newer than a known one",
     ),
     Explained(
+        "network/selector",
+        "Selector._handle",
+        "bound shifted",
+        "self._handle_channel(self._channels[id], (0 + 1), now_ms)",
+        "the channel has buffered bytes, so it is read whatever its events are",
+    ),
+    Explained(
+        "network/selector",
+        "Selector._handle",
+        "bound shifted",
+        "if self._memory_pool.available_memory <= self._low_memory_bytes:",
+        "where memory begins to be scarce is a choice; one byte more or less makes no difference",
+    ),
+    Explained(
         "producer/batch_send",
         "BatchSender.__init__",
         "statement deleted",

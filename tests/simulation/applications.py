@@ -104,8 +104,10 @@ class SentRecord:
 class ProducerApplication:
     """A process with one producer."""
 
-    def __init__(self, world: World, number: int, life: int) -> None:
+    def __init__(self, world: World, number: int, life: int, setup_timeout_ms: int = 300) -> None:
+        """Start the process; ``setup_timeout_ms`` is the producer's ``socket.connection.setup.timeout.ms``."""
         self.world = world
+        self._setup_timeout_ms = setup_timeout_ms
         self.name = f"p{number}-{life}"
         self.environment = world.simulation.environment(self.name)
         self.inbox = Inbox(world)
@@ -138,8 +140,8 @@ class ProducerApplication:
                 "retry.backoff.max.ms": settings.retry_backoff_ms * 4,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 80,
-                "socket.connection.setup.timeout.ms": 300,
-                "socket.connection.setup.timeout.max.ms": 600,
+                "socket.connection.setup.timeout.ms": self._setup_timeout_ms,
+                "socket.connection.setup.timeout.max.ms": 2 * self._setup_timeout_ms,
                 "compression.type": settings.compression,
                 "metadata.max.age.ms": settings.metadata_age_ms,
             },
@@ -249,6 +251,18 @@ class ProducerApplication:
         """Check that a record takes a few round trips on a healthy cluster, plus ``extra_ms`` for a slow part."""
         self._check_speed("a record", lambda: self._sent(tp), extra_ms)
         self._check_speed("a batch", lambda: self.send_batch(tp.partition, _PROBE_SIZE, 1), extra_ms)
+        self.unprobed.discard(tp)
+
+    def probe_start(self, tp: TopicPartition, limit_ms: int) -> None:
+        """Check that the first record of a new producer is acknowledged within ``limit_ms``."""
+        start_ms = self.world.clock.now_ms()
+        future = self._sent(tp)
+        self._ensure(future is not None, "a new producer got no metadata")
+        if future is not None:
+            with contextlib.suppress(KafkaError):
+                future.get()
+        took_ms = self.world.clock.now_ms() - start_ms
+        self._ensure(took_ms <= limit_ms, f"the first record of a producer took {took_ms} ms, not {limit_ms}")
         self.unprobed.discard(tp)
 
     def _sent(self, tp: TopicPartition) -> FutureRecordMetadata | None:

@@ -34,6 +34,7 @@ from tests.simulation.applications import (
     AUTO_COMMIT_INTERVAL_MS,
     EXTRA,
     GROUP,
+    LATE_MS,
     POLL_MS,
     TOPIC,
     ConsumerApplication,
@@ -52,6 +53,10 @@ _DEFAULT_SEGMENT_BYTES = 1 << 30
 _NO_LIMIT_MS = 100_000
 #: The time for which a rebalance or coordinator lookup may keep a member from committing.
 _REBALANCE_MS = 1_000
+#: A connection setup timeout that leaves time to notice that a lookup is slow.
+_LONG_SETUP_MS = 4_000
+#: The round trips to the first acknowledged record of a producer: connections, metadata, producer id, record.
+_START_ROUND_TRIPS = 10
 
 
 class _Errors(logging.Handler):
@@ -524,8 +529,24 @@ class World:
                 producer.inbox.put(partial(producer.send_one, tp.partition, 8))
             producer.inbox.put(partial(self.clock.sleep_ms, _LOOK_MS))
         self._probe_speed("a record takes no time while a name is not answered", SLOW_LOOKUP_MS)
+        self._start_drill(others[0])
         self.faults.heal()
         self._probe(self.partitions)
+
+    def _start_drill(self, lost: int) -> None:
+        """Check that a new producer waits for the name of a broker only until it asks another one for metadata."""
+        settings = self.settings
+        if settings.max_block_ms < 2 * SLOW_LOOKUP_MS:
+            return
+        producer = ProducerApplication(self, len(self.producers), 0, _LONG_SETUP_MS)
+        producer.environment.host_resolver.hang(self.cluster.nodes[lost].host)
+        self.producers.append(producer)
+        producer.unprobed = {self.partitions[0]}
+        round_trips_ms = 2 * _START_ROUND_TRIPS * (settings.link_delay_ms + settings.link_jitter_ms)
+        # The metadata and the producer id may wait for the name one after the other.
+        limit_ms = 2 * SLOW_LOOKUP_MS + settings.linger_ms + round_trips_ms + LATE_MS
+        producer.inbox.put(partial(producer.probe_start, self.partitions[0], limit_ms))
+        self._await("a producer starts while a name is not answered", lambda: not producer.unprobed)
 
     def _settle_extra(self) -> None:
         """Wait until the second topic exists and is writable."""

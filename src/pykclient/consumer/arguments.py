@@ -6,7 +6,6 @@ import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from operator import index
 from typing import Any
 
 from pykclient import topic_names
@@ -17,6 +16,7 @@ from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, LEAVE_G
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from pykclient.whole_numbers import whole_number
 
 #: A float timeout up to this value is probably meant in seconds.
 _SUSPICIOUS_MS = 10
@@ -102,7 +102,7 @@ def partition(value: Any) -> TopicPartition:
     """Return ``value``, a TopicPartition or a plain pair, as a TopicPartition.
 
     Raises:
-        IllegalArgumentError: it is neither, or the number is not an int from 0 on.
+        IllegalArgumentError: it is neither, or the number is not a whole number from 0 on.
         InvalidTopicError: no topic can have this name.
     """
     if isinstance(value, TopicPartition):
@@ -122,12 +122,15 @@ def partition(value: Any) -> TopicPartition:
         )
     else:
         raise IllegalArgumentError(f"{value!r} is not a TopicPartition")
-    if not isinstance(tp.partition, int) or isinstance(tp.partition, bool) or not 0 <= tp.partition <= MAX_INT32:
+    try:
+        number = whole_number(tp.partition)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= MAX_INT32:
         raise IllegalArgumentError(
             f"{topic_names.shown(tp)} is not a partition: it needs a topic's name and a number from 0 on"
         )
-    topic(tp.topic)
-    return tp
+    return TopicPartition(topic(tp.topic), number)
 
 
 def partitions(values: Iterable[Any]) -> list[TopicPartition]:
@@ -157,9 +160,7 @@ def offset(value: Any) -> int:
         IllegalArgumentError: ``value`` is not a whole number.
     """
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        return index(value)
+        return whole_number(value)
     except TypeError:
         raise IllegalArgumentError(f"an offset is an integer, not {value!r}") from None
 
@@ -208,10 +209,10 @@ def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
     for key, value in values.items():
         tp = partition(key)
         try:
-            checked[tp] = int(value) if isinstance(value, float) else index(value)
+            checked[tp] = int(value) if isinstance(value, float) else whole_number(value)
         except (TypeError, ValueError, OverflowError):
             checked[tp] = -1
-        if checked[tp] < 0 or isinstance(value, bool):
+        if checked[tp] < 0:
             raise IllegalArgumentError(f"the time for {tp} must be milliseconds since the epoch, not {value!r}")
     return checked
 

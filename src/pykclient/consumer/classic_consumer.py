@@ -145,7 +145,6 @@ class ClassicConsumer:
                     return fetch
             return self._fetcher.collect_fetch(max_records, fetch)
 
-        self._rewind_invalid_waiting()
         fetch = self._poll(timer, collect)
         if not is_intercepted and fetch.records:
             fetch.records = interceptors.on_consume(fetch.records)

@@ -126,7 +126,9 @@ class DefaultHostResolver:
             threading.Thread(target=self._run, args=(key,), name=f"kafka-dns | {host}", daemon=True).start()
         except RuntimeError as error:  # no more threads, or the interpreter is shutting down
             lookup.cancel()
-            self._finish(key, OSError(f"{host!r} cannot be looked up: {error}"))
+            failed: _Key | None = key
+            while failed is not None:  # lookups that joined the queue meanwhile have no thread, either
+                failed = self._finish(failed, OSError(f"{failed[0]!r} cannot be looked up: {error}"))
         return lookup
 
     def _run(self, key: _Key | None) -> None:

@@ -108,9 +108,7 @@ class Selector:
         self._channels: dict[str, KafkaChannel] = {}
         self._delayed_closes: dict[str, int] = {}  # connection id -> time of the close, oldest first
         self._explicitly_muted: set[str] = set()
-        self._immediately_connected: set[str] = set()
         self._buffered: set[str] = set()  # channels with buffered bytes to read, whatever their sockets have
-        self._made_read_progress = True
         self._failed_sends: dict[str, ChannelState] = {}
         self._early_sends: list[NetworkSend] = []  # completed between polls
         self._silent_send = False  # True if one of them expects no response, so that nothing else ends the wait
@@ -153,8 +151,6 @@ class Selector:
             raise
         channel.set_remote_address(address.ip, address.port)
         self._add(channel)
-        if not code:
-            self._immediately_connected.add(id)
 
     def register(self, id: str, sock: socket.socket) -> None:
         """Take over a socket that a server accepted."""
@@ -241,7 +237,6 @@ class Selector:
         self._sync_interest(channel)
         if channel.has_bytes_buffered:
             self._buffered.add(id)
-            self._made_read_progress = True
 
     def mute_all(self) -> None:
         for id in self._channels:
@@ -333,11 +328,9 @@ class Selector:
     def poll(self, timeout_ms: int) -> None:
         if timeout_ms < 0:
             raise IllegalArgumentError(f"the timeout must not be negative, but is {timeout_ms}")
-        buffered_progress = self._made_read_progress and bool(self._buffered)
         self._clear()
         silent_send, self._silent_send = self._silent_send, False
-        news = silent_send or self.disconnected or self.completed_receives
-        if news or self._immediately_connected or buffered_progress:
+        if silent_send or self.disconnected or self._buffered:
             timeout_ms = 0
         if self._out_of_memory and not self._memory_pool.is_out_of_memory:
             self._unmute_after_memory_pressure()
@@ -345,10 +338,8 @@ class Selector:
         start_ms = self._clock.now_ms()
         events = self._select(timeout_ms, start_ms)
         now_ms = self._clock.now_ms()
-        if events or self._immediately_connected or self._buffered:
+        if events or self._buffered:
             self._handle(events, now_ms)
-        else:
-            self._made_read_progress = True  # nothing to do counts as progress
         metrics = self.metrics
         metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms)
         metrics.maybe_flush(now_ms)
@@ -387,7 +378,6 @@ class Selector:
         if self._failed_sends:
             self.disconnected.update(self._failed_sends)
             self._failed_sends.clear()
-        self._made_read_progress = False
 
     def _handle(self, events: list[tuple[KafkaChannel | None, int]], now_ms: int) -> None:
         buffered = self._buffered
@@ -403,11 +393,6 @@ class Selector:
         for channel, mask in events:
             if channel is not None and channel.id in self._channels:
                 self._handle_channel(channel, mask, now_ms)
-        if self._immediately_connected:
-            connected, self._immediately_connected = self._immediately_connected, set()
-            for id in connected:
-                if id in self._channels:
-                    self._handle_channel(self._channels[id], WRITE, now_ms)
 
     def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """Handle the events of one channel."""
@@ -459,11 +444,9 @@ class Selector:
                 traffic.bytes_received += received
                 traffic.io_count += 1
                 traffic.responses += len(frames)
-                self._made_read_progress = True
         finally:
             if frames:
                 id = channel.id
-                self._made_read_progress = True
                 for frame in frames:
                     self.completed_receives.append(NetworkReceive(id, frame))
         if channel.waits_for_memory:
@@ -510,7 +493,6 @@ class Selector:
             self.connected.remove(id)  # the connection was made and failed in the same poll
         del self._channels[id]
         self._delayed_closes.pop(id, None)
-        self._immediately_connected.discard(id)
         self._buffered.discard(id)
         self._explicitly_muted.discard(id)
         if self._idle_expiry is not None:
@@ -569,12 +551,10 @@ class Selector:
                 self._idle_expiry.remove(channel.id)
         self._delayed_closes = {}
         self._explicitly_muted = set()
-        self._immediately_connected = set()
         self._buffered = set()
         self._failed_sends = {}
         self._early_sends = []
         self._silent_send = self._out_of_memory = self._is_waiting = False
-        self._made_read_progress = True
         self.completed_sends, self.completed_receives, self.connected, self.disconnected = [], [], [], {}
 
     def abandon(self) -> None:

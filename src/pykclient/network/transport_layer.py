@@ -25,7 +25,10 @@ class TransportLayer(Protocol):
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """True if bytes can be read although the socket has none, for example from a decrypted TLS record."""
+        """True if bytes can be read although the socket has none, for example from a decrypted TLS record.
+
+        An incomplete record does not count: the selector does not wait while there are buffered bytes.
+        """
 
     @property
     def wants_write(self) -> bool:

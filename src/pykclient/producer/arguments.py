@@ -15,6 +15,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import Header, Headers
+from pykclient.whole_numbers import whole_number
 
 _LONGEST_SHOWN = 40
 _LARGEST_SHOWN = 64
@@ -28,17 +29,6 @@ def shown(value: object) -> str:
     if type(value) in (bool, int, float) or (type(value) is str and len(value) <= _LONGEST_SHOWN):
         return repr(value)
     return name
-
-
-def whole_number(value: object) -> int:
-    """Return ``value``, an integer of any class, as an ``int``.
-
-    Raises:
-        TypeError: it is a ``bool``, a float, or not a number.
-    """
-    if isinstance(value, bool):
-        raise TypeError("a truth value is no number")
-    return index(value)  # type: ignore[arg-type]
 
 
 def milliseconds(timeout: object) -> int:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.arguments import checked_headers, checked_partition, checked_timestamp, shown, whole_number
+from pykclient.producer.arguments import checked_headers, checked_partition, checked_timestamp, shown
 from pykclient.record import arrow
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.record.row_columns import NO_HEADERS, BytesColumn, Rows
+from pykclient.whole_numbers import whole_number
 
 
 class Part(NamedTuple):

@@ -235,17 +235,14 @@ class ProducerBatch(BatchState):
     def compression_ratio(self) -> float:
         return self._builder.compression_ratio
 
-    def set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
-        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Number the batch, which is not part of a transaction."""
+        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, False)
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Renumber the closed batch; the next ``close`` computes its CRC again."""
         self.sequence_has_been_reset = True
-        self._builder.reopen_and_rewrite_producer_state(
-            producer_id, producer_epoch, base_sequence, self._builder.is_transactional
-        )
+        self._builder.reopen_and_rewrite_producer_state(producer_id, producer_epoch, base_sequence, False)
 
     @property
     def producer_id(self) -> int:
@@ -266,10 +263,6 @@ class ProducerBatch(BatchState):
     @property
     def has_sequence(self) -> bool:
         return self._builder.base_sequence != NO_SEQUENCE
-
-    @property
-    def is_transactional(self) -> bool:
-        return self._builder.is_transactional
 
     def drained(self, now_ms: int) -> None:
         self.drained_ms = max(self.drained_ms, now_ms)
@@ -397,7 +390,7 @@ class ProducerBatch(BatchState):
         for part in batches:
             part.may_be_written = self.may_be_written or self.attempts > 0
             if self.has_sequence:
-                part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
+                part.set_producer_state(self.producer_id, self.producer_epoch, sequence)
                 sequence = increment_sequence(sequence, part.record_count)
             # A requeued part may be the last of its queue and have room left. A record appended to it would get a
             # sequence number that the next batch gets too, and the broker would drop one of them as a duplicate.

@@ -390,12 +390,7 @@ class RecordAccumulator:
         waiting.file(snapshot)
         result = ReadyCheckResult()
         result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
-        send_all = (
-            self._closed
-            or bool(self._flushes)
-            or self._pool.queued > 0
-            or (self._transaction_manager is not None and self._transaction_manager.is_completing)
-        )
+        send_all = self._closed or bool(self._flushes) or self._pool.queued > 0
         for node_id, of_node in waiting.nodes.items():
             delay_ms = of_node.delay_ms(now_ms, send_all)
             if delay_ms <= 0:

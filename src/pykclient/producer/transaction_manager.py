@@ -105,16 +105,6 @@ class TransactionManager:
     # --- state -------------------------------------------------------------------------------------------------
 
     @property
-    def is_transactional(self) -> bool:
-        """False: transactions are not supported yet."""
-        return False
-
-    @property
-    def is_completing(self) -> bool:
-        """True if a transaction is being completed, which makes all batches due."""
-        return False
-
-    @property
     def current_state(self) -> str:
         return self._state
 
@@ -303,7 +293,7 @@ class TransactionManager:
                 entry.is_known_to_broker = False
         entry.last_numbered_ms = now_ms
         producer_id, producer_epoch = self.producer_id_and_epoch
-        batch.set_producer_state(producer_id, producer_epoch, entry.next_sequence, self.is_transactional)
+        batch.set_producer_state(producer_id, producer_epoch, entry.next_sequence)
         entry.increment_sequence(batch.record_count)
         entry.add_in_flight_batch(batch)
 
