@@ -6,6 +6,7 @@ import pytest
 
 from pykclient import errors
 from pykclient.errors import (
+    AuthenticationError,
     BrokerError,
     ClusterAuthorizationError,
     InvalidRecordError,
@@ -843,6 +844,51 @@ def test_a_fatal_error_ends_the_producer() -> None:
     assert h.manager.has_fatal_error
     with pytest.raises(KafkaError, match="failed permanently"):
         h.manager.maybe_fail_with_error()
+
+
+def test_a_connection_lost_while_asking_for_an_id() -> None:
+    h = SenderHarness()
+    future = h.append()
+    h.client.prepare_response(InitProducerIdResponse(), disconnected=True)
+    h.run_once(2)
+    assert not future.done()
+    h.clock.advance(RETRY_BACKOFF_MS)
+    h.get_producer_id()
+    h.run_once()
+    h.respond(base_offset=0)
+    h.run_once()
+    assert future.succeeded()
+
+
+def test_an_authentication_that_fails_while_asking_for_an_id_fails_what_waits_and_can_pass() -> None:
+    h = SenderHarness()
+    waiting = h.append()
+    for node in nodes(2):
+        h.client.create_pending_authentication_error(node, RETRY_BACKOFF_MS)
+    h.run_once(3)
+    assert isinstance(waiting.exception, AuthenticationError)
+    h.client.reset()
+    h.clock.advance(2 * RETRY_BACKOFF_MS)
+    later = h.append()
+    h.get_producer_id()
+    h.run_once()
+    h.respond(base_offset=0)
+    h.run_once()
+    assert later.succeeded()
+
+
+@pytest.mark.parametrize("error", [errors.InvalidRequestError, errors.TransactionalIdAuthorizationError])
+def test_a_broker_that_refuses_an_id_for_good_ends_the_producer(error: type[BrokerError]) -> None:
+    h = SenderHarness()
+    waiting = h.append()
+    h.client.prepare_response(InitProducerIdResponse(error_code=error.code))
+    h.run_once(3)
+    assert isinstance(waiting.exception, error)
+    assert h.manager is not None
+    with pytest.raises(KafkaError, match="failed permanently"):
+        h.manager.maybe_fail_with_error()
+    h.run_once(3)
+    assert not h.requests()
 
 
 def test_batches_expire_while_no_id_can_be_had() -> None:
