@@ -312,8 +312,7 @@ class Selector:
         if (
             self._silent_send
             or self._failed_sends
-            or self._immediately_connected
-            or (self._made_read_progress and self._buffered)
+            or self._buffered
             or (self._out_of_memory and not self._memory_pool.is_out_of_memory)
             or self._poller.has_work
         ):
