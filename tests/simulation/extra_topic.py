@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.record import MemoryRecords
+from pykclient.testing.coordination.znodes import DELETE_TOPICS
 from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.simulation.checks import Log, check_one_topic_after_the_other
 from pykclient.types import TopicPartition
@@ -17,6 +19,7 @@ from tests.simulation.applications import EXTRA
 if TYPE_CHECKING:
     from pykclient.protocol.message import Request
     from pykclient.protocol.messages.produce import ProduceRequest
+    from pykclient.testing.broker import Broker
     from tests.simulation.world import World
 
 _TIMEOUT_MS = 5_000
@@ -28,6 +31,8 @@ class ExtraTopic:
     def __init__(self, world: World) -> None:
         self._world = world
         self.partitions = [TopicPartition(EXTRA, number) for number in range(world.settings.partitions)]
+        #: The brokers that have yet to respond to a request. Those that have died since will not.
+        self._asked: list[Broker] = []
         #: The records that each consumer process read, in that order.
         self._read: dict[str, dict[TopicPartition, list[tuple[int, bytes]]]] = {}
 
@@ -49,10 +54,17 @@ class ExtraTopic:
     def _request(self, request: Request) -> None:
         controller = self._world.cluster.active_controller()
         if controller is not None:
-            LocalRequest(controller, request, self._answered)
+            self._asked.append(controller)
+            LocalRequest(controller, request, partial(self._responded, controller))
 
-    def _answered(self, response: object) -> None:
+    def _responded(self, controller: Broker, response: object) -> None:
+        self._asked.remove(controller)
         self._world.note("extra topic", type(response).__name__)
+
+    def is_changing(self) -> bool:
+        """Return whether a request is in progress, or a deletion, which may go on after the response."""
+        is_deleted = bool(self._world.cluster.coordination.get_children(DELETE_TOPICS))
+        return is_deleted or any(broker.alive for broker in self._asked)
 
     def has_leaders(self) -> bool:
         """Return whether all partitions have a leader."""

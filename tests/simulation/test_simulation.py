@@ -125,6 +125,16 @@ def test_a_record_that_is_retried_may_be_in_a_deleted_topic_and_in_the_one_after
     assert [offset for offset, value in reads if value.startswith(b"00000003")] == [2, 0]
 
 
+def test_a_topic_is_not_there_for_good_while_its_deletion_is_in_progress() -> None:
+    steps = (
+        Step(0, "send", (1, 0, 8, 1)),
+        Step(869, "send extra", (1, 2, 8, 1)),
+        Step(869, "narrow", (21, 11, 400, 2000)),
+        Step(1020, "delete extra"),
+    )
+    run(Schedule(5005833, Settings(consumers=3, extra=True), steps))
+
+
 @pytest.mark.parametrize("seed", [20008875, 40004006])
 def test_a_static_member_that_is_fenced_by_one_that_leaves_begins_anew(seed: int) -> None:
     settings = Settings(link_delay_ms=5, consumers=1, auto_commit=True, static_members=True)

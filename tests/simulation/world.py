@@ -549,12 +549,15 @@ class World:
         self._await("a producer starts while a name is not answered", lambda: not producer.unprobed)
 
     def _settle_extra(self) -> None:
-        """Wait until the second topic exists and is writable."""
+        """Wait until the second topic exists and is writable, and nothing deletes it any more."""
 
         def is_there() -> bool:
+            # A topic that is being deleted has leaders for a while. A request that was delayed may still come.
+            if self.extra.is_changing() or self.clock.now_ms() <= self._delayed_until_ms:
+                return False
             if self.extra.has_leaders():
                 return True
-            self.extra.create()  # retried, because an earlier topic may still be in deletion
+            self.extra.create()
             return False
 
         self._await("the second topic is there", is_there)
