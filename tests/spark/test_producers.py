@@ -32,8 +32,9 @@ from pykclient.errors import (
 from pykclient.producer.batch_future import BatchFuture, RefusedRows
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, failed_future
 from pykclient.spark import producers
+from pykclient.spark.arrow_write import write_arrow
 from pykclient.spark.deliveries import Deliveries, described
-from pykclient.spark.producers import ProducerPool, bulk_config, close_shared_producers, shared_producer, write_arrow
+from pykclient.spark.producers import ProducerPool, bulk_config, close_shared_producers, shared_producer
 from pykclient.testing import EmbeddedCluster
 from tests.support.mock_clock import MockClock
 

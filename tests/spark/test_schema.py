@@ -68,7 +68,8 @@ def test_the_ddl_names_sparks_types() -> None:
 )
 def test_the_columns_of_a_read(options: dict[str, str], expected: list[str]) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **options}
-    assert list(column_names(ReadOptions.parse(given, streaming=False))) == expected
+    parsed = ReadOptions.parse(given, streaming=False)
+    assert list(column_names(parsed.columns, parsed.include_headers)) == expected
 
 
 def polled(rows: list[dict[str, Any]]) -> pa.RecordBatch:

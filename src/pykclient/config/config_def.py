@@ -281,7 +281,8 @@ class ConfigDef:
     def _unknown(self, name: str, dotted: str) -> ConfigError:
         from pykclient.config.librdkafka_names import advice
 
-        if text := advice(dotted, self.keys) or self._key_of_another_client(dotted):
+        known = {name: key.unsupported for name, key in self.keys.items()}
+        if text := advice(dotted, known) or _key_of_another_client(dotted):
             return ConfigError(f"unknown configuration key {name!r}: {text}", key=name)
         nearest = self._nearest(dotted.lower())
         if nearest is None:
@@ -289,16 +290,6 @@ class ConfigDef:
         # Suggest the key in the spelling of the unknown one.
         nearest = nearest if "." in name else nearest.replace(".", "_")
         return ConfigError(f"unknown configuration key {name!r}; did you mean {nearest!r}?", key=name)
-
-    def _key_of_another_client(self, dotted: str) -> str | None:
-        """Return whose key this is, if it is one of the other client's."""
-        from pykclient.config.consumer_config import ConsumerConfig
-        from pykclient.config.producer_config import ProducerConfig
-
-        for definition, owner in ((ProducerConfig.DEFINITION, "producer"), (ConsumerConfig.DEFINITION, "consumer")):
-            if definition is not self and definition.aliases.get(dotted, dotted) in definition.keys:
-                return f"it is a {owner}'s key"
-        return None
 
     def _nearest(self, dotted: str) -> str | None:
         """Return the key that was probably meant, of those that can be set; None rather than a wild guess."""
@@ -312,6 +303,20 @@ class ConfigDef:
         # Some words of a name, if only one key has them: servers, linger.
         having = [name for name in known if set(dotted.split(".")) <= set(name.split("."))]
         return having[0] if len(having) == 1 else None
+
+
+def _key_of_another_client(dotted: str) -> str | None:
+    """Return whose key an unknown key is, if another client has it."""
+    from pykclient.config.client_settings import ConsumerSettings, ProducerSettings
+
+    for settings, owner, parameter in (
+        (ProducerSettings, "producer", "_serializer"),
+        (ConsumerSettings, "consumer", "_deserializer"),
+    ):
+        name = dotted.replace(".", "_")
+        if name in settings.__annotations__ or name in (f"key{parameter}", f"value{parameter}"):
+            return f"it is a {owner}'s key"
+    return None
 
 
 def parse_type(value: Any, type: str) -> Any:

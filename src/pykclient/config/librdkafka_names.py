@@ -6,10 +6,6 @@ Loaded only when a key is unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pykclient.config.config_def import ConfigKey
 
 #: librdkafka's names and Kafka's names for the same settings. The first name that the client has is suggested.
 _RENAMED = {
@@ -98,13 +94,14 @@ _ADVICE = {
 }
 
 
-def advice(name: str, known: Mapping[str, ConfigKey]) -> str | None:
-    """Return advice about librdkafka's ``name`` (dotted) for a client with the keys ``known``; None if there is
-    none.
+def advice(name: str, known: Mapping[str, str | None]) -> str | None:
+    """Return advice about librdkafka's ``name`` (dotted); None if there is none.
+
+    ``known`` has the client's keys, each with the reason why it is not supported, or None.
     """
     for kafka_name in _RENAMED.get(name, ()):
         if kafka_name in known:
-            if (reason := known[kafka_name].unsupported) is not None:
+            if (reason := known[kafka_name]) is not None:
                 return f"this is librdkafka's name for a feature that is not supported yet: {reason}"
             unit = f" ({_UNITS[name]})" if name in _UNITS else ""
             return f"this is librdkafka's name, Kafka's is {kafka_name!r}{unit}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import Protocol, overload
 
 from pykclient.clock import Clock
 from pykclient.errors import IllegalArgumentError
@@ -14,8 +14,16 @@ from pykclient.metrics.metric_name import MetricName
 from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat
 from pykclient.reentry import HERE
 
-if TYPE_CHECKING:
-    from pykclient.metrics.metrics import Metrics
+
+class MetricRegistry(Protocol):
+    """The part of ``Metrics`` that a sensor uses."""
+
+    def register(self, metric: KafkaMetric) -> KafkaMetric:
+        """Add a metric; return the one that has its name already, if any."""
+
+    def metric(self, metric_name: MetricName) -> KafkaMetric | None: ...
+
+    def remove_metric(self, metric_name: MetricName) -> KafkaMetric | None: ...
 
 
 class SensorOptions:
@@ -57,7 +65,7 @@ class Sensor:
         "parents",
     )
 
-    def __init__(self, registry: Metrics, name: str, options: SensorOptions, clock: Clock) -> None:
+    def __init__(self, registry: MetricRegistry, name: str, options: SensorOptions, clock: Clock) -> None:
         self.name = name
         self.parents = options.parents
         self._registry = registry

@@ -15,7 +15,8 @@ from pykclient.network.metadata import Metadata, MetadataRequestAndVersion
 from pykclient.types import Node
 
 if TYPE_CHECKING:
-    from pykclient.network.network_client import NetworkClient
+    from pykclient.network.client_request import RequestBuilder
+    from pykclient.network.kafka_client import LeastLoadedNode
     from pykclient.protocol.messages.metadata import MetadataResponse
 
 _LISTENER_NOT_FOUND = errors.ListenerNotFoundError.code
@@ -56,6 +57,25 @@ class MetadataUpdater(Protocol):
         """Forget the request in flight, because its connection was dropped."""
 
     def close(self) -> None: ...
+
+
+class MetadataClient(Protocol):
+    """The part of a NetworkClient that sends its updater's requests."""
+
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+
+    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode: ...
+
+    def can_send_request(self, node_id: str, now_ms: int) -> bool: ...
+
+    def is_any_node_connecting(self, now_ms: int) -> bool: ...
+
+    def can_connect(self, node: Node, now_ms: int) -> bool: ...
+
+    def initiate_connect(self, node: Node, now_ms: int) -> None: ...
+
+    def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> bool: ...
 
 
 class ManualMetadataUpdater:
@@ -186,7 +206,7 @@ class DefaultMetadataUpdater:
     def __init__(
         self,
         metadata: Metadata,
-        client: NetworkClient,
+        client: MetadataClient,
         request_timeout_ms: int,
         rebootstrap: bool,
         log_context: LogContext,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from pykclient.record.compression import Compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.varint import size_of_varint
 from pykclient.types import Header, Headers
@@ -75,6 +74,13 @@ class Cursor(Protocol):
     exhausted: bool
 
     def next_records(self, max_records: int) -> list[Any]: ...
+
+
+class HasCompressionType(Protocol):
+    """A codec with its settings: a ``Compression``."""
+
+    @property
+    def type(self) -> CompressionType: ...
 
 
 class RecordBatch(Protocol):
@@ -188,7 +194,7 @@ def record_batch_overhead(magic: int, compression_type: CompressionType) -> int:
 
 def estimate_size_in_bytes_upper_bound(
     magic: int,
-    compression: Compression | CompressionType,
+    compression: HasCompressionType | CompressionType,
     key: Buffer | None,
     value: Buffer | None,
     headers: Headers = (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import compiled
@@ -12,9 +12,6 @@ from pykclient.record.record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.record.default_record_batch import DefaultRecordBatch
 
 _compiled = compiled("record")
 
@@ -49,6 +46,25 @@ def _deserialization_error(
     )
 
 
+class BatchOfRecords(Protocol):
+    """The part of a DefaultRecordBatch that a cursor reads."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def log_append_time(self) -> int | None: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def partition_leader_epoch(self) -> int: ...
+    def record_data(self, max_decompressed_bytes: int = ...) -> bytes: ...
+    def record_view(self, max_decompressed_bytes: int = ...) -> bytes | memoryview: ...
+
+
 class RecordCursor:
     """A position in a batch of format 2.
 
@@ -77,7 +93,7 @@ class RecordCursor:
         "records_read",
     )
 
-    def __init__(self, batch: DefaultRecordBatch, owner: CursorOwner, from_offset: int, limit: int) -> None:
+    def __init__(self, batch: BatchOfRecords, owner: CursorOwner, from_offset: int, limit: int) -> None:
         self._batch = batch
         self._owner = owner
         self._limit = limit

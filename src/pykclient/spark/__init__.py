@@ -15,14 +15,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from pykclient.spark.arrow_write import write_arrow
     from pykclient.spark.data_source import KafkaDataSource
-    from pykclient.spark.producers import shared_producer, write_arrow
+    from pykclient.spark.producers import shared_producer
 
 #: Public names and their modules.
 _HOME = {
     "KafkaDataSource": "data_source",
     "shared_producer": "producers",
-    "write_arrow": "producers",
+    "write_arrow": "arrow_write",
 }
 
 __all__ = ["KafkaDataSource", "shared_producer", "write_arrow"]

@@ -59,7 +59,8 @@ class KafkaDataSource(DataSource):
         options: Mapping[str, str] = self.options
         if _PROVIDER in options and not (options := _options_of_table(options)):
             return ddl([name for name in COLUMNS if name != "headers"])
-        return ddl(column_names(_parse_for_either(options)))
+        parsed = _parse_for_either(options)
+        return ddl(column_names(parsed.columns, parsed.include_headers))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for one batch query.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,11 +25,9 @@ from pykclient.errors import ConfigError, IllegalStateError
 from pykclient.network.client_utils import parse_addresses
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark.deliveries import Deliveries
-from pykclient.spark.worker import task_context, task_name
+from pykclient.spark.worker import task_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pykclient.producer.batch_future import BatchFuture
     from pykclient.producer.future import FutureRecordMetadata, OnDelivery
     from pykclient.types import Headers, ProducerRecord
@@ -198,7 +196,7 @@ def _is_found_by_name(value: Any) -> bool:
     return getattr(module, getattr(value, "__qualname__", ""), None) is value
 
 
-def _fingerprint(config: Mapping[str, Any]) -> str:
+def fingerprint_of(config: Mapping[str, Any]) -> str:
     """Return a hash of the pickled settings, including closures. Do not show it: it covers secrets."""
     from hashlib import sha256
 
@@ -265,7 +263,7 @@ class SharedProducer:
         self._entered.stack.pop().end(failed=failed)
 
     def __reduce__(self) -> tuple[type[SharedProducer], tuple[Mapping[str, Any], str]]:
-        return type(self), (self._config, _fingerprint(self._config))
+        return type(self), (self._config, fingerprint_of(self._config))
 
     def __repr__(self) -> str:
         return f"<SharedProducer for {self._config['bootstrap.servers']}>"
@@ -400,55 +398,3 @@ def shared_producer(config: Mapping[str, Any] | None = None, /, **kwargs: Any) -
     made = ProducerConfig(config, **kwargs)
     parse_addresses(made["bootstrap.servers"])
     return SharedProducer(made.originals)
-
-
-# --- for mapInArrow --------------------------------------------------------------------------------------------------
-
-
-class ArrowWrite:
-    """The result of ``write_arrow``. Pickles. Its ``repr`` shows no settings. Thread: any."""
-
-    __slots__ = ("_config", "_fingerprint", "_topic")
-
-    #: The schema of a task's result, for ``mapInArrow``.
-    schema = "partition_id int, records long"
-
-    def __init__(self, config: Mapping[str, Any], topic: str | None, fingerprint: str | None = None) -> None:
-        self._config = config
-        self._topic = topic
-        self._fingerprint = fingerprint
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from pykclient.spark.write_task import KafkaWriteTask
-
-        records = KafkaWriteTask(self._config, self._topic, fingerprint=self._fingerprint).execute(batches)
-        counts = [pa.array([task_context()[0]], pa.int32()), pa.array([records], pa.int64())]
-        yield pa.record_batch(counts, names=["partition_id", "records"])
-
-    def __reduce__(self) -> tuple[type[ArrowWrite], tuple[Mapping[str, Any], str | None, str]]:
-        return type(self), (self._config, self._topic, _fingerprint(self._config))
-
-    def __repr__(self) -> str:
-        return f"<ArrowWrite to {self._topic or 'the topics of each row'}>"
-
-
-def write_arrow(config: Mapping[str, Any], topic: str | None = None) -> ArrowWrite:
-    """Return a function for ``DataFrame.mapInArrow`` that writes all rows to Kafka; a task returns one row of counts::
-
-        write = write_arrow({"bootstrap.servers": "broker:9092"}, topic="orders")
-        df.select("key", "value").mapInArrow(write, write.schema).collect()
-
-    Columns are those of the sink: ``value``, and optionally ``key``, ``headers``, ``partition`` and ``topic``, which
-    the argument ``topic`` overrides. Others are ignored. ``config`` is the producer's; its defaults are set for bulk
-    writes, as in the sink. Guarantees and errors are the sink's, too. Use it where ``df.write`` does not fit, for
-    instance instead of ``foreachPartition``, which is several times slower.
-
-    Raises:
-        ConfigError: A setting is wrong. Raised at once, on the driver.
-        KafkaError: Rows were not written. Raised in tasks.
-    """
-    settings = bulk_config(config)
-    parse_addresses(ProducerConfig(settings)["bootstrap.servers"])
-    return ArrowWrite(settings, topic)

@@ -11,8 +11,6 @@ from pykclient.errors import KafkaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.spark.options import ReadOptions
-
 #: Types in Spark's DDL by column name, in the order of the schema.
 COLUMNS = {
     "key": "binary",
@@ -29,11 +27,11 @@ COLUMNS = {
 _SOURCE_NAMES = {"timestampType": "timestamp_type"}
 
 
-def column_names(options: ReadOptions) -> tuple[str, ...]:
-    """Return the columns to read: those of the option ``columns``, or all, ``headers`` only with ``includeHeaders``."""
-    if options.columns is not None:
-        return options.columns
-    return tuple(name for name in COLUMNS if name != "headers" or options.include_headers)
+def column_names(chosen: tuple[str, ...] | None, include_headers: bool) -> tuple[str, ...]:
+    """Return the columns to read: the chosen ones, or all, ``headers`` only with ``include_headers``."""
+    if chosen is not None:
+        return chosen
+    return tuple(name for name in COLUMNS if name != "headers" or include_headers)
 
 
 def ddl(names: Sequence[str]) -> str:

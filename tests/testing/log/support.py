@@ -11,6 +11,7 @@ from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import Record
 from pykclient.testing.log.broker_disk import BrokerDisk
+from pykclient.testing.log.log_cleaner import clean
 from pykclient.testing.log.log_config import LogConfig
 from pykclient.testing.log.log_types import AppendOrigin, FetchDataInfo, FetchIsolation
 from pykclient.testing.log.memory_budget import MemoryBudget
@@ -81,6 +82,10 @@ class LogBox:
         directory = self.disk.directory(TP)
         self.log = UnifiedLog(directory, self.config, self.clock, log_start_offset=log_start_offset)
         return self.log
+
+    def clean(self) -> int:
+        """Compact the log now, and return the number of freed bytes."""
+        return clean(self.log, self.clock.wall_ms())
 
     def append(self, data: bytes | None = None, epoch: int = 0, origin: str = AppendOrigin.CLIENT) -> range:
         """Append as leader of ``epoch``, replicate everything, and return the offsets."""

@@ -32,7 +32,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
     box.append_keys(("c", "1"), ("b", "2"))
     size = box.log.size
     box.log.roll()
-    assert box.log.clean() == size - box.log.size > 0
+    assert box.clean() == size - box.log.size > 0
     assert kept(box) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
     assert box.budget.held_bytes == box.log.size
     assert (box.log.log_start_offset, box.log.log_end_offset) == (0, 5)
@@ -44,11 +44,11 @@ def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
 def test_the_active_segment_is_not_compacted() -> None:
     box = compacted()
     box.append_keys(("a", "1"), ("a", "2"))
-    assert box.log.clean() == 0
+    assert box.clean() == 0
     assert len(kept(box)) == 2
     box.log.roll()
     box.append_keys(("a", "3"))
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(1, "a", "2"), (2, "a", "3")]
 
 
@@ -56,15 +56,15 @@ def test_nothing_unreplicated_or_new_is_compacted() -> None:
     box = compacted({"min.compaction.lag.ms": "1000"})
     box.append_keys(("a", "1"), ("a", "2"))
     box.log.roll()
-    assert box.log.clean() == 0
+    assert box.clean() == 0
     box.clock.advance(1001)
     box.log.append_as_leader(batch(((b"a", b"3"),), timestamps=[box.clock.wall_ms()]), 0)
     box.log.roll()
     box.clock.advance(1001)
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(1, "a", "2"), (2, "a", "3")]
     box.log.update_high_watermark(3)
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(2, "a", "3")]
 
 
@@ -73,17 +73,17 @@ def test_tombstones_stay_for_their_time_after_the_first_compaction() -> None:
     box.append_keys(("a", "1"), ("b", "1"), ("a", None))
     box.append_keys(("c", "1"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
     first = next(MemoryRecords(b"".join(read_all(box.log))).batches())
     assert first.delete_horizon_ms == NOW_MS + 1000
     first.ensure_valid()
     assert [record.timestamp for record in first] == [NOW_MS, NOW_MS]
     box.clock.advance(999)
-    box.log.clean()
+    box.clean()
     assert len(kept(box)) == 3
     box.clock.advance(1)
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(1, "b", "1"), (3, "c", "1")]
 
 
@@ -93,7 +93,7 @@ def test_the_last_batch_before_the_bound_stays_as_a_header() -> None:
     box.append_keys(("a", None))
     box.log.roll()
     for _ in range(2):
-        box.log.clean()
+        box.clean()
     (left,) = MemoryRecords(b"".join(read_all(box.log))).batches()
     left.ensure_valid()
     assert (left.base_offset, left.count_or_none, left.producer_id) == (1, 0, -1)
@@ -106,13 +106,13 @@ def test_what_is_written_after_a_truncation_is_compacted() -> None:
     for key in "aaxy":
         box.append_keys((key, "1"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     box.log.truncate_to(3)
     assert box.log.cleaner_checkpoint == 3
     for key in "ab":
         box.append_keys((key, "2"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(2, "x", "1"), (3, "a", "2"), (4, "b", "2")]
 
 
@@ -123,7 +123,7 @@ def test_batches_keep_their_frame_and_their_compression() -> None:
     box.append_keys(("c", "5"))
     box.append_keys(("z", "9"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     first, *_ = MemoryRecords(b"".join(read_all(box.log))).batches()
     first.ensure_valid()
     assert (first.base_offset, first.last_offset, first.base_sequence, first.last_sequence) == (0, 3, 10, 13)
@@ -138,7 +138,7 @@ def test_a_producers_last_sequence_survives() -> None:
     box.append(batch(((b"a", b"2"),), producer=(7, 0, 1)))
     box.append_keys(("a", "3"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(2, "a", "3")]
     batches = list(MemoryRecords(b"".join(read_all(box.log))).batches())
     assert [(one.base_offset, one.count_or_none) for one in batches] == [(1, 0), (2, 1)]
@@ -156,9 +156,9 @@ def test_small_segments_become_one() -> None:
         box.append_keys((f"k{number % 3}", str(number)))
     before = len(box.log.segments)
     # At their original size, the first compaction cannot merge any.
-    box.log.clean()
+    box.clean()
     assert len(box.log.segments) == before
-    box.log.clean()
+    box.clean()
     assert len(box.log.segments) == 2
     bases = [segment.base_offset for segment in box.log.segments]
     assert bases == sorted(set(bases))
@@ -177,20 +177,20 @@ def test_aborted_transactions_go_and_their_markers_after_a_time() -> None:
     box.append(marker(8, 0, commit=True), origin=AppendOrigin.COORDINATOR)
     box.append_keys(("z", "1"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     data = b"".join(read_all(box.log))
     assert [one.base_offset for one in MemoryRecords(data).batches()] == [0, 1, 3, 4, 5, 6, 7, 8]
     info = box.log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED)
     assert info.aborted_transactions == [AbortedTxn(8, 2, 3, 4)]
     # The next compaction finds a marker whose transaction has no records left.
-    box.log.clean()
+    box.clean()
     assert box.log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
     data = b"".join(read_all(box.log))
     aborted = [one for one in MemoryRecords(data).batches() if one.base_offset == 3]
     assert aborted[0].delete_horizon_ms == NOW_MS + 1000
     aborted[0].ensure_valid()
     box.clock.advance(1000)
-    box.log.clean()
+    box.clean()
     left = [one.base_offset for one in MemoryRecords(b"".join(read_all(box.log))).batches()]
     assert left == [0, 1, 4, 5, 6, 7, 8]
 
@@ -203,7 +203,7 @@ def test_an_open_transaction_ends_what_can_be_compacted() -> None:
     box.log.roll()
     box.append_keys(("a", "4"))
     box.log.roll()
-    box.log.clean()
+    box.clean()
     assert kept(box) == [(1, "a", "2"), (2, "a", "3"), (3, "a", "4")]
 
 
@@ -216,7 +216,7 @@ def test_how_much_there_is_to_compact() -> None:
     assert to_clean.cleanable_ratio == 1.0
     assert not to_clean.needs_compaction_now
     assert log_to_clean(box.log, NOW_MS + _DAY_MS + 1).needs_compaction_now
-    box.log.clean()
+    box.clean()
     to_clean = log_to_clean(box.log, NOW_MS)
     assert (to_clean.first_dirty_offset, to_clean.first_uncleanable_offset) == (1, 1)
     assert to_clean.cleanable_ratio == 0.0
@@ -251,7 +251,7 @@ def test_any_log_keeps_the_latest_value_of_each_key(
     end = box.log.log_end_offset
     for _ in range(3):
         before = box.log.size
-        freed = box.log.clean()
+        freed = box.clean()
         assert freed == before - box.log.size
         box.clock.advance(1)
     # Tombstones stay until the compaction after the first one that saw them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pykclient.record.compression import Compression
 from pykclient.record.control_record import ControlRecordType
@@ -13,10 +13,8 @@ from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, NO_TIMESTAMP, Buffer, Record
 from pykclient.testing.log.log_segment import LogSegment
 from pykclient.testing.log.log_types import AbortedTxn
+from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
-
-if TYPE_CHECKING:
-    from pykclient.testing.log.unified_log import UnifiedLog
 
 
 class LogToClean(NamedTuple):
@@ -66,6 +64,18 @@ def log_to_clean(log: UnifiedLog, now_ms: int) -> LogToClean:
         sum(segment.size for segment in cleanable if segment.next_offset > first_dirty),
         overdue and bool(cleanable),
     )
+
+
+def clean(log: UnifiedLog, now_ms: int) -> int:
+    """Compact a log now; return the number of freed bytes.
+
+    The active segment is not compacted (``UnifiedLog.roll`` starts another).
+    """
+    to_clean = log_to_clean(log, now_ms)
+    before = log.size
+    if to_clean.first_uncleanable_offset > log.segments[0].base_offset:
+        log.cleaner_checkpoint = Cleaner(log, now_ms).clean(to_clean)
+    return before - log.size
 
 
 def _end_of(segment: LogSegment, log: UnifiedLog) -> int:

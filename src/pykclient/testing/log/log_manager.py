@@ -12,7 +12,7 @@ from pykclient.testing import broker_state
 from pykclient.testing.coordination.coordination_errors import ConnectionLossError
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.log.broker_disk import PartitionDirectory
-from pykclient.testing.log.log_cleaner import log_to_clean
+from pykclient.testing.log.log_cleaner import clean, log_to_clean
 from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, server_defaults
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
@@ -157,7 +157,7 @@ class LogManager:
                 to_clean.cleanable_bytes and to_clean.cleanable_ratio > log.config.min_cleanable_ratio
             ):
                 try:
-                    freed = log.clean()
+                    freed = clean(log, now_ms)
                 except BrokerError as error:
                     self._log.warning("Cannot compact %s: %s", log.topic_partition, error)
                 else:

@@ -22,7 +22,6 @@ from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, Buffer
 from pykclient.testing.log.broker_disk import PartitionDirectory
 from pykclient.testing.log.local_log import LocalLog
-from pykclient.testing.log.log_cleaner import Cleaner, log_to_clean
 from pykclient.testing.log.log_config import LogConfig
 from pykclient.testing.log.log_segment import LogSegment, RollParams
 from pykclient.testing.log.log_types import (
@@ -528,22 +527,14 @@ class UnifiedLog:
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.update_high_watermark(offset)
 
-    def clean(self) -> int:
-        """Compact the log now; return the number of freed bytes.
-
-        The active segment is not compacted (``roll`` starts another).
-        """
-        now_ms = self._clock.wall_ms()
-        to_clean = log_to_clean(self, now_ms)
-        before = self.size
-        if to_clean.first_uncleanable_offset > self._local.segments[0].base_offset:
-            self._directory.cleaner_checkpoint = Cleaner(self, now_ms).clean(to_clean)
-        return before - self.size
-
     @property
     def cleaner_checkpoint(self) -> int:
         """The offset up to which the log was compacted, lower if it was truncated since."""
         return min(self._directory.cleaner_checkpoint, self.log_end_offset)
+
+    @cleaner_checkpoint.setter
+    def cleaner_checkpoint(self, offset: int) -> None:
+        self._directory.cleaner_checkpoint = offset
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[AnyRecordBatch]:
         """Yield the batches with offsets from ``from_offset`` on, below ``to_offset``, regardless of visibility."""
