@@ -36,6 +36,8 @@ SOCKET_MODULES = {
 PURE_PACKAGES = ("config/", "protocol/", "record/")
 #: Modules that decide what to send, and leave all waiting to a driver.
 DECIDERS = {
+    "consumer/coordinator/commit_request_manager.py",
+    "consumer/coordinator/committed_offsets_request_manager.py",
     "consumer/coordinator/coordinator_request_manager.py",
     "consumer/coordinator/member_state.py",
     "producer/produce_response.py",

@@ -143,7 +143,7 @@ _CONSUMER = (
     ),
     Mutant(
         "reading starts behind the committed offset",
-        "consumer/coordinator/committed_offsets",
+        "consumer/coordinator/committed_offsets_request_manager",
         "FetchPosition(committed.offset, epoch",
         "FetchPosition(committed.offset + 1, epoch",
     ),
@@ -155,7 +155,7 @@ _CONSUMER = (
     ),
     Mutant(
         "commits carry no generation",
-        "consumer/coordinator/offset_committer",
+        "consumer/coordinator/commit_request_manager",
         "            sent = generation\n",
         "            pass\n",
     ),
@@ -325,13 +325,13 @@ _COLUMNS = (
 _PROGRESS = (
     Mutant(
         "automatic commits are never due",
-        "consumer/coordinator/offset_committer",
+        "consumer/coordinator/commit_request_manager",
         "            if self._next_auto_commit.expired:\n",
         "            if False:\n",
     ),
     Mutant(
         "after a failure nothing is committed automatically any more",
-        "consumer/coordinator/offset_committer",
+        "consumer/coordinator/commit_request_manager",
         "            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)\n",
         "            self._parts.auto_commit_enabled = False\n",
     ),

@@ -10,9 +10,9 @@ from pykclient.clock import Timer
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
+from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import Offsets
-from pykclient.consumer.coordinator.offset_committer import OffsetCommitCallback
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_future import RequestFuture
@@ -87,7 +87,7 @@ class ClassicConsumer:
                 # subscription, no later subscribe() would join.
                 try:
                     try:
-                        self._coordinator.maybe_auto_commit_offsets_now()
+                        self._coordinator.auto_commit_now()
                     finally:
                         self._coordinator.on_leave_prepare()
                 finally:
@@ -103,7 +103,7 @@ class ClassicConsumer:
         self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
         if self._coordinator is not None:
             # No rebalance will follow to commit what is given up now.
-            self._coordinator.maybe_auto_commit_offsets_now()
+            self._coordinator.auto_commit_now()
         self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
@@ -240,7 +240,7 @@ class ClassicConsumer:
             self._sole_reader.poll()
         else:
             has_assignment = self._coordinator.poll(at_once, wait_for_join_group=False)
-        self.update_fetch_positions(at_once, initialize=has_assignment)
+        self.update_fetch_positions(initialize=has_assignment)
 
     def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> F:
         fetch = collect()
@@ -274,10 +274,10 @@ class ClassicConsumer:
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    def update_fetch_positions(self, timer: Timer, *, initialize: bool = True) -> bool:
+    def update_fetch_positions(self, *, initialize: bool = True) -> bool:
         """Look up positions: first the committed ones, then by ``auto.offset.reset``.
 
-        Return False if the timer expires before the committed offsets are known. Validations, and resets that do not
+        Return False while committed offsets are not known. Validations, and resets that do not
         depend on committed offsets, are sent anyway and need no coordinator. With ``initialize=False``, committed
         offsets are not looked up, because the partitions may be about to be revoked.
         """
@@ -291,7 +291,7 @@ class ClassicConsumer:
             return True
         initialized = initialize and (
             # Checked only now: if no partition lacks a position, a consumer needs no coordinator for its positions.
-            self._coordinator is None or self._coordinator.init_with_committed_offsets_if_needed(timer)
+            self._coordinator is None or self._coordinator.start_new_partitions()
         )
         if initialized:
             self._subscriptions.reset_initializing_positions()
@@ -307,7 +307,7 @@ class ClassicConsumer:
             if position is not None:
                 return position.offset
             # Does not wait for other partitions. Whatever must be asked again is asked after a backoff.
-            self.update_fetch_positions(Timer(self._clock, 0))
+            self.update_fetch_positions()
             self._client.poll(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:
@@ -394,13 +394,12 @@ class ClassicConsumer:
             offsets = self._to_commit(offsets)
             if self._handout.unreturned is None:
                 self._handout.end()  # the application says that it is done with the records of the last poll
-            if not coordinator.commit_offsets_sync(offsets, timer):
-                raise self.timeout_error("the commit", timer)
+            coordinator.commit_sync(offsets, timer)
         finally:
             self._metrics.record_commit_sync(self._clock.now_ms() - start_ms)
 
     def commit_async(self, offsets: Offsets | None, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
-        future = self.group().commit_offsets_async(self._to_commit(offsets), callback)
+        future = self.group().commit_async(self._to_commit(offsets), callback)
         self._handout.split()  # a loop then checks for the response after each record
         return future
 
@@ -426,11 +425,9 @@ class ClassicConsumer:
         coordinator = self.group()
         start_ms = self._clock.now_ms()
         try:
-            offsets = coordinator.fetch_committed_offsets(partitions, timer)
+            offsets = coordinator.committed(partitions, timer)
         finally:
             self._metrics.record_committed(self._clock.now_ms() - start_ms)
-        if offsets is None:
-            raise self.timeout_error("the lookup of committed offsets", timer)
         for tp, offset in offsets.items():
             if offset is not None and offset.leader_epoch >= 0:
                 self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.request_future import RequestFuture
+from pykclient.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
     from pykclient.network.client_request import ClientResponse, RequestBuilder
     from pykclient.types import Node
 
@@ -64,3 +66,13 @@ class RequestManager(Protocol):
 
         Their futures never complete. The manager fails what the application still waits for.
         """
+
+
+def timeout_error(
+    client: ConsumerNetworkClient, what: str, timeout_ms: int, reason: Exception | None
+) -> KafkaTimeoutError:
+    """Return the error of an operation of the application whose time is over."""
+    why = client.connection_report() or reason or "no answer came; the brokers may be overloaded or paused"
+    error = KafkaTimeoutError(f"{what} was not done within {timeout_ms} ms: {why}")
+    error.__cause__ = reason
+    return error

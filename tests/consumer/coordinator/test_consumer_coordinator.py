@@ -541,7 +541,7 @@ class TestAutoCommitBeforeRejoining:
         with pytest.raises(TopicAuthorizationError):
             group.coordinator.poll(group.timer())
         group.client.respond(commit({TP0: 0}))
-        group.prepare(commit({TP0: 0}), join(2), sync(TP0))
+        group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert group.listener.told[1:] == [("revoked", [TP0]), ("assigned", [TP0])]
 

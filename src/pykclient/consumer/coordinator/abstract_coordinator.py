@@ -100,7 +100,6 @@ class AbstractCoordinator(ABC):
         self.finder = CoordinatorRequestManager(
             config, log_context, client, self.membership, clock, self.retry_backoff, metadata
         )
-        client.managers.add(self.finder)
         self._sensors = GroupCoordinatorMetrics(metrics, METRIC_PREFIX, self.membership)
         self._joiner = GroupJoiner(config, log_context, client, self.membership, self.finder, self._sensors, self)
         self._join_future: RequestFuture[bytes] | None = None

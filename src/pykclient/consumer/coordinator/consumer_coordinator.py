@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 
-from pykclient.clock import Clock, Timer
+from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.application_events import ApplicationEvents
 from pykclient.consumer.assignors.consumer_partition_assignor import (
     COOPERATIVE,
     EAGER,
@@ -16,12 +17,15 @@ from pykclient.consumer.assignors.consumer_partition_assignor import (
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, METRIC_PREFIX, AbstractCoordinator
-from pykclient.consumer.coordinator.committed_offsets import CommittedOffsets, CommittedOffsetsFetcher
+from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager, OffsetCommitCallback, shown
+from pykclient.consumer.coordinator.committed_offsets_request_manager import (
+    CommittedOffsets,
+    CommittedOffsetsRequestManager,
+)
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
-from pykclient.consumer.coordinator.offset_committer import OffsetCommitCallback, OffsetCommitter
 from pykclient.consumer.coordinator.partition_snapshot import PartitionSnapshot
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker, names
 from pykclient.consumer.request_future import RequestFuture
@@ -31,6 +35,7 @@ from pykclient.errors import (
     KafkaError,
     KafkaTimeoutError,
     RemoteProtocolError,
+    WakeupError,
 )
 from pykclient.log_context import LogContext
 from pykclient.metrics.metrics import Metrics
@@ -77,8 +82,24 @@ class ConsumerCoordinator(AbstractCoordinator):
         self._auto_commit_future: RequestFuture[None] | None = None
         self._join_prepare_timer: Timer | None = None
         sensors = ConsumerCoordinatorMetrics(metrics, METRIC_PREFIX, self._subscriptions.num_assigned_partitions)
-        self._commits = OffsetCommitter(self, parts, sensors.commit)
-        self._committed = CommittedOffsetsFetcher(self, parts)
+        self.events = ApplicationEvents(parts.application_code)
+        self._commits = CommitRequestManager(
+            config,
+            log_context,
+            client,
+            self.membership,
+            self.finder,
+            clock,
+            self.retry_backoff,
+            parts,
+            self.events,
+            sensors.commit,
+        )
+        self._committed = CommittedOffsetsRequestManager(
+            config.group_id, log_context, client, self.membership, self.finder, clock, self.retry_backoff, parts
+        )
+        # Before the coordinator's manager, so that it knows in the same round that they need the coordinator.
+        client.managers.add(self._commits, self._committed, self.finder)
         self._listeners = RebalanceListenerInvoker(
             log_context,
             self._subscriptions,
@@ -108,7 +129,8 @@ class ConsumerCoordinator(AbstractCoordinator):
             if self._metadata.update_requested and not self.client.has_ready_nodes(timer.now_ms):
                 self.client.await_metadata_update(timer)
             self.client.poll_no_wakeup()
-        self._commits.maybe_auto_commit_offsets_async(timer.now_ms)
+        if self._commits.maybe_auto_commit_async(timer.now_ms):
+            self.client.poll_no_wakeup()
         return True
 
     def _poll_group(self, timer: Timer, wait_for_join_group: bool) -> bool:
@@ -381,7 +403,8 @@ class ConsumerCoordinator(AbstractCoordinator):
             if self._protocol == EAGER:
                 # No more records are returned from here on: they would be after the committed position.
                 self._subscriptions.mark_pending_revocation(self._subscriptions.assigned_partitions())
-            self._auto_commit_future = self._commits.auto_commit_offsets_async()
+            self._auto_commit_future = self._commits.auto_commit_async()
+            self.client.poll_no_wakeup()
         future = self._auto_commit_future
         wait = timer if timer.remaining_ms < limit.remaining_ms else limit
         self.client.poll_future(future, wait)
@@ -426,25 +449,43 @@ class ConsumerCoordinator(AbstractCoordinator):
 
     @property
     def last_error(self) -> Exception | None:
-        """The error of the last commit, offset fetch or coordinator lookup."""
-        return self._commits.last_error or self._committed.last_error or self.finder.last_error
+        """The error of the last offset fetch or coordinator lookup."""
+        return self._committed.last_error or self.finder.last_error
 
-    def commit_offsets_sync(self, offsets: Offsets, timer: Timer) -> bool:
-        """Commit and wait; return False if the timer expires first."""
-        self._committed.forget_pending()
-        return self._commits.commit_offsets_sync(offsets, timer)
+    def commit_sync(self, offsets: Offsets, timer: Timer) -> None:
+        """Commit, and wait until it is done. Callbacks of earlier asynchronous commits have run when this returns.
 
-    def commit_offsets_async(
-        self, offsets: Offsets, callback: OffsetCommitCallback | None = None
-    ) -> RequestFuture[None]:
-        """Commit without waiting."""
-        self._committed.forget_pending()
-        return self._commits.commit_offsets_async(offsets, callback)
+        Raises:
+            KafkaTimeoutError: the timer has expired first.
+            WakeupError: ``wakeup`` was called.
+            KafkaError: the commit failed, and no retry will help.
+        """
+        self.run_commit_callbacks()
+        self._committed.forget()
+        future = self._commits.commit_sync(offsets, timer.remaining_ms)
+        try:
+            while not future.is_done or self.events:
+                self.driver.run_until(lambda: future.is_done or bool(self.events), Timer(self.clock, FOREVER_MS))
+                self._run_events()  # earlier commits are reported first
+        finally:
+            if not future.is_done:
+                future.give_up(WakeupError("the call that waited for the commit has ended"))
+        if future.failed:
+            raise future.exception
+
+    def commit_async(self, offsets: Offsets, callback: OffsetCommitCallback | None = None) -> RequestFuture[None]:
+        """Commit without waiting. Callbacks of earlier commits run first."""
+        self._run_events()
+        self._committed.forget()
+        future = self._commits.commit_async(offsets, callback)
+        # Give it a chance to be sent: the application may not poll for a while.
+        self.client.poll_no_wakeup()
+        return future
 
     @property
     def has_pending_async_commits(self) -> bool:
         """True while an asynchronous commit is in flight, or its callback has not run yet."""
-        return self._commits.has_pending_async_commits
+        return self._commits.awaits_answers or bool(self.events)
 
     def run_commit_callbacks(self) -> None:
         """Run the callbacks of asynchronous commits that were answered.
@@ -455,22 +496,33 @@ class ConsumerCoordinator(AbstractCoordinator):
             FencedInstanceIdError: a commit was fenced.
         """
         if self._commits.awaits_answers:
-            self._commits.commit_waiting()
             self.client.poll_no_wakeup()
-        self._commits.invoke_completed_offset_commit_callbacks()
+        self._run_events()
 
-    def maybe_auto_commit_offsets_now(self) -> None:
+    def _run_events(self) -> None:
+        self._commits.raise_if_fenced()
+        self.events.run()
+
+    def auto_commit_now(self) -> None:
         """Commit automatically now, as partitions are about to be given up."""
         if self._commits.auto_commit_enabled:
-            self._commits.auto_commit_offsets_async()
+            self._run_events()
+            self._commits.auto_commit_async()
+            self.client.poll_no_wakeup()
 
-    def fetch_committed_offsets(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets | None:
-        """Return the group's committed offsets, or None if the timer expires first."""
-        return self._committed.fetch_committed_offsets(partitions, timer)
+    def committed(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets:
+        """Return the group's committed offsets.
 
-    def init_with_committed_offsets_if_needed(self, timer: Timer) -> bool:
-        """Start new partitions at their committed offsets; return False if the timer expires first."""
-        return self._committed.init_with_committed_offsets_if_needed(timer)
+        Raises:
+            KafkaTimeoutError: the timer has expired first.
+            WakeupError: ``wakeup`` was called.
+            KafkaError: they cannot be looked up, and no retry will help.
+        """
+        return self.driver.result(self._committed.fetch(partitions, timer.remaining_ms))
+
+    def start_new_partitions(self) -> bool:
+        """Start new partitions at their committed offsets; return False while these are not known."""
+        return self._committed.start_new_partitions()
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
@@ -478,15 +530,28 @@ class ConsumerCoordinator(AbstractCoordinator):
         """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave."""
         self.client.disable_wakeups()
         try:
-            if auto_commit:
-                self._commits.maybe_auto_commit_offsets_sync(timer)
-            self._commits.await_pending_async_commits(timer)
+            if auto_commit and self._commits.auto_commit_enabled:
+                self._auto_commit_last(timer)
+            self.driver.run_until(lambda: not self._commits.awaits_coordinator, timer)
         except (KeyboardInterrupt, SystemExit):
             timer.reset(0)  # still send LeaveGroup, but do not wait for the response
             raise
         finally:
             super().close(timer, operation)
-        self._commits.invoke_completed_offset_commit_callbacks()
+        self._run_events()
+
+    def _auto_commit_last(self, timer: Timer) -> None:
+        """Commit the consumed offsets, and wait. Raises nothing but a callback's WakeupError."""
+        offsets = self._commits.consumed()
+        try:
+            self.commit_sync(offsets, timer)
+        except WakeupError:
+            raise
+        except KafkaTimeoutError as error:
+            why = error.__cause__ or "no answer"
+            self._log.warning("Not committed in the time there was: %s (%s)", shown(offsets), why)
+        except KafkaError as error:
+            self._log.warning("The last automatic commit of %s failed: %s", shown(offsets), error)
 
 
 def _common_protocol(assignors: Sequence[ConsumerPartitionAssignor]) -> int | None:

@@ -170,9 +170,14 @@ class CoordinatorRequestManager:
 
     def raise_fatal_error(self) -> None:
         """Raise the error of a lookup that no retry will mend, once. The lookups go on. Thread: application."""
-        error, self._fatal_error = self._fatal_error, None
+        error = self.take_fatal_error()
         if error is not None:
             raise error
+
+    def take_fatal_error(self) -> KafkaError | None:
+        """Return the error that ``raise_fatal_error`` would raise, once. Thread: application."""
+        error, self._fatal_error = self._fatal_error, None
+        return error
 
     def poll(self, now_ms: int) -> PollResult:
         """Return a lookup if one is needed and its backoff is over."""
@@ -205,7 +210,7 @@ class CoordinatorRequestManager:
             self._failed(errors.RemoteProtocolError(f"asked for one group's coordinator, the broker named {names}"))
             return
         found = coordinators[0]
-        error = errors.for_code(found.error_code, found.error_message)
+        error = errors.for_code(found.error_code, found.error_message or None)
         if isinstance(error, GroupAuthorizationError):
             self._failed(group_authorization_error(self._config.group_id))
         elif error is not None:

@@ -35,9 +35,10 @@ def handled(
                 raise
             future.raise_error(error)
         except BaseException:
-            # An exception of a signal handler: the response is lost, so a waiter of the future would wait for ever.
+            # An exception of a signal handler: the response is lost, so a waiter of the future would wait for ever. A
+            # request that was sent in response may still complete the future.
             if not future.is_done:
-                future.raise_error(DisconnectError("the handling of an answer was interrupted"))
+                future.give_up(DisconnectError("the handling of an answer was interrupted"))
             raise
 
     def on_failure(error: Exception, future: RequestFuture[T]) -> None:

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
 from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
+from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalArgumentError,
     KafkaError,
+    KafkaTimeoutError,
     OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     RetriableCommitFailedError,
@@ -36,10 +39,12 @@ from tests.consumer.coordinator.harness import (
     TP1,
     UNKNOWN_MEMBER_ID,
     GroupHarness,
+    answer,
     commit,
     find_coordinator,
     join,
     leave,
+    message_of,
     noting,
     sync,
 )
@@ -74,7 +79,7 @@ class TestSync:
     def test_the_request(self, group: GroupHarness) -> None:
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
         (request,) = sent
         assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("a-group", MEMBER, 1)
         assert request.topics[0].topic_id == topic_id("test")
@@ -90,17 +95,17 @@ class TestSync:
         sent: list[Any] = []
         other = TopicPartition("unknown", 0)
         group.client.prepare_response(commit({other: 0, TP0: 0}), noting(sent))
-        assert group.coordinator.commit_offsets_sync({other: OffsetAndMetadata(1), **OFFSETS}, group.timer())
+        group.coordinator.commit_sync({other: OffsetAndMetadata(1), **OFFSETS}, group.timer())
         assert {topic.name for topic in sent[0].topics} == {"unknown", "test"}
 
     def test_by_hand_there_is_no_generation(self, alone: GroupHarness) -> None:
         sent: list[Any] = []
         alone.client.prepare_response(commit({TP0: 0}), noting(sent))
-        assert alone.coordinator.commit_offsets_sync(OFFSETS, alone.timer())
+        alone.coordinator.commit_sync(OFFSETS, alone.timer())
         assert (sent[0].member_id, sent[0].generation_id_or_member_epoch, sent[0].group_instance_id) == ("", -1, None)
 
     def test_nothing_to_commit(self, group: GroupHarness) -> None:
-        assert group.coordinator.commit_offsets_sync({}, group.timer())
+        group.coordinator.commit_sync({}, group.timer())
         assert not group.client.requests
 
     @pytest.mark.parametrize("error", [LOAD_IN_PROGRESS, 3, 100, 7])
@@ -109,22 +114,22 @@ class TestSync:
         if error == 7:  # REQUEST_TIMED_OUT: another coordinator may do better
             alone.prepare(find_coordinator(alone.node))
         alone.prepare(commit({TP0: 0}))
-        assert alone.coordinator.commit_offsets_sync(OFFSETS, alone.timer())
+        alone.coordinator.commit_sync(OFFSETS, alone.timer())
 
     def test_another_coordinator(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: NOT_COORDINATOR}), find_coordinator(group.node), commit({TP0: 0}))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
 
     def test_a_lost_connection(self, group: GroupHarness) -> None:
         group.client.prepare_response(None, disconnected=True)
         group.prepare(find_coordinator(group.node), commit({TP0: 0}))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
 
     def test_time_runs_out(self, group: GroupHarness) -> None:
         for _ in range(10):
             group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
-        assert not group.coordinator.commit_offsets_sync(OFFSETS, group.timer(500))
-        assert group.coordinator.last_error is not None
+        with pytest.raises(KafkaTimeoutError, match=r"the commit was not done within 500 ms: .*loading"):
+            group.coordinator.commit_sync(OFFSETS, group.timer(500))
 
     @pytest.mark.parametrize(
         ("error", "raised"),
@@ -138,16 +143,16 @@ class TestSync:
     def test_what_does_not_pass_is_raised(self, group: GroupHarness, error: int, raised: type[Exception]) -> None:
         group.prepare(commit({TP0: error}))
         with pytest.raises(raised):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
 
     def test_negative_offsets(self, group: GroupHarness) -> None:
         with pytest.raises(IllegalArgumentError, match="negative"):
-            group.coordinator.commit_offsets_sync({TP0: OffsetAndMetadata(-1)}, group.timer())
+            group.coordinator.commit_sync({TP0: OffsetAndMetadata(-1)}, group.timer())
 
     def test_a_wakeup(self, group: GroupHarness) -> None:
         group.network.wakeup()
         with pytest.raises(WakeupError):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
 
     def test_interceptors_hear_of_it(self) -> None:
         heard: list[Any] = []
@@ -160,8 +165,199 @@ class TestSync:
         group.subscriptions.assign_from_user([TP0])
         group.find_coordinator()
         group.prepare(commit({TP0: 0}))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
         assert heard == [OFFSETS]
+
+
+class Commits:
+    """The manager of a consumer that assigns its partitions itself. Nothing is sent; the tests answer its requests."""
+
+    def __init__(self, *, knows_coordinator: bool = True, **settings: Any) -> None:
+        self.group = GroupHarness(**settings)
+        self.group.subscriptions.assign_from_user([TP0, TP1])
+        if knows_coordinator:
+            self.group.find_coordinator()
+        self.clock = self.group.clock
+        self.events = self.group.coordinator.events
+        self.manager: CommitRequestManager = self.group.coordinator._commits
+
+    def poll(self) -> list[UnsentRequest]:
+        return list(self.manager.poll(self.clock.now_ms()).requests)
+
+    def request(self) -> UnsentRequest:
+        (request,) = self.poll()
+        return request
+
+    def waits_ms(self) -> int:
+        """Poll without a request; return how long to wait for one."""
+        result = self.manager.poll(self.clock.now_ms())
+        assert not result.requests
+        return result.wait_ms
+
+
+def at(offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {TP0: OffsetAndMetadata(offset)}
+
+
+class TestStates:
+    """What a commit waits for, and how it ends."""
+
+    def test_nothing_to_do(self) -> None:
+        commits = Commits()
+        assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
+
+    def test_commits_are_sent_in_order_and_completed_by_events(self) -> None:
+        commits, called = Commits(), Called()
+        futures = [commits.manager.commit_async(at(number), called) for number in (1, 2)]
+        first, second = commits.poll()
+        assert [message_of(one).topics[0].partitions[0].committed_offset for one in (first, second)] == [1, 2]
+        assert first.node == commits.group.coordinator_node
+        answer(second, commit({TP0: 0}))
+        answer(first, commit({TP0: 12}))
+        assert not any(future.is_done for future in futures)
+        assert not called
+        commits.events.run()
+        assert [offsets[TP0].offset for offsets, _ in called] == [2, 1]
+        assert (futures[0].failed, futures[1].succeeded) == (True, True)
+        assert commits.poll() == []
+        assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
+
+    def test_a_pause_after_a_failure(self) -> None:
+        commits = Commits()
+        future = commits.manager.commit_sync(at(1), 10_000)
+        pauses = []
+        for _ in range(3):
+            answer(commits.request(), commit({TP0: LOAD_IN_PROGRESS}))
+            pauses.append(commits.waits_ms())
+            commits.clock.advance(pauses[-1])
+        assert 0 < pauses[0] < pauses[1] < pauses[2] < 600
+        answer(commits.request(), commit({TP0: 0}))
+        assert future.succeeded
+
+    def test_the_deadline_begins_with_the_first_poll(self) -> None:
+        commits = Commits()
+        future = commits.manager.commit_sync(at(1), 500)
+        commits.clock.advance(10_000)
+        request = commits.request()
+        assert 450 <= commits.waits_ms() <= 500
+        commits.clock.advance(500)
+        assert commits.poll() == []
+        assert isinstance(future.exception, KafkaTimeoutError)
+        answer(request, commit({TP0: 0}))  # too late to matter
+        assert future.failed
+
+    def test_a_pause_does_not_outlast_the_deadline(self) -> None:
+        commits = Commits()
+        commits.manager.commit_sync(at(1), 60)
+        answer(commits.request(), commit({TP0: LOAD_IN_PROGRESS}))
+        assert commits.waits_ms() <= 60
+
+    def test_a_commit_that_was_given_up_is_not_repeated(self) -> None:
+        commits = Commits()
+        future = commits.manager.commit_sync(at(1), 10_000)
+        request = commits.request()
+        future.give_up(WakeupError("test"))
+        answer(request, commit({TP0: LOAD_IN_PROGRESS}))
+        commits.clock.advance(1_000)
+        assert commits.poll() == []
+        assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
+
+    def test_without_a_coordinator(self) -> None:
+        commits, called = Commits(knows_coordinator=False), Called()
+        synchronous = commits.manager.commit_sync(at(2), 10_000)
+        commits.manager.commit_async(at(1), called)
+        assert commits.poll() == []
+        lookup = commits.group.coordinator.finder
+        (request,) = lookup.poll(commits.clock.now_ms()).requests
+        answer(request, find_coordinator(commits.group.node, LOAD_IN_PROGRESS))
+        assert commits.poll() == []
+        commits.events.run()
+        assert isinstance(called[0][1], RetriableCommitFailedError)
+        assert not synchronous.is_done, "it waits for the next lookup"
+        commits.clock.advance(1_000)
+        (request,) = lookup.poll(commits.clock.now_ms()).requests
+        answer(request, find_coordinator(commits.group.node))
+        answer(commits.request(), commit({TP0: 0}))
+        assert synchronous.succeeded
+
+    def test_without_a_coordinator_in_time(self) -> None:
+        commits = Commits(knows_coordinator=False)
+        future = commits.manager.commit_sync(at(1), 100)
+        commits.poll()
+        (request,) = commits.group.coordinator.finder.poll(commits.clock.now_ms()).requests
+        answer(request, find_coordinator(commits.group.node, LOAD_IN_PROGRESS))
+        commits.clock.advance(101)
+        commits.poll()
+        with pytest.raises(KafkaTimeoutError, match=r"the commit was not done within 100 ms: .*loading"):
+            raise future.exception
+
+    def test_a_lookup_that_fails_for_good(self) -> None:
+        commits = Commits(knows_coordinator=False)
+        future = commits.manager.commit_sync(at(1), 10_000)
+        commits.poll()
+        (request,) = commits.group.coordinator.finder.poll(commits.clock.now_ms()).requests
+        answer(request, find_coordinator(commits.group.node, 30))
+        assert commits.poll() == []
+        assert isinstance(future.exception, GroupAuthorizationError)
+
+    def test_it_waits_for_newer_metadata_where_the_topic_is_unknown(self) -> None:
+        commits = Commits()
+        future = commits.manager.commit_sync(at(1), 10_000)
+        answer(commits.request(), commit({TP0: 3}))
+        commits.clock.advance(5_000)
+        assert commits.waits_ms() <= 5_000
+        assert commits.group.metadata.update_requested
+        commits.group.client.update_metadata(metadata_response({"test": 2}))
+        answer(commits.request(), commit({TP0: 3}))
+        commits.group.client.update_metadata(metadata_response({}, errors={"test": 3}))
+        assert commits.poll() == []
+        assert isinstance(future.exception, UnknownTopicOrPartitionError)
+        assert "deleted" in str(future.exception)
+
+    def test_nothing_to_commit_waits_for_the_asynchronous_commits(self) -> None:
+        commits = Commits()
+        commits.manager.commit_async(at(1))
+        future = commits.manager.commit_sync({}, 10_000)
+        request = commits.request()
+        assert not future.is_done
+        answer(request, commit({TP0: 0}))
+        assert commits.poll() == []
+        assert future.succeeded
+
+    def test_an_interrupted_call(self) -> None:
+        commits, called = Commits(), Called()
+        commits.manager.commit_async(at(1), called)
+        commits.request()
+        commits.manager.commit_async(at(2), called)
+        commits.manager.commit_sync(at(3), 10_000)
+        commits.manager.reset()
+        answer(commits.request(), commit({TP0: 0}))
+        commits.events.run()
+        assert [(offsets[TP0].offset, type(error)) for offsets, error in called] == [
+            (1, RetriableCommitFailedError),
+            (2, type(None)),
+        ]
+
+    def test_an_event_that_comes_twice_calls_back_once(self) -> None:
+        commits, called = Commits(), Called()
+        commits.manager.commit_async(at(1), called)
+        answer(commits.request(), commit({TP0: 0}))
+        commits.events._queue *= 2
+        commits.events.run()
+        assert len(called) == 1
+
+    def test_automatic_commits(self) -> None:
+        commits = Commits(auto_commit_interval_ms=1_000)
+        commits.group.seek(TP0, 7)
+        assert not commits.manager.maybe_auto_commit_async(commits.clock.now_ms())
+        commits.clock.advance(1_000)
+        assert commits.manager.maybe_auto_commit_async(commits.clock.now_ms())
+        assert not commits.manager.maybe_auto_commit_async(commits.clock.now_ms())
+        request = commits.request()
+        assert message_of(request).topics[0].partitions[0].committed_offset == 7
+        answer(request, commit({TP0: LOAD_IN_PROGRESS}))
+        assert commits.manager.time_to_next_auto_commit() <= 100, "after a failure the next one is soon"
+        assert not commits.events
 
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
@@ -193,7 +389,7 @@ class TestDeletedTopic:
         group.prepare(commit({TP0: error, self.OTHER: 0}))
         start_ms = group.clock.now_ms()
         with pytest.raises(UnknownTopicOrPartitionError, match=r"test-0.*deleted"):
-            group.coordinator.commit_offsets_sync(group.subscriptions.all_consumed(), group.timer(60_000))
+            group.coordinator.commit_sync(group.subscriptions.all_consumed(), group.timer(60_000))
         assert group.clock.now_ms() - start_ms < 1_000
 
     def test_it_is_repeated_while_metadata_has_the_topic(self, error: int) -> None:
@@ -201,7 +397,7 @@ class TestDeletedTopic:
         for _ in range(3):
             group.prepare(commit({TP0: error}))
         group.prepare(commit({TP0: 0}))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
         assert group.client.prepared_response_count() == 0
 
     def test_the_others_are_committed_and_the_group_goes_on(self, error: int) -> None:
@@ -267,7 +463,7 @@ class TestTopicCreatedAgain:
     def committed_ids(self, group: GroupHarness) -> list[Any]:
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
         return [topic.topic_id for topic in sent[0].topics]
 
     def test_the_id_is_that_of_the_position(self, group: GroupHarness) -> None:
@@ -276,13 +472,13 @@ class TestTopicCreatedAgain:
         new_id = uuid.uuid4()
         group.client.update_metadata(metadata_response({"test": 2}, ids={"test": new_id}))
         with pytest.raises(UnknownTopicOrPartitionError, match="test-0"):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
         group.seek(TP0, 5)
         answer = commit({TP0: 0})
         answer.topics[0].topic_id = new_id
         sent: list[Any] = []
         group.client.prepare_response(answer, noting(sent))
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_sync(OFFSETS, group.timer())
         assert sent[0].topics[0].topic_id == new_id
 
     def test_a_commit_that_waits_for_the_coordinator(self, group: GroupHarness) -> None:
@@ -290,7 +486,7 @@ class TestTopicCreatedAgain:
         called = Called()
         group.seek(TP0, 5)
         start_background_lookup(group)
-        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.commit_async(OFFSETS, called)
         group.client.update_metadata(metadata_response({"test": 2}, ids={"test": uuid.uuid4()}))
         group.seek(TP0, 0)
         group.client.respond(find_coordinator(group.node))
@@ -305,7 +501,7 @@ class TestMembershipEnded:
     def test_unknown_member(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: UNKNOWN_MEMBER_ID}))
         with pytest.raises(CommitFailedError) as raised:
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
         text = str(raised.value)
         for hint in ("a-group", "max.poll.records", "max.poll.interval.ms", "session.timeout.ms", "poll()"):
             assert hint in text
@@ -315,13 +511,13 @@ class TestMembershipEnded:
     def test_illegal_generation_keeps_the_member_id(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: ILLEGAL_GENERATION}))
         with pytest.raises(CommitFailedError):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
         assert group.coordinator.membership.generation.member_id == MEMBER
 
     @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID])
     def test_but_a_new_rebalance_has_begun(self, group: GroupHarness, error: int) -> None:
         called = Called()
-        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.commit_async(OFFSETS, called)
         committing = group.client.requests[0]
         group.coordinator.request_rejoin("test")
         group.prepare(join(2), sync(TP0))
@@ -337,7 +533,7 @@ class TestMembershipEnded:
     def test_the_group_rebalances(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: REBALANCE_IN_PROGRESS}))
         with pytest.raises(RebalanceInProgressError, match=r"poll\(\)"):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
         assert group.coordinator.membership.state is STABLE
         assert group.coordinator.rejoin_needed_or_pending()
 
@@ -347,13 +543,13 @@ class TestMembershipEnded:
         group.join(TP0)
         group.prepare(commit({TP0: FENCED_INSTANCE_ID}))
         with pytest.raises(FencedInstanceIdError, match="'i'"):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
 
     def test_while_joining(self, group: GroupHarness) -> None:
         group.coordinator.request_rejoin("test")
         group.coordinator.poll(group.timer(0))
         with pytest.raises(RebalanceInProgressError):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
 
     def test_after_the_poll_interval(self, group: GroupHarness) -> None:
         """The error says which limit was exceeded, by how much, and which settings matter.
@@ -366,7 +562,7 @@ class TestMembershipEnded:
         group.thread.run_once()
         group.thread.run_once()
         with pytest.raises(CommitFailedError) as raised:
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
         text = str(raised.value)
         assert "poll() was not called for 60." in text
         assert "max.poll.interval.ms=60000" in text
@@ -377,7 +573,7 @@ class TestMembershipEnded:
         group.subscribe()
         group.find_coordinator()
         with pytest.raises(CommitFailedError, match="has not joined yet"):
-            group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+            group.coordinator.commit_sync(OFFSETS, group.timer())
 
 
 def start_background_lookup(group: GroupHarness) -> None:
@@ -398,9 +594,9 @@ class TestAsync:
     def test_callbacks_run_in_order_and_not_in_between(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 0}), commit({TP0: 0}))
-        group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(1)}, called)
+        group.coordinator.commit_async({TP0: OffsetAndMetadata(1)}, called)
         assert called == []
-        group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(2)}, called)
+        group.coordinator.commit_async({TP0: OffsetAndMetadata(2)}, called)
         group.coordinator.poll(group.timer(0))
         assert [offsets[TP0].offset for offsets, error in called if error is None] == [1, 2]
 
@@ -410,8 +606,8 @@ class TestAsync:
 
         called = Called()
         group.prepare(commit({TP0: 0}), commit({TP0: 0}))
-        group.coordinator.commit_offsets_async(OFFSETS, fail)
-        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.commit_async(OFFSETS, fail)
+        group.coordinator.commit_async(OFFSETS, called)
         group.coordinator.poll(group.timer(0))
         assert len(called) == 1
         assert "ZeroDivisionError: mine" in caplog.text
@@ -419,22 +615,23 @@ class TestAsync:
     def test_a_sync_commit_comes_after_their_callbacks(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 0}), commit({TP0: 0}))
-        group.coordinator.commit_offsets_async(OFFSETS, called)
-        assert group.coordinator.commit_offsets_sync(OFFSETS, group.timer())
+        group.coordinator.commit_async(OFFSETS, called)
+        group.coordinator.commit_sync(OFFSETS, group.timer())
         assert len(called) == 1
 
     def test_an_empty_sync_commit_waits_for_them(self, group: GroupHarness) -> None:
         called = Called()
-        group.coordinator.commit_offsets_async(OFFSETS, called)
-        assert not group.coordinator.commit_offsets_sync({}, group.timer(300))
+        group.coordinator.commit_async(OFFSETS, called)
+        with pytest.raises(KafkaTimeoutError):
+            group.coordinator.commit_sync({}, group.timer(300))
         group.client.respond(commit({TP0: 0}))
-        assert group.coordinator.commit_offsets_sync({}, group.timer())
+        group.coordinator.commit_sync({}, group.timer())
         assert len(called) == 1
 
     def test_it_is_not_repeated(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
-        future = group.coordinator.commit_offsets_async(OFFSETS, called)
+        future = group.coordinator.commit_async(OFFSETS, called)
         group.coordinator.poll(group.timer(0))
         assert isinstance(called[0][1], RetriableCommitFailedError)
         assert future.failed
@@ -443,13 +640,13 @@ class TestAsync:
     def test_other_errors_come_as_they_are(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 12}))
-        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.commit_async(OFFSETS, called)
         group.coordinator.poll(group.timer(0))
         assert isinstance(called[0][1], OffsetMetadataTooLargeError)
 
     def test_without_callback_failures_are_logged(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
         group.prepare(commit({TP0: 12}))
-        group.coordinator.commit_offsets_async(OFFSETS)
+        group.coordinator.commit_async(OFFSETS)
         group.coordinator.poll(group.timer(0))
         assert "Commit of test-0: 5 failed" in caplog.text
 
@@ -457,7 +654,7 @@ class TestAsync:
         group = GroupHarness()
         group.subscriptions.assign_from_user([TP0, TP1])
         called = Called()
-        futures = [group.coordinator.commit_offsets_async({tp: OffsetAndMetadata(1)}, called) for tp in (TP0, TP1)]
+        futures = [group.coordinator.commit_async({tp: OffsetAndMetadata(1)}, called) for tp in (TP0, TP1)]
         assert not any(future.is_done for future in futures)
         group.client.respond(find_coordinator(group.node))
         group.prepare(commit({TP0: 0}), commit({TP1: 0}))
@@ -470,7 +667,7 @@ class TestAsync:
         group = GroupHarness()
         group.subscriptions.assign_from_user([TP0])
         called = Called()
-        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.commit_async(OFFSETS, called)
         group.client.respond(find_coordinator(group.node, LOAD_IN_PROGRESS))
         for _ in range(3):
             group.coordinator.poll(group.timer(0))
@@ -480,7 +677,7 @@ class TestAsync:
     def test_the_look_up_it_waits_for_is_the_heartbeats(self, group: GroupHarness, found: bool) -> None:
         called = Called()
         start_background_lookup(group)
-        future = group.coordinator.commit_offsets_async(OFFSETS, called)
+        future = group.coordinator.commit_async(OFFSETS, called)
         assert len(group.client.requests) == 1
         group.client.respond(find_coordinator(group.node, NONE if found else LOAD_IN_PROGRESS))
         in_another_thread(group.network.poll_background)
@@ -498,22 +695,22 @@ class TestAsync:
     @pytest.mark.parametrize("later", ["async", "sync"])
     def test_a_later_one_does_not_overtake_it(self, group: GroupHarness, later: str) -> None:
         start_background_lookup(group)
-        group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(1)})
+        group.coordinator.commit_async({TP0: OffsetAndMetadata(1)})
         group.client.respond(find_coordinator(group.node))
         in_another_thread(group.network.poll_background)
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
         if later == "async":
-            group.coordinator.commit_offsets_async({TP0: OffsetAndMetadata(2)})
+            group.coordinator.commit_async({TP0: OffsetAndMetadata(2)})
         else:
-            assert group.coordinator.commit_offsets_sync({TP0: OffsetAndMetadata(2)}, group.timer())
+            group.coordinator.commit_sync({TP0: OffsetAndMetadata(2)}, group.timer())
         assert [request.topics[0].partitions[0].committed_offset for request in sent] == [1, 2]
 
     def test_closing_waits_for_the_heartbeats_look_up(self, group: GroupHarness) -> None:
         called = Called()
         start_background_lookup(group)
-        group.coordinator.commit_offsets_async(OFFSETS, called)
+        group.coordinator.commit_async(OFFSETS, called)
         group.client.respond(find_coordinator(group.node))
         in_another_thread(group.network.poll_background)
         group.prepare(commit({TP0: 0}), leave())
@@ -526,14 +723,14 @@ class TestAsync:
         group.subscribe()
         group.join(TP0)
         group.prepare(commit({TP0: FENCED_INSTANCE_ID}))
-        group.coordinator.commit_offsets_async(OFFSETS)
+        group.coordinator.commit_async(OFFSETS)
         with pytest.raises(FencedInstanceIdError):
             group.coordinator.poll(group.timer(0))
 
     def test_closing_calls_back(self, alone: GroupHarness) -> None:
         called = Called()
         alone.prepare(commit({TP0: 0}))
-        alone.coordinator.commit_offsets_async(OFFSETS, called)
+        alone.coordinator.commit_async(OFFSETS, called)
         assert called == []
         alone.coordinator.close(alone.timer())
         assert called == [(OFFSETS, None)]

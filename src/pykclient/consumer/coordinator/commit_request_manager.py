@@ -1,0 +1,620 @@
+"""Synchronous, asynchronous and automatic commits (Java: CommitRequestManager)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.coordinator_request_manager import (
+    CoordinatorRequestManager,
+    group_authorization_error,
+)
+from pykclient.consumer.coordinator.group_joiner import fenced_error
+from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
+from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
+from pykclient.errors import (
+    CommitFailedError,
+    DisconnectError,
+    FencedInstanceIdError,
+    KafkaError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    RetriableError,
+    WakeupError,
+)
+from pykclient.metrics.sensor import Sensor
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.application_events import ApplicationEvents
+    from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.coordinator.group_membership import GroupMembership
+    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.log_context import LogContext
+
+#: The coordinator's errors for partitions that it does not know, by name or by topic id.
+_UNKNOWN_TOPIC = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
+
+TopicIds = Mapping[TopicPartition, uuid.UUID]
+
+#: Called with the offsets and None, or with the offsets and the error.
+OffsetCommitCallback = Callable[[Offsets, Exception | None], object]
+
+
+class _Commit:
+    """A commit, from the call to its outcome. Thread: application."""
+
+    __slots__ = (
+        "attempts",
+        "callback",
+        "deadline_ms",
+        "future",
+        "in_flight",
+        "intercepted",
+        "is_done",
+        "last_error",
+        "lookup_failures",
+        "next_ms",
+        "offsets",
+        "refused",
+        "timeout_ms",
+        "told",
+        "topic_ids",
+    )
+
+    def __init__(self, offsets: Offsets, topic_ids: TopicIds, lookup_failures: int, timeout_ms: int | None) -> None:
+        self.offsets = offsets
+        self.topic_ids = topic_ids
+        self.timeout_ms = timeout_ms  # None: an asynchronous commit, which is not retried
+        self.deadline_ms: int | None = None  # from the first poll on
+        self.lookup_failures = lookup_failures  # when the commit was made
+        self.callback: OffsetCommitCallback | None = None  # the application's
+        self.future: RequestFuture[None] = RequestFuture()
+        self.is_done = False
+        self.in_flight = False
+        self.attempts = 0
+        self.next_ms = 0  # the earliest time of the next attempt
+        self.refused: Exception | None = None  # while newer metadata must show whether partitions exist
+        self.last_error: Exception | None = None
+        self.intercepted = self.told = False  # an event that an exception made come twice is skipped
+
+    @property
+    def is_async(self) -> bool:
+        return self.timeout_ms is None
+
+
+class CommitRequestManager:
+    """Sends commits in the order of the calls, and retries synchronous ones.
+
+    Callbacks and interceptors are events, in the order of the responses. Thread: application.
+    """
+
+    runs_in_background = False
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        membership: GroupMembership,
+        coordinator: CoordinatorRequestManager,
+        clock: Clock,
+        retry_backoff: ExponentialBackoff,
+        parts: ConsumerParts,
+        events: ApplicationEvents,
+        commit_sensor: Sensor,
+    ) -> None:
+        self._config = config
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._membership = membership
+        self._coordinator = coordinator
+        self._clock = clock
+        self._retry_backoff = retry_backoff
+        self._parts = parts
+        self._events = events
+        self._commit_sensor = commit_sensor
+        self._next_auto_commit = Timer(clock, parts.auto_commit_interval_ms)
+        self._commits: list[_Commit] = []  # without an outcome, in the order of the calls
+        self._fenced = False
+        # Partitions that the coordinator did not know, and the metadata's version at that time. Only newer metadata can
+        # show whether they were deleted, or the coordinator does not know them yet.
+        self._refused: dict[TopicPartition, int] = {}
+        self._deleted: set[TopicPartition] = set()  # partitions that the last automatic commit omitted
+
+    # --- commits of the application ------------------------------------------------------------------------------
+
+    def commit_async(self, offsets: Offsets, callback: OffsetCommitCallback | None = None) -> RequestFuture[None]:
+        """Commit without retries, which could overtake a later commit.
+
+        An event completes the future and calls ``callback`` (by default, errors are logged). A commit waits for the
+        coordinator until a lookup fails.
+
+        Raises:
+            FencedInstanceIdError: an earlier commit was fenced.
+            KafkaError: the coordinator cannot be looked up, and no retry will help.
+        """
+        self.raise_if_fenced()
+        if offsets and self._coordinator.unknown:
+            self._coordinator.raise_fatal_error()
+        commit = self._add(offsets, None)
+        commit.callback = self._log_failure if callback is None else callback
+        return commit.future
+
+    def commit_sync(self, offsets: Offsets, timeout_ms: int) -> RequestFuture[None]:
+        """Commit, and retry retriable errors until ``timeout_ms`` after the next poll. Give the future up to end this.
+
+        The future fails with KafkaTimeoutError, with an error that is not retriable, or with
+        UnknownTopicOrPartitionError as soon as the metadata confirms that partitions do not exist; all other offsets
+        are committed then. Without offsets, it waits for the asynchronous commits only.
+        """
+        self.raise_if_fenced()
+        return self._add(offsets, timeout_ms).future
+
+    def _add(self, offsets: Offsets, timeout_ms: int | None) -> _Commit:
+        commit = _Commit(offsets, self._topic_ids(offsets), self._coordinator.failures, timeout_ms)
+        self._commits.append(commit)
+        return commit
+
+    def raise_if_fenced(self) -> None:
+        """Raise FencedInstanceIdError if another consumer has taken over this member's instance id."""
+        if self._fenced:
+            raise fenced_error(self._config)
+
+    @property
+    def awaits_answers(self) -> bool:
+        """True while an asynchronous commit is in flight or waits for the coordinator."""
+        return any(commit.is_async and not commit.is_done for commit in self._commits)
+
+    @property
+    def awaits_coordinator(self) -> bool:
+        """True while an asynchronous commit is not sent yet."""
+        return any(commit.is_async and not (commit.is_done or commit.in_flight) for commit in self._commits)
+
+    # --- automatic commits ---------------------------------------------------------------------------------------
+
+    @property
+    def auto_commit_enabled(self) -> bool:
+        return self._parts.auto_commit_enabled
+
+    def time_to_next_auto_commit(self) -> int:
+        """Return how long a wait for records may take.
+
+        An interval of 0 means a commit with every poll, but no additional polls.
+        """
+        return self._next_auto_commit.remaining_ms if self._parts.auto_commit_interval_ms else FOREVER_MS
+
+    def reschedule_auto_commit(self) -> None:
+        """Restart the interval."""
+        self._next_auto_commit.update_and_reset(self._parts.auto_commit_interval_ms)
+
+    def maybe_auto_commit_async(self, now_ms: int) -> bool:
+        """Commit the consumed offsets if the interval has passed; return whether it has."""
+        if self.auto_commit_enabled:
+            self._next_auto_commit.update(now_ms)
+            if self._next_auto_commit.expired:
+                self._next_auto_commit.reset(self._parts.auto_commit_interval_ms)
+                self.auto_commit_async()
+                return True
+        return False
+
+    def auto_commit_async(self) -> RequestFuture[None]:
+        """Commit the consumed offsets now, without retries.
+
+        Raises:
+            FencedInstanceIdError: an earlier commit was fenced.
+        """
+        self.raise_if_fenced()
+        return self._add(self.consumed(), None).future
+
+    def consumed(self) -> Offsets:
+        """Return the offsets to commit automatically, without those of deleted topics."""
+        offsets = self._parts.consumed()
+        topic_ids = self._topic_ids(offsets)
+        deleted = {tp for tp in offsets if self._is_deleted(tp, topic_ids.get(tp))}
+        if not deleted <= self._deleted:
+            self._log.info(
+                "No longer committing %s: the cluster does not have these partitions",
+                shown({tp: offset for tp, offset in offsets.items() if tp in deleted}),
+            )
+        self._deleted = deleted
+        return {tp: offset for tp, offset in offsets.items() if tp not in deleted}
+
+    def _auto_committed(self, offsets: Offsets, error: Exception | None) -> None:
+        if error is None:
+            if self._log.isEnabledFor(logging.DEBUG):
+                self._log.debug("Committed automatically: %s", shown(offsets))
+        elif isinstance(error, RetriableCommitFailedError):
+            self._log.debug("Automatic commit failed for now: %s", error)
+            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)
+        else:
+            self._log.warning("Automatic commit of %s failed: %s", shown(offsets), error)
+
+    # --- the states of a commit ----------------------------------------------------------------------------------
+
+    def poll(self, now_ms: int) -> PollResult:
+        """Return the commits to send now, and end those whose time is over."""
+        if not self._commits:
+            return NOTHING
+        requests: list[UnsentRequest] = []
+        wait_ms = min([self._advance(commit, now_ms, requests) for commit in self._commits])
+        self._commits = [commit for commit in self._commits if not commit.is_done]
+        return PollResult(wait_ms, requests)
+
+    def reset(self) -> None:
+        """Fail what is in flight. The calls that waited for synchronous commits have ended."""
+        for commit in self._commits:
+            if not commit.is_async:
+                commit.is_done = True
+            elif commit.in_flight and not commit.is_done:
+                self._end(commit, DisconnectError("an exception interrupted the call that was using the connection"))
+        self._commits = [commit for commit in self._commits if not commit.is_done]
+
+    def _advance(self, commit: _Commit, now_ms: int, requests: list[UnsentRequest]) -> int:
+        """Add the commit's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
+        left_ms = FOREVER_MS
+        if commit.timeout_ms is not None:
+            if commit.deadline_ms is None:
+                commit.deadline_ms = now_ms + commit.timeout_ms
+            elif now_ms >= commit.deadline_ms:
+                self._end(commit, self._timeout_error(commit))
+            left_ms = commit.deadline_ms - now_ms
+        if commit.is_done or commit.future.is_done:  # or given up by the call that waited for it
+            commit.is_done = True
+            return FOREVER_MS
+        if commit.in_flight:
+            return left_ms
+        if not (commit.offsets or commit.is_async):
+            if not self.awaits_answers:
+                self._end(commit, None)
+            return left_ms
+        node = self._coordinator.check_and_get()
+        if commit.offsets and node is None:
+            self._await_coordinator(commit)
+            return left_ms
+        if commit.refused is not None and not self._is_confirmed(commit, commit.refused):
+            return left_ms
+        if now_ms < commit.next_ms:
+            return min(left_ms, commit.next_ms - now_ms)
+        try:
+            request = self._request(commit, node)
+        except KafkaError as error:
+            self._attempt_failed(commit, error)
+            return 0  # which may be retried
+        if request is not None:
+            commit.in_flight = True
+            requests.append(request)
+        return left_ms
+
+    def _await_coordinator(self, commit: _Commit) -> None:
+        coordinator = self._coordinator
+        coordinator.look_up()
+        if commit.is_async:
+            if coordinator.failures != commit.lookup_failures:
+                self._end(commit, coordinator.last_error or _coordinator_unknown())
+        else:
+            error = coordinator.take_fatal_error()
+            if error is not None:
+                self._end(commit, error)
+
+    def _is_confirmed(self, commit: _Commit, refused: Exception) -> bool:
+        """Compare with metadata that is newer than the coordinator's response; return False until there is one.
+
+        If it lacks the partitions, too, the commit has failed.
+        """
+        if self._parts.metadata.update_version <= max(self._refused.values(), default=-1):
+            return False
+        commit.refused = None
+        deleted = [tp for tp in commit.offsets if self._is_deleted(tp, commit.topic_ids.get(tp))]
+        if not deleted:
+            return True
+        error = _unknown_partitions(deleted)
+        error.__cause__ = refused
+        self._end(commit, error)
+        return False
+
+    def _attempt_failed(self, commit: _Commit, error: Exception) -> None:
+        commit.in_flight = False
+        commit.last_error = error
+        if commit.is_async or not isinstance(error, RetriableError):
+            self._end(commit, error)
+            return
+        if isinstance(error, _UNKNOWN_TOPIC):
+            commit.refused = error
+        commit.next_ms = self._clock.now_ms() + self._retry_backoff.backoff(commit.attempts)
+        commit.attempts += 1
+
+    def _end(self, commit: _Commit, error: Exception | None) -> None:
+        """Complete a commit: the application's by an event, others at once."""
+        if commit.is_done:
+            return
+        interceptors = self._parts.interceptors
+        if error is None and interceptors is not None and not interceptors.is_empty and commit.offsets:
+            self._events.add(partial(self._intercept, commit, interceptors), _nothing, uses_consumer=False)
+        if commit.is_async and isinstance(error, RetriableError):
+            error = _retriable(error)
+        if isinstance(error, FencedInstanceIdError) and commit.is_async:
+            self._fenced = True
+        if commit.callback is not None:
+            self._events.add(partial(self._tell, commit, error), partial(self._told, commit))
+        commit.is_done = True
+        if commit.callback is None:
+            if commit.is_async:
+                self._auto_committed(commit.offsets, error)
+            if not commit.future.is_done:
+                _complete(commit.future, error)
+
+    def _timeout_error(self, commit: _Commit) -> KafkaError:
+        coordinator = self._coordinator
+        reason = (coordinator.last_error if coordinator.unknown else None) or commit.last_error
+        return timeout_error(self._client, "the commit", commit.timeout_ms or 0, reason or coordinator.last_error)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def _intercept(self, commit: _Commit, interceptors: ConsumerInterceptors) -> None:
+        if not commit.intercepted:
+            commit.intercepted = True
+            interceptors.on_commit(commit.offsets)
+
+    def _tell(self, commit: _Commit, error: Exception | None) -> None:
+        if commit.told or commit.callback is None:
+            return
+        commit.told = True
+        _complete(commit.future, error)
+        commit.callback(commit.offsets, error)
+
+    def _told(self, commit: _Commit, failure: Exception | None) -> None:
+        if isinstance(failure, WakeupError):
+            raise failure
+        if failure is not None:  # it must not make the poll fail
+            self._log.error("The callback of a commit of %s failed", shown(commit.offsets), exc_info=failure)
+
+    def _log_failure(self, offsets: Offsets, error: Exception | None) -> None:
+        if error is not None:
+            self._log.error("Commit of %s failed: %s", shown(offsets), error)
+
+    # --- partitions that do not exist ----------------------------------------------------------------------------
+
+    def _topic_ids(self, offsets: Iterable[TopicPartition]) -> dict[TopicPartition, uuid.UUID]:
+        """Return the topic id of each offset, if it is known.
+
+        It is the id that came with the position. The id in the metadata may belong to a newer topic of the same name,
+        in which the offset must not be committed.
+        """
+        known = self._parts.metadata.topic_ids
+        topic_ids = {}
+        for tp in offsets:
+            position = self._parts.subscriptions.position_or_none(tp)
+            topic_id = None if position is None else position.topic_id
+            topic_id = topic_id or known.get(tp.topic)
+            if topic_id is not None:
+                topic_ids[tp] = topic_id
+        return topic_ids
+
+    def _is_deleted(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        """Return whether the partition is known not to exist, or only in a topic with another id."""
+        metadata = self._parts.metadata
+        if self._is_recreated(tp, topic_id):
+            return True
+        refused_at = self._refused.get(tp)
+        if refused_at is None or metadata.update_version <= refused_at:
+            return False
+        if metadata.fetch_metadata_snapshot().partition_metadata(tp) is None:
+            return True
+        del self._refused[tp]  # the coordinator does not know the partition yet
+        return False
+
+    def _is_recreated(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        known = self._parts.metadata.topic_ids.get(tp.topic)
+        return topic_id is not None and known is not None and known != topic_id
+
+    def _refuse(self, partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
+        """Record that the coordinator does not know these partitions; return the error to raise.
+
+        This also requests metadata.
+        """
+        version = self._parts.metadata.request_update(False)
+        is_assigned = self._parts.subscriptions.is_assigned
+        self._refused = {tp: at for tp, at in self._refused.items() if is_assigned(tp)}
+        self._refused.update(dict.fromkeys(partitions, version))
+        error = _unknown_partitions(partitions)
+        self._log.debug("%s", error)
+        return error
+
+    # --- the request ---------------------------------------------------------------------------------------------
+
+    def _request(self, commit: _Commit, node: Node | None) -> UnsentRequest | None:
+        """Return the request of one attempt; None if there is nothing to commit, which ends the commit.
+
+        Raises:
+            CommitFailedError: this consumer is not a member of the group any more.
+            RebalanceInProgressError: the group rebalances.
+            UnknownTopicOrPartitionError: the partitions' topics were created again.
+        """
+        offsets, topic_ids = commit.offsets, commit.topic_ids
+        recreated = [tp for tp in offsets if self._is_recreated(tp, topic_ids.get(tp))]
+        if recreated:
+            # Coordinators without topic ids would commit these in the new topic.
+            offsets = {tp: offset for tp, offset in offsets.items() if tp not in recreated}
+            if not offsets:
+                raise self._refuse(recreated)
+        if not offsets:
+            self._end(commit, None)
+            return None
+        for tp, offset in offsets.items():
+            if offset.offset < 0:
+                raise errors.IllegalArgumentError(f"offset {offset.offset} of {tp} cannot be committed: it is negative")
+        sent = NO_GENERATION
+        instance_id: str | None = None
+        if self._parts.subscriptions.has_auto_assigned_partitions():
+            generation = self._membership.generation_if_stable()
+            if generation is None:
+                raise self._not_a_member()
+            sent = generation
+            instance_id = self._config.group_instance_id
+        builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids)
+        topic_names = {topic_id: tp.topic for tp, topic_id in topic_ids.items()}
+        request = UnsentRequest(builder, node)
+        answer: RequestFuture[None] = handled(
+            self._coordinator,
+            request.future,
+            lambda response, future: self._handle(response, future, sent, topic_names, recreated),
+            self._commit_sensor.record,
+        )
+        answer.add_listener(lambda _: self._end(commit, None), partial(self._attempt_failed, commit))
+        return request
+
+    def _not_a_member(self) -> KafkaError:
+        if self._membership.rebalance_in_progress:
+            return RebalanceInProgressError(
+                f"offsets cannot be committed while group {self._config.group_id!r} rebalances; call poll() to "
+                f"complete the rebalance, then commit again what is still assigned"
+            )
+        return self.commit_failed_error()
+
+    def commit_failed_error(self, cause: str | None = None) -> CommitFailedError:
+        """Return an error that says why the membership ended, and which settings are involved."""
+        config = self._config
+        idle_s = (self._clock.now_ms() - self._membership.heartbeat.last_poll_ms) / 1000
+        why = self._membership.lost_because or cause or "it has not joined yet, or the application has left the group"
+        return CommitFailedError(
+            f"offsets were not committed: this consumer is not a member of group {config.group_id!r} any more, and its "
+            f"partitions may belong to others. Why: {why}. The last poll() was {idle_s:.1f} s ago. What to do: call "
+            f"poll() to join again; records since the last commit come again, here or elsewhere. If this repeats, "
+            f"process less per poll() (max.poll.records, now {config.max_poll_records}) or allow more time for it "
+            f"(max.poll.interval.ms, now {config.rebalance_timeout_ms}); for pauses of the whole process raise "
+            f"session.timeout.ms (now {config.session_timeout_ms})"
+        )
+
+    def _handle(
+        self,
+        response: OffsetCommitResponse,
+        future: RequestFuture[None],
+        sent: Generation,
+        topic_names: Mapping[uuid.UUID, str],
+        recreated: Iterable[TopicPartition],
+    ) -> None:
+        unauthorized: set[str] = set()
+        unknown = list(recreated)
+        for topic in response.topics:
+            name = topic.name or topic_names.get(topic.topic_id) or str(topic.topic_id)
+            for partition in topic.partitions:
+                error = errors.for_code(partition.error_code)
+                tp = TopicPartition(name, partition.partition_index)
+                if error is None:
+                    self._refused.pop(tp, None)
+                    continue
+                if isinstance(error, errors.TopicAuthorizationError):
+                    unauthorized.add(name)
+                    continue
+                if isinstance(error, _UNKNOWN_TOPIC):
+                    unknown.append(tp)
+                    continue
+                self._log.info("Commit of %s failed: %s", tp, error)
+                future.raise_error(self._translate(error, tp, sent))
+                return
+        if unauthorized:
+            names = ", ".join(sorted(unauthorized))
+            future.raise_error(errors.TopicAuthorizationError(f"not authorized to commit offsets of topics: {names}"))
+        elif unknown:
+            future.raise_error(self._refuse(unknown))
+        else:
+            future.complete(None)
+
+    def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> KafkaError:
+        """Return the error for the application, after applying the broker's error to the membership."""
+        membership = self._membership
+        if isinstance(error, errors.GroupAuthorizationError):
+            return group_authorization_error(self._config.group_id)
+        if isinstance(
+            error,
+            (
+                errors.OffsetMetadataTooLargeError,
+                errors.InvalidCommitOffsetSizeError,
+                errors.CoordinatorLoadInProgressError,
+            ),
+        ):
+            return error
+        if isinstance(
+            error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError, errors.RequestTimedOutError)
+        ):
+            self._coordinator.mark_unknown(f"OffsetCommit: {error}")
+            return error
+        if isinstance(error, FencedInstanceIdError):
+            generation, state = membership.snapshot()
+            if generation == sent:
+                return fenced_error(self._config)
+            if state is PREPARING_REBALANCE:
+                return self._stale(sent)
+            return self.commit_failed_error(f"{error}")
+        if isinstance(error, RebalanceInProgressError):
+            # No member can commit between JoinGroup and SyncGroup. The generation is valid, and poll() completes the
+            # rebalance.
+            membership.request_rejoin("offset commit failed since group is already rebalancing")
+            return RebalanceInProgressError(
+                f"group {self._config.group_id!r} is rebalancing; call poll() to complete the rebalance, then commit "
+                f"again what is still assigned"
+            )
+        if isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
+            # After ILLEGAL_GENERATION the coordinator may still know the member id.
+            reset_member_id = isinstance(error, errors.UnknownMemberIdError)
+            cause = f"the coordinator answered a commit of {sent} with {error}"
+            if not membership.reset_unless_rebalancing_anew(
+                sent, cause, reset_member_id=reset_member_id, lost_because=cause
+            ):
+                return self._stale(sent)
+            return self.commit_failed_error(cause)
+        wrapped = KafkaError(f"unexpected error in the commit of {tp}: {error}")
+        wrapped.__cause__ = error
+        return wrapped
+
+    def _stale(self, sent: Generation) -> RebalanceInProgressError:
+        return RebalanceInProgressError(
+            f"offsets were not committed: they were sent in {sent}, and a rebalance has begun since; call poll() to "
+            f"complete it, then commit again what is still assigned"
+        )
+
+
+def _complete(future: RequestFuture[None], error: Exception | None) -> None:
+    if error is None:
+        future.complete(None)
+    else:
+        future.raise_error(error)
+
+
+def _nothing(_: Exception | None) -> None:
+    """Ignore the outcome: interceptors handle their own errors."""
+
+
+def _unknown_partitions(partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
+    return errors.UnknownTopicOrPartitionError(
+        f"offsets of {', '.join(map(str, sorted(partitions)))} were not committed: the cluster does not have these "
+        f"partitions. Their topic was deleted, or deleted and created again. Other partitions are not affected"
+    )
+
+
+def _coordinator_unknown() -> errors.CoordinatorNotAvailableError:
+    return errors.CoordinatorNotAvailableError("the group coordinator is not known")
+
+
+def _retriable(error: Exception) -> RetriableCommitFailedError:
+    failure = RetriableCommitFailedError(f"the commit failed, but may be tried again: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def shown(offsets: Offsets) -> str:
+    """Format offsets for the log."""
+    return ", ".join(f"{tp}: {offset.offset}" for tp, offset in sorted(offsets.items())) or "nothing"

@@ -1,0 +1,342 @@
+"""The group's committed offsets (Java: CommitRequestManager.OffsetFetchRequestState, ConsumerCoordinator)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS, Clock
+from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+from pykclient.consumer.coordinator.coordinator_request_manager import (
+    CoordinatorRequestManager,
+    group_authorization_error,
+)
+from pykclient.consumer.coordinator.member_state import Generation
+from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
+from pykclient.errors import KafkaError, RetriableError
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
+from pykclient.types import Node, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.coordinator.group_membership import GroupMembership
+    from pykclient.log_context import LogContext
+
+#: None: the group has not committed an offset for the partition.
+CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
+
+_Question = tuple[frozenset[TopicPartition], Generation | None]
+
+
+class _Lookup:
+    """A question about some partitions, from the first attempt to the answer. Thread: application."""
+
+    __slots__ = (
+        "attempts",
+        "future",
+        "in_flight",
+        "is_wanted",
+        "last_error",
+        "next_ms",
+        "question",
+        "stable",
+        "topic_ids",
+        "waiting",
+    )
+
+    def __init__(self, question: _Question) -> None:
+        self.question = question
+        self.future: RequestFuture[CommittedOffsets] = RequestFuture()
+        self.waiting: _Waiting | None = None
+        self.is_wanted = True  # asked for since the last attempt
+        self.in_flight = False
+        self.attempts = 0
+        self.next_ms = 0  # the earliest time of the next attempt
+        self.stable: CommittedOffsets = {}  # of the last attempt, if some of its offsets were not stable
+        self.topic_ids: Mapping[str, uuid.UUID] = {}  # the ids in the last request
+        self.last_error: Exception | None = None
+
+
+class _Waiting:
+    """A call of the application that waits for a lookup. Thread: application."""
+
+    __slots__ = ("deadline_ms", "future", "timeout_ms")
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.deadline_ms: int | None = None  # from the first poll on
+        self.future: RequestFuture[CommittedOffsets] = RequestFuture()
+
+
+class CommittedOffsetsRequestManager:
+    """Fetches committed offsets, for calls of the application and for partitions without a position.
+
+    A lookup that is not done when a call times out serves the next one for the same partitions, with its backoff.
+    Thread: application.
+    """
+
+    runs_in_background = False
+
+    def __init__(
+        self,
+        group_id: str,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        membership: GroupMembership,
+        coordinator: CoordinatorRequestManager,
+        clock: Clock,
+        retry_backoff: ExponentialBackoff,
+        parts: ConsumerParts,
+    ) -> None:
+        self._group_id = group_id
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._membership = membership
+        self._coordinator = coordinator
+        self._clock = clock
+        self._retry_backoff = retry_backoff
+        self._parts = parts
+        self._lookup: _Lookup | None = None
+
+    def fetch(self, partitions: Collection[TopicPartition], timeout_ms: int) -> RequestFuture[CommittedOffsets]:
+        """Look up the committed offset of each partition. Give the future up to end this.
+
+        The future fails with KafkaTimeoutError ``timeout_ms`` after the next poll, or with an error that is not
+        retriable.
+        """
+        if not partitions:
+            return RequestFuture.success({})
+        waiting = _Waiting(timeout_ms)
+        lookup = self._ask(partitions)
+        if lookup.future.is_done:
+            self._lookup = None
+            lookup.future.chain(waiting.future)
+        else:
+            lookup.waiting = waiting
+        return waiting.future
+
+    def start_new_partitions(self) -> bool:
+        """Start partitions without a position at their committed offset, if they have one; else look it up.
+
+        Return False while the offsets of some are not known. Partitions whose offset is stable do not wait for others
+        whose offset is not, as a transaction that commits it is open. Raises errors that are not retriable.
+        """
+        subscriptions = self._parts.subscriptions
+        partitions = subscriptions.initializing_partitions()
+        if not partitions:
+            return True
+        if self._coordinator.unknown:
+            self._coordinator.raise_fatal_error()
+        lookup = self._ask(partitions)
+        if lookup.future.is_done:
+            self._lookup = None
+            if lookup.future.failed:
+                raise lookup.future.exception
+            return self._start_at(lookup.future.value, lookup.topic_ids)
+        stable, lookup.stable = lookup.stable, {}
+        if stable:
+            self._start_at(stable, lookup.topic_ids)
+            # The caller resets these only once all offsets are known.
+            subscriptions.reset_initializing_positions(lambda tp: tp in stable and stable[tp] is None)
+        return False
+
+    def forget(self) -> None:
+        """Forget the lookup in progress: its response may contain offsets from before a later commit."""
+        self._lookup = None
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The error of the lookup in progress."""
+        return None if self._lookup is None else self._lookup.last_error
+
+    def _ask(self, partitions: Collection[TopicPartition]) -> _Lookup:
+        question = frozenset(partitions), self._membership.generation_if_stable()
+        lookup = self._lookup
+        if lookup is None or lookup.question != question:
+            lookup = self._lookup = _Lookup(question)
+        lookup.is_wanted = True
+        return lookup
+
+    # --- the states of a lookup --------------------------------------------------------------------------------------
+
+    def poll(self, now_ms: int) -> PollResult:
+        """Return the next attempt if it is due, and end the call whose time is over."""
+        lookup = self._lookup
+        if lookup is None or lookup.future.is_done:
+            return NOTHING
+        left_ms = self._time_left_ms(lookup, now_ms)
+        if lookup.in_flight or not lookup.is_wanted:
+            return NOTHING if left_ms == FOREVER_MS else PollResult(left_ms)
+        node = self._coordinator.check_and_get()
+        if node is None:
+            self._coordinator.look_up()
+            error = self._coordinator.take_fatal_error() if lookup.waiting is not None else None
+            if error is not None:
+                self._end(lookup, error)
+            return PollResult(left_ms)
+        if now_ms < lookup.next_ms:
+            return PollResult(min(left_ms, lookup.next_ms - now_ms))
+        return PollResult(left_ms, (self._request(lookup, node),))
+
+    def reset(self) -> None:
+        """Forget the lookup in progress. The call that waited for it has ended."""
+        self._lookup = None
+
+    def _time_left_ms(self, lookup: _Lookup, now_ms: int) -> int:
+        waiting = lookup.waiting
+        if waiting is None:
+            return FOREVER_MS
+        if waiting.deadline_ms is None:
+            waiting.deadline_ms = now_ms + waiting.timeout_ms
+        elif now_ms >= waiting.deadline_ms and not waiting.future.is_done:
+            waiting.future.raise_error(self._timeout_error(lookup, waiting))
+        if waiting.future.is_done:  # or given up by the call that waited for it
+            lookup.waiting = None
+            lookup.is_wanted = False
+            return FOREVER_MS
+        lookup.is_wanted = True
+        return waiting.deadline_ms - now_ms
+
+    def _timeout_error(self, lookup: _Lookup, waiting: _Waiting) -> KafkaError:
+        coordinator = self._coordinator
+        reason = (coordinator.last_error if coordinator.unknown else None) or lookup.last_error
+        what = "the lookup of committed offsets"
+        return timeout_error(self._client, what, waiting.timeout_ms, reason or coordinator.last_error)
+
+    def _request(self, lookup: _Lookup, node: Node) -> UnsentRequest:
+        partitions, _ = lookup.question
+        self._log.debug("Asking for the committed offsets of %d partitions", len(partitions))
+        topic_ids = lookup.topic_ids = self._parts.metadata.topic_ids
+        topic_names = {topic_ids[tp.topic]: tp.topic for tp in partitions if tp.topic in topic_ids}
+        request = UnsentRequest(group_requests.OffsetFetchBuilder(self._group_id, partitions, topic_ids), node)
+        lookup.in_flight = True
+        lookup.is_wanted = False
+        answer: RequestFuture[CommittedOffsets] = handled(
+            self._coordinator,
+            request.future,
+            lambda response, future: self._handle(response, future, lookup, topic_names),
+        )
+        answer.add_listener(partial(self._succeeded, lookup), partial(self._attempt_failed, lookup))
+        return request
+
+    def _succeeded(self, lookup: _Lookup, offsets: CommittedOffsets) -> None:
+        if lookup.waiting is not None:
+            self._forget(lookup)
+            if not lookup.waiting.future.is_done:
+                lookup.waiting.future.complete(offsets)
+        lookup.future.complete(offsets)
+
+    def _attempt_failed(self, lookup: _Lookup, error: Exception) -> None:
+        lookup.in_flight = False
+        lookup.last_error = error
+        if not isinstance(error, RetriableError):
+            self._end(lookup, error)
+            return
+        lookup.next_ms = self._clock.now_ms() + self._retry_backoff.backoff(lookup.attempts)
+        lookup.attempts += 1
+
+    def _end(self, lookup: _Lookup, error: Exception) -> None:
+        if lookup.waiting is not None:
+            self._forget(lookup)
+            if not lookup.waiting.future.is_done:
+                lookup.waiting.future.raise_error(error)
+        lookup.future.raise_error(error)
+
+    def _forget(self, lookup: _Lookup) -> None:
+        if self._lookup is lookup:
+            self._lookup = None
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def _start_at(self, offsets: CommittedOffsets, topic_ids: Mapping[str, uuid.UUID]) -> bool:
+        """Start at these offsets; return False if some must be fetched again, for a topic that was recreated."""
+        subscriptions, metadata = self._parts.subscriptions, self._parts.metadata
+        present_ids = metadata.topic_ids
+        complete = True
+        for tp, committed in offsets.items():
+            topic_id = topic_ids.get(tp.topic)
+            if topic_id != present_ids.get(tp.topic):
+                complete = False
+                continue
+            if committed is None:
+                continue
+            epoch = committed.leader_epoch if committed.leader_epoch >= 0 else None
+            if epoch is not None:
+                metadata.update_last_seen_epoch_if_newer(tp, epoch)
+            if not subscriptions.is_assigned(tp):
+                self._log.info("Ignoring the committed offset of %s, which is no longer assigned", tp)
+                continue
+            position = FetchPosition(committed.offset, epoch, metadata.current_leader(tp), topic_id)
+            subscriptions.seek_unvalidated(tp, position)
+            self._log.info("Starting %s at the committed offset %s", tp, position)
+        return complete
+
+    def _handle(
+        self,
+        response: OffsetFetchResponse,
+        future: RequestFuture[CommittedOffsets],
+        lookup: _Lookup,
+        topic_names: Mapping[uuid.UUID, str],
+    ) -> None:
+        code, fetched = group_requests.offsets_of(response, self._group_id, topic_names)
+        error = errors.for_code(code)
+        if error is not None:
+            future.raise_error(self._group_failed(error))
+            return
+        offsets: CommittedOffsets = {}
+        unauthorized: set[str] = set()
+        unstable: set[TopicPartition] = set()
+        for one in fetched:
+            error = errors.for_code(one.error_code)
+            tp = TopicPartition(one.topic or "?", one.partition)
+            if error is None:
+                committed = OffsetAndMetadata(one.offset, one.metadata or "", one.leader_epoch)
+                offsets[tp] = committed if one.offset >= 0 else None
+                continue
+            self._log.debug("No committed offset of %s: %s", tp, error)
+            if isinstance(error, errors.TopicAuthorizationError):
+                unauthorized.add(tp.topic)
+            elif isinstance(error, errors.UnstableOffsetCommitError):
+                unstable.add(tp)
+            elif isinstance(error, errors.UnknownTopicIdError):
+                # Deleted or recreated since the metadata was fetched.
+                self._parts.metadata.request_update(False)
+                future.raise_error(error)
+                return
+            elif isinstance(error, errors.UnknownTopicOrPartitionError):
+                future.raise_error(KafkaError(f"{tp} does not exist, so it has no committed offset"))
+                return
+            else:
+                future.raise_error(KafkaError(f"unexpected error about the committed offset of {tp}: {error}"))
+                return
+        if unauthorized:
+            names = ", ".join(sorted(unauthorized))
+            future.raise_error(errors.TopicAuthorizationError(f"not authorized to read offsets of topics: {names}"))
+        elif unstable:
+            self._log.info(
+                "Offsets are not stable yet for %s: a transaction that commits them is open, or their replication is "
+                "under way",
+                ", ".join(map(str, sorted(unstable))),
+            )
+            lookup.stable = offsets
+            future.raise_error(errors.UnstableOffsetCommitError("the committed offsets are about to change"))
+        else:
+            future.complete(offsets)
+
+    def _group_failed(self, error: errors.BrokerError) -> KafkaError:
+        if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
+            self._coordinator.mark_unknown(f"OffsetFetch: {error}")
+            return error
+        if isinstance(error, errors.GroupAuthorizationError):
+            return group_authorization_error(self._group_id)
+        if isinstance(error, RetriableError):
+            return error
+        return KafkaError(f"unexpected error about the committed offsets of {self._group_id!r}: {error}")
