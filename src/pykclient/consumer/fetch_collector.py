@@ -167,6 +167,9 @@ class FetchCollector:
         fetch.first_positions.setdefault(tp, position)
         try:
             take(completed, wanted)
+        except IllegalStateError:
+            # A signal handler called the consumer, maybe after records were added and before the position moves.
+            raise
         except KafkaError:
             if fetch.is_empty:
                 raise

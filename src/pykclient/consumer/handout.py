@@ -134,10 +134,12 @@ class Handout:
         """Return an iterator over the next records, or None if no record waits. An abandoned loop resumes."""
         chunks = self._chunks
         while chunks:
-            if chunks[0].left:
-                iterator: Iterator[ConsumerRecord[Any, Any]] = chunks[0].iterator
+            first = chunks[0]
+            if first.left:
+                iterator: Iterator[ConsumerRecord[Any, Any]] = first.iterator
                 return iterator
-            chunks.popleft()
+            if chunks and chunks[0] is first:  # unless a signal handler has polled in between
+                chunks.popleft()
         return None
 
     def split(self) -> None:
