@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import traceback
+import weakref
+from collections.abc import Callable
 
 import pytest
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NetworkError
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, failed_future
+from pykclient.producer.sender_thread import SenderThread
 from pykclient.types import RecordMetadata, TopicPartition
 from tests.support.wait import eventually
 
@@ -138,6 +142,28 @@ def test_a_callback_may_ask_the_future() -> None:
     future.add_done_callback(lambda done: heard.append(done.get(0).offset))
     succeed(result)
     assert heard == [10]
+
+
+@pytest.mark.parametrize("end", [succeed, fail, lambda result: result.split([])])
+def test_a_future_that_is_kept_does_not_keep_its_producer(end: Callable[[ProduceRequestResult], None]) -> None:
+    """In the compiled build no garbage collector would find a reference cycle of the future and the producer."""
+
+    class Client:
+        def __init__(self) -> None:
+            self.kept: list[object] = []
+
+        def wakeup(self) -> None:
+            raise AssertionError("nobody waits")
+
+    client = Client()
+    result = ProduceRequestResult(TP, sender_thread=SenderThread(wakeup=client.wakeup))
+    future = FutureRecordMetadata(result, 0, 1000, 1, 2)
+    client.kept.append(future)
+    end(result)
+    is_there = weakref.ref(client)
+    del client, result, future
+    gc.collect()
+    assert is_there() is None
 
 
 def test_records_move_with_a_split_batch() -> None:

@@ -319,6 +319,13 @@ class ProducerApplication:
         if hasattr(self, "producer"):
             self.producer._refusal = "crashed"
 
+    def forget_futures(self) -> None:
+        """Release the futures, which refer to this world, and which the garbage collector does not see if compiled."""
+        for record in self.records:
+            if record.future is not None:
+                record.future.locate()[0].listeners.clear()
+                record.future = None
+
     # --- questions ---------------------------------------------------------------------------------------------------
 
     @property

@@ -6,10 +6,12 @@ or run ``python -m tests.simulation --seed <seed> --shrink``.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
 import sys
+import weakref
 from itertools import count
 from pathlib import Path
 
@@ -82,6 +84,19 @@ def test_a_seed_is_a_history_in_every_process() -> None:
         histories.append(done.stdout.split())
     assert len(histories[0]) == len(seeds)
     assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(
+    "end", [(), (Step(60, "cut", (1, 10, 9)), Step(61, "send", (0, 0, 8, 1)), Step(63, "crash producer", (0,)))]
+)
+def test_a_run_leaves_nothing_in_memory(end: tuple[Step, ...]) -> None:
+    """A process may run thousands of schedules."""
+    schedule = Schedule(
+        1, Settings(consumers=1), (Step(0, "send", (0, 0, 8, 3)), Step(9, "send batch", (0, 0, 8, 3)), *end)
+    )
+    world = weakref.ref(run(schedule))
+    gc.collect()
+    assert world() is None
 
 
 def test_shrinking_keeps_what_fails() -> None:

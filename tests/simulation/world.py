@@ -360,6 +360,7 @@ class World:
         for producer in (*self.former_producers, *self.producers):
             if not producer.closed:
                 producer.crash()
+            producer.forget_futures()
         for consumer in (*self.former_consumers, *self.consumers):
             if not consumer.closed:
                 consumer.crash()

@@ -71,7 +71,7 @@ class ProduceRequestResult:
         sender_thread: SenderThread | None = None,
     ) -> None:
         self._clock = clock
-        #: The thread that will set this result, or None if unknown.
+        #: The thread that will set this result; None if unknown, or once it has.
         self.sender_thread = sender_thread
         self.topic_partition = topic_partition
         self.base_offset = NO_OFFSET
@@ -123,6 +123,9 @@ class ProduceRequestResult:
     def _settle(self) -> None:
         with HERE.mark, self._lock:
             self._settled = True
+            # Applications keep futures, which the compiled build hides from the garbage collector: a future must not
+            # keep the producer's network client alive, nor be part of a cycle through it.
+            self.sender_thread = None
             waiting, self._waiting = self._waiting, ()
         for signal in waiting:
             signal.set()
@@ -161,7 +164,8 @@ class ProduceRequestResult:
         """
         if self._settled:
             return True
-        if timeout_ms > 0 and self.sender_thread is not None and self.sender_thread.is_current:
+        sender_thread = self.sender_thread
+        if timeout_ms > 0 and sender_thread is not None and sender_thread.is_current:
             raise KafkaError(
                 "get(), or another method that waits, was called on the sender's thread, by a callback or a __del__, "
                 f"for a record of {self.topic_partition} that is not acknowledged yet: the sender would wait for "
@@ -178,8 +182,8 @@ class ProduceRequestResult:
                 remaining_ms = deadline_ms - clock.now_ms()
                 if remaining_ms <= 0:
                     return False
-                if not signal.wait(min(remaining_ms, _LONGEST_WAIT_MS)) and self.sender_thread is not None:
-                    self.sender_thread.wakeup()
+                if not signal.wait(min(remaining_ms, _LONGEST_WAIT_MS)) and sender_thread is not None:
+                    sender_thread.wakeup()
         finally:
             with HERE.mark, self._lock:
                 self._waiting = tuple(other for other in self._waiting if other is not signal)
