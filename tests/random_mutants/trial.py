@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.random_mutants.mutations import SOURCES, Mutation
-from tests.support.mutants import copy_sources, environment_of, first_line_of_failure
+from tests.support.mutants import copy_sources, environment_of, first_failing_schedule
 
 _ROOT = Path(__file__).parents[2]
 _TESTS = _ROOT / "tests"
@@ -56,8 +56,7 @@ def run(mutation: Mutation, schedules: int) -> Outcome:
             if failed is not None:
                 return Outcome(UNIT, failed)
         if schedules:
-            arguments = ["--seed", "1", "--stop", "--count", str(schedules), "--limit", "20"]
-            found = first_line_of_failure(sources, "tests.simulation", arguments, _SIMULATION_SECONDS)
+            found = first_failing_schedule(sources, schedules, _SIMULATION_SECONDS)
             if found is not None:
                 return Outcome(SIMULATION, found)
     return Outcome(NOTHING, "")

@@ -4,7 +4,7 @@ Each mutant is a fault in a copy of clients and brokers; the run looks for a see
 
     python -m tests.simulation.mutants [--jobs 2] [--docs] [NAME ...]
 
-With ``--docs`` the table in docs/testing.md is rewritten.
+With ``--docs`` the rows of these faults in docs/testing.md are rewritten.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.support.mutants import Mutant, first_failure
+from tests.support.mutants import Mutant, first_failing_schedule, with_fault
 
 _DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 _SEEDS = 2000
 #: Markers around the table in the documentation.
 _BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
-#: A limit for schedules that never end, as some faults cause.
+#: The time for all schedules of a fault.
 _SECONDS = 3600
 
 
@@ -369,21 +370,28 @@ MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_PROGRESS, *_NAMES, *_BROKERS)
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:
     """Return the failure's line, or None."""
-    arguments = ["--seed", "1", "--stop", "--count", str(seeds), "--limit", "20"]
-    return first_failure(mutant, "tests.simulation", arguments, _SECONDS)
+    with tempfile.TemporaryDirectory() as name:
+        return first_failing_schedule(with_fault(mutant, Path(name)), seeds, _SECONDS)
 
 
-def _write_docs(results: dict[str, str]) -> None:
-    lines = ["| deliberate fault | where | first seed | found by |\n", "| --- | --- | --- | --- |\n"]
+def _write_docs(results: dict[str, str | None]) -> None:
+    """Write the rows of ``results`` into the table, and keep the rows of faults that were not run."""
+    before, _, rest = _DOCS.read_text(encoding="utf-8").partition(_BEGIN)
+    table, _, after = rest.partition(_END)
+    rows = {line.split("|")[1].strip(): line for line in table.splitlines(keepends=True)}
     for mutant in MUTANTS:
-        found = re.match(r"seed (\S+): (.*)", results.get(mutant.name, ""))
-        if found:
-            why = textwrap.shorten(re.sub(r"[|<>]|^InvariantError: ", " ", found.group(2)), 80, placeholder=" ...")
-            lines.append(f"| {mutant.name} | `{mutant.module}` | {found.group(1)} | {why} |\n")
-    text = _DOCS.read_text(encoding="utf-8")
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
+        if mutant.name in results:
+            rows[mutant.name] = _row(mutant, results[mutant.name])
+    lines = ["| deliberate fault | where | first seed | found by |\n", "| --- | --- | --- | --- |\n"]
+    lines += [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
     _DOCS.write_text("".join([before, _BEGIN, *lines, _END, after]), encoding="utf-8")
+
+
+def _row(mutant: Mutant, caught: str | None) -> str:
+    found = re.match(r"seed (\S+): (.*)", caught or "")
+    seed, why = found.groups() if found else ("none", caught or "")
+    why = textwrap.shorten(re.sub(r"[|<>]|^InvariantError: ", " ", why), 80, placeholder=" ...")
+    return f"| {mutant.name} | `{mutant.module}` | {seed} | {why} |\n"
 
 
 def main() -> int:
@@ -394,15 +402,14 @@ def main() -> int:
     parser.add_argument("--docs", action="store_true", help="write the table in docs/testing.md")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
-    results: dict[str, str] = {}
+    results: dict[str, str | None] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
         for mutant, caught in zip(chosen, pool.map(partial(_caught, options.seeds), chosen), strict=True):
             print(f"{mutant.name}: {caught or 'ESCAPED'}", flush=True)
-            if caught is not None:
-                results[mutant.name] = caught
-    if options.docs:
-        _write_docs(results)
-    return 0 if len(results) == len(chosen) else 1
+            results[mutant.name] = caught
+            if options.docs:
+                _write_docs(results)
+    return 0 if None not in results.values() else 1
 
 
 if __name__ == "__main__":
