@@ -7,10 +7,12 @@ import random
 
 import pytest
 
-from tests.random_mutants import mutations
+from tests.random_mutants import cpu_limit, mutations
 from tests.random_mutants.explained import EXPLAINED
 from tests.random_mutants.mutations import AREAS, SOURCES, draw, mutations_of
 from tests.random_mutants.trial import unit_tests_of
+
+pytest_plugins = ["pytester"]
 
 _SOURCE = '''
 def decide(self, size, *, limit=3):
@@ -69,6 +71,26 @@ def test_a_modules_own_tests_come_first() -> None:
     first, *others = unit_tests_of("producer/sender")
     assert first == ["tests/producer/test_sender.py"]
     assert "tests/producer/test_faults.py" in {file for group in others for file in group}
+
+
+def test_an_endless_test_ends(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_limit, "LIMIT_S", 0.2)
+    pytester.makepyfile(
+        """
+        from hypothesis import given, strategies as st
+
+        @given(st.integers())
+        def test_endless(number):
+            while True:
+                pass
+
+        def test_other():
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", cpu_limit.__name__, "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*EndlessTest: the test took more than 0.2 s of CPU time"])
 
 
 def test_explained_mutations_are_still_possible() -> None:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.random_mutants import cpu_limit
 from tests.random_mutants.mutations import SOURCES, Mutation
 from tests.support.mutants import copy_sources, environment_of, first_failing_schedule
 
@@ -77,7 +78,7 @@ def _failed_test(sources: Path, tests: list[str]) -> str | None:
 
 def _pytest(sources: Path, tests: list[str]) -> str | None:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "--timeout=60"]
-    command += ["-m", "not kafka and not java and not spark and not slow"]
+    command += ["-p", cpu_limit.__name__, "-m", "not kafka and not java and not spark and not slow"]
     if len(tests) > 1 or "::" not in tests[0]:
         command += [f"--deselect={test}" for test in _LEFT_OUT]
     try:

@@ -349,3 +349,33 @@ def test_memory_that_was_used_before_leaves_nothing_behind(magic: int) -> None:
             builder.append(5, None, value)
         batches.append([record.value for batch in MemoryRecords(builder.build()).batches() for record in batch])
     assert batches == [[b"of a long batch"] * 500, [b"of a short one"] * 3, []]
+
+
+@pytest.mark.parametrize(("is_plenty", "borrowed"), [(True, [1_500]), (False, [])])
+def test_memory_is_borrowed_ahead_only_if_there_is_plenty(is_plenty: bool, borrowed: list[int]) -> None:
+    """A batch that only may need more memory must not take it from batches that do need it."""
+    lent: list[int] = []
+
+    class Memory:
+        def borrow(self, size: int, if_plenty: bool = False) -> bool:
+            if if_plenty and not is_plenty:
+                return False
+            lent.append(size)
+            return True
+
+        def give_back(self) -> None:
+            lent.clear()
+
+    builder = MemoryRecordsBuilder(
+        bytearray(500),
+        compression=Compression.of("gzip"),
+        write_limit=500,
+        memory=Memory(),
+        max_uncompressed_size=2_000,
+    )
+    builder.set_estimated_compression_ratio(0.1)
+    builder.borrow_ahead()
+    assert lent == borrowed
+    while builder.try_append(1, None, bytes(100)):
+        assert not is_plenty or lent == borrowed  # the records fit into what was borrowed ahead
+    assert builder.num_records > 10

@@ -280,6 +280,15 @@ class TestRejoining:
         assert group.coordinator.poll(group.timer(0))
         assert group.coordinator.membership.generation.generation_id == 1
 
+    def test_so_does_a_follower_that_was_the_leader(self, group: GroupHarness) -> None:
+        group.join(TP0, TP1, leader=True)
+        group.client.update_metadata(metadata_response({TOPIC: 3}))
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        group.client.update_metadata(metadata_response({TOPIC: 4}))
+        assert group.coordinator.poll(group.timer(0))
+        assert not group.coordinator.rejoin_needed_or_pending()
+
     def test_equal_metadata_is_no_reason(self, group: GroupHarness) -> None:
         group.join(TP0, TP1, leader=True)
         group.client.update_metadata(metadata_response({TOPIC: 2}, epoch=9))
