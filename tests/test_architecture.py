@@ -40,6 +40,8 @@ DECIDERS = {
     "consumer/coordinator/committed_offsets_request_manager.py",
     "consumer/coordinator/coordinator_request_manager.py",
     "consumer/coordinator/member_state.py",
+    "producer/batch_register.py",
+    "producer/batch_state.py",
     "producer/produce_response.py",
     "producer/sender.py",
     "producer/sender_state.py",

@@ -153,7 +153,13 @@ class SenderHarness:
         self.pool = BufferPool(memory, batch_size, self.clock)
         self.accumulator = RecordAccumulator(
             AccumulatorConfig(
-                batch_size, compression, linger_ms, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, delivery_timeout_ms
+                batch_size,
+                compression,
+                linger_ms,
+                RETRY_BACKOFF_MS,
+                RETRY_BACKOFF_MS,
+                delivery_timeout_ms,
+                guarantee_message_order=guarantee_message_order,
             ),
             self.pool,
             self.clock,
@@ -164,9 +170,7 @@ class SenderHarness:
         self.metrics = Metrics(clock=self.clock)
         self.sender_metrics = sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, self.clock)
         self.sender = Sender(
-            SenderConfig(
-                acks, retries, max_request_size, REQUEST_TIMEOUT_MS, RETRY_BACKOFF_MS, guarantee_message_order
-            ),
+            SenderConfig(acks, retries, max_request_size, REQUEST_TIMEOUT_MS, RETRY_BACKOFF_MS),
             self.client,
             self.metadata,
             self.accumulator,

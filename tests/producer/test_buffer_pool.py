@@ -33,12 +33,20 @@ def allocate(pool: BufferPool, size: int, max_block_ms: int) -> bytearray:
     loan = Loan()
     try:
         buffer = pool.allocate(loan, size, max_block_ms)
-        loan.size = 0
+        loan.belongs_to_batch = True
         return buffer
     finally:
-        if loan.size:
+        if loan.size and not loan.belongs_to_batch:
             pool.returned.append(loan)
             pool.take_in_returned()
+
+
+def deallocate(pool: BufferPool, buffer: bytearray, size: int) -> None:
+    """Return a buffer for which ``size`` bytes were lent, twice."""
+    loan = Loan()
+    loan.buffer, loan.size = buffer, size
+    pool.deallocate(loan)
+    pool.deallocate(loan)
 
 
 def waiting(pool: BufferPool, count: int) -> None:
@@ -50,7 +58,7 @@ def test_a_buffer_of_the_poolable_size_is_used_again() -> None:
     buffer = allocate(pool, 1024, 10)
     assert len(buffer) == 1024
     assert (pool.available_memory, pool.unallocated_memory) == (63 * 1024, 63 * 1024)
-    pool.deallocate(buffer, 1024)
+    deallocate(pool, buffer, 1024)
     assert (pool.available_memory, pool.unallocated_memory) == (64 * 1024, 63 * 1024)
     assert allocate(pool, 1024, 10) is buffer
 
@@ -58,7 +66,7 @@ def test_a_buffer_of_the_poolable_size_is_used_again() -> None:
 def test_other_sizes_are_not_kept() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
     buffer = allocate(pool, 2048, 10)
-    pool.deallocate(buffer, 2048)
+    deallocate(pool, buffer, 2048)
     assert pool.unallocated_memory == 64 * 1024
 
 
@@ -66,7 +74,7 @@ def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
     buffer = allocate(pool, 1024, 10)
     buffer += bytes(5000)
-    pool.deallocate(buffer, 1024)
+    deallocate(pool, buffer, 1024)
     assert pool.available_memory == pool.unallocated_memory == 64 * 1024
 
 
@@ -74,7 +82,7 @@ def test_free_buffers_make_room_for_a_large_one() -> None:
     pool = BufferPool(4096, 1024, MockClock())
     buffers = [allocate(pool, 1024, 10) for _ in range(4)]
     for buffer in buffers:
-        pool.deallocate(buffer, 1024)
+        deallocate(pool, buffer, 1024)
     assert len(allocate(pool, 4096, 10)) == 4096
     assert pool.available_memory == 0
 
@@ -103,7 +111,7 @@ def test_waiting_ends_when_memory_comes_back() -> None:
     held = allocate(pool, 10, 0)
     thread = run(lambda: allocate(pool, 6, FOREVER_MS))
     waiting(pool, 1)
-    pool.deallocate(held, 10)
+    deallocate(pool, held, 10)
     thread.join(30)
     assert not thread.is_alive()
     assert pool.available_memory == 4
@@ -116,7 +124,7 @@ def test_who_waits_gets_the_buffer_that_comes_back() -> None:
     got: list[bytearray] = []
     thread = run(lambda: got.append(allocate(pool, 1024, FOREVER_MS)))
     waiting(pool, 1)
-    pool.deallocate(buffer, 1024)
+    deallocate(pool, buffer, 1024)
     thread.join(10)
     assert got[0] is buffer
     assert pool.available_memory == pool.unallocated_memory == 512
@@ -129,11 +137,11 @@ def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.Mon
     got: list[bytearray] = []
     threads = [run(lambda: got.append(allocate(pool, 1024, FOREVER_MS))) for _ in range(2)]
     waiting(pool, 2)
-    pool.deallocate(buffers[0], 1024)
+    deallocate(pool, buffers[0], 1024)
     threads[0].join(0.05)
     assert got == []
     assert pool.queued == 2
-    pool.deallocate(buffers[1], 1024)  # an eighth of the memory is now free, enough for both
+    deallocate(pool, buffers[1], 1024)  # an eighth of the memory is now free, enough for both
     for thread in threads:
         thread.join(10)
     assert len(got) == 2
@@ -146,7 +154,7 @@ def test_who_waits_does_so_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None
     got: list[bytearray] = []
     thread = run(lambda: got.append(allocate(pool, 1024, FOREVER_MS)))
     waiting(pool, 1)
-    pool.deallocate(buffers[0], 1024)
+    deallocate(pool, buffers[0], 1024)
     thread.join(10)
     assert got[0] is buffers[0]
 
@@ -166,14 +174,14 @@ def test_first_come_first_served_even_for_a_large_request() -> None:
     small = run(lambda: wait_for(2, "small"))
     waiting(pool, 2)
     for part in parts[:3]:
-        pool.deallocate(part, 2)
+        deallocate(pool, part, 2)
     assert order == []
     with pytest.raises(BufferExhaustedError):  # a newcomer cannot overtake
         allocate(pool, 1, 0)
-    pool.deallocate(parts[3], 2)
+    deallocate(pool, parts[3], 2)
     large.join(30)
     assert order == ["large"]
-    pool.deallocate(parts[4], 2)
+    deallocate(pool, parts[4], 2)
     small.join(30)
     assert order == ["large", "small"]
 
@@ -193,12 +201,12 @@ def test_a_waiter_that_gives_up_gives_back_what_it_gathered() -> None:
     waiting(pool, 1)
     small = run(lambda: allocate(pool, 4, FOREVER_MS))
     waiting(pool, 2)
-    pool.deallocate(returned, 5)
+    deallocate(pool, returned, 5)
     large.join(30)
     small.join(30)
     assert len(failed) == 1
     assert not small.is_alive()
-    pool.deallocate(kept, 5)
+    deallocate(pool, kept, 5)
     assert pool.available_memory == 6
 
 
@@ -222,7 +230,7 @@ def test_close_ends_all_waiting_and_still_takes_buffers_back() -> None:
     assert "closed" in failed[0]
     with pytest.raises(KafkaError, match="closed"):
         allocate(pool, 1, 0)
-    pool.deallocate(held, 1)
+    deallocate(pool, held, 1)
     assert pool.available_memory == 1
 
 
@@ -234,7 +242,7 @@ def test_many_threads_leave_nothing_behind() -> None:
             size = 1024 if (seed + step) % 3 else 1 + (seed * 31 + step * 7) % 5000
             buffer = allocate(pool, size, FOREVER_MS)
             assert len(buffer) == size
-            pool.deallocate(buffer, size)
+            deallocate(pool, buffer, size)
 
     threads = [run(lambda seed=seed: work(seed)) for seed in range(8)]  # type: ignore[misc]
     for thread in threads:
@@ -266,7 +274,7 @@ class PoolMachine(RuleBasedStateMachine):
         buffer, size = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
         if grow:
             buffer += b"x"
-        self.pool.deallocate(buffer, size)
+        deallocate(self.pool, buffer, size)
 
     @invariant()
     def the_books_are_right(self) -> None:

@@ -149,12 +149,13 @@ def test_borrowed_memory_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch,
 
 def test_lending_more() -> None:
     pool = BufferPool(1000, 100, MockClock())
-    buffer = pool.allocate(Loan(), 100, 0)
+    loan = Loan()
+    pool.allocate(loan, 100, 0)
     borrowed = BorrowedMemory(pool)
     assert borrowed.borrow(600)
     assert not borrowed.borrow(301)
     assert (borrowed.size, pool.available_memory) == (600, 300)
-    pool.deallocate(buffer, 100)  # now a free buffer, of which more can be made
+    pool.deallocate(loan)  # now a free buffer, of which more can be made
     assert borrowed.borrow(400)
     assert pool.available_memory == 0
     borrowed.give_back()

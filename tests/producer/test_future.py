@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NetworkError
+from pykclient.errors import KafkaError, KafkaTimeoutError, NetworkError
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, failed_future
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.types import RecordMetadata, TopicPartition
@@ -70,11 +70,14 @@ def test_failure() -> None:
     assert len(traceback.extract_tb(caught.value.__traceback__)) <= 2  # raising it again does not accumulate tracebacks
 
 
-def test_a_result_is_set_once() -> None:
-    result, _ = pending()
+def test_listeners_are_called_once_and_in_order() -> None:
+    told: list[int] = []
+    result, future = pending()
+    for number in range(3):
+        future.add_done_callback(lambda _, number=number: told.append(number))  # type: ignore[misc]
     succeed(result)
-    with pytest.raises(IllegalStateError):
-        result.done()
+    result.done()
+    assert told == [0, 1, 2]
 
 
 def test_the_bound_on_waiting() -> None:

@@ -44,6 +44,7 @@ class Harness:
         availability_timeout_ms: int = 0,
         manager: TransactionManager | None = None,
         retry_backoff_max_ms: int = RETRY_BACKOFF_MS,
+        guarantee_message_order: bool = False,
     ) -> None:
         self.clock = MockClock()
         self.pool = BufferPool(memory, batch_size, self.clock)
@@ -56,6 +57,7 @@ class Harness:
             DELIVERY_TIMEOUT_MS,
             adaptive,
             availability_timeout_ms,
+            guarantee_message_order,
         )
         self.accumulator = RecordAccumulator(config, self.pool, self.clock, LogContext(), manager, random.Random(6))
         self.snapshot = snapshot(LEADERS)
@@ -129,7 +131,8 @@ def test_a_record_larger_than_a_batch_gets_its_own(codec: str) -> None:
     assert [batch.record_count for batch in h.queue()] == [1, 1]
     (batch,) = h.drain()
     assert records_of(batch) == 1
-    h.accumulator.complete_and_deallocate_batch(batch)
+    h.accumulator.register.succeed(batch, 0, -1)
+    assert h.pool.available_memory == h.pool.total_memory - 1024  # the second record's batch
 
 
 def test_linger() -> None:
@@ -165,12 +168,13 @@ def test_topics_without_a_leader_are_named() -> None:
 
 
 def test_muted_partitions_are_neither_due_nor_drained() -> None:
-    h = Harness(linger_ms=0)
+    h = Harness(linger_ms=0, guarantee_message_order=True)
     h.append()
-    h.accumulator.mute_partition(TP0)
+    (batch,) = h.drain()
+    h.append()
     assert h.ready() == set()
     assert h.drain() == []
-    h.accumulator.unmute_partition(TP0)
+    h.accumulator.register.succeed(batch, 0, -1)
     assert h.ready() == {0}
 
 
@@ -194,7 +198,7 @@ def test_memory_shortage_makes_everything_due() -> None:
     ready = accumulator.ready(h.snapshot, SYSTEM_CLOCK.now_ms()).ready_nodes
     assert set(ready) == {0}
     for batch in accumulator.drain(h.snapshot, ready.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms())[0]:
-        accumulator.complete_and_deallocate_batch(batch)
+        accumulator.register.succeed(batch, 0, -1)
     thread.join(30)
     assert not thread.is_alive()
 
@@ -215,7 +219,7 @@ def test_a_retried_batch_backs_off() -> None:
     h = Harness(linger_ms=0)
     h.append()
     (batch,) = h.drain()
-    h.accumulator.reenqueue(batch, h.clock.now_ms())
+    h.accumulator.register.requeue(batch, h.clock.now_ms())
     assert h.ready() == set()
     assert h.next_check_ms() == RETRY_BACKOFF_MS
     assert h.drain() == []
@@ -234,7 +238,7 @@ def test_the_backoff_grows() -> None:
     waited = []
     for _ in range(6):
         (batch,) = h.drain()
-        h.accumulator.reenqueue(batch, h.clock.now_ms())
+        h.accumulator.register.requeue(batch, h.clock.now_ms())
         start_ms = h.clock.now_ms()
         while not h.ready():
             h.clock.advance(5)
@@ -247,7 +251,7 @@ def test_a_new_leader_needs_no_backoff() -> None:
     h = Harness(linger_ms=0)
     h.append()
     (batch,) = h.drain(shot=snapshot(LEADERS, epochs={TP0: 1}))
-    h.accumulator.reenqueue(batch, h.clock.now_ms())
+    h.accumulator.register.requeue(batch, h.clock.now_ms())
     assert h.ready(snapshot(LEADERS, epochs={TP0: 1})) == set()
     moved = snapshot({TP0: 1}, epochs={TP0: 2})
     assert h.ready(moved) == {1}
@@ -262,7 +266,7 @@ def test_retried_batches_go_in_front_in_order() -> None:
         batches += h.drain()
     h.append()
     for batch in reversed(batches):
-        h.accumulator.reenqueue(batch, h.clock.now_ms())
+        h.accumulator.register.requeue(batch, h.clock.now_ms())
     assert h.queue()[:3] == batches
 
 
@@ -281,7 +285,7 @@ def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[
     h.append()
     (unsent,) = h.queue()
     for index in order:
-        h.accumulator.reenqueue(batches[index], h.clock.now_ms())
+        h.accumulator.register.requeue(batches[index], h.clock.now_ms())
     assert h.queue() == [*batches, unsent]
     start_ms = batches[0].created_ms
     for index, batch in enumerate(batches):
@@ -300,7 +304,7 @@ def test_a_retry_goes_before_what_was_never_sent_whatever_their_ages() -> None:
     h.append()
     (unsent,) = h.queue()
     unsent.created_ms -= 1
-    h.accumulator.reenqueue(batch, h.clock.now_ms())
+    h.accumulator.register.requeue(batch, h.clock.now_ms())
     assert h.queue() == [batch, unsent]
 
 
@@ -316,7 +320,7 @@ def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
         batches += h.drain()
     assert [batch.base_sequence for batch in batches] == [1, 2, 3, 4]
     for index in (2, 0, 3, 1):
-        h.accumulator.reenqueue(batches[index], h.clock.now_ms())
+        h.accumulator.register.requeue(batches[index], h.clock.now_ms())
     assert h.queue() == batches
     h.clock.advance(RETRY_BACKOFF_MS)
     assert h.drain() == [batches[0]]
@@ -333,7 +337,7 @@ def test_a_batch_that_is_not_in_flight_cannot_go_back() -> None:
     (batch,) = h.drain()
     manager.remove_in_flight_batch(batch)
     with pytest.raises(IllegalStateError, match="not tracked as in flight"):
-        h.accumulator.reenqueue(batch, h.clock.now_ms())
+        h.accumulator.register.requeue(batch, h.clock.now_ms())
 
 
 def test_nothing_is_drained_without_a_producer_id() -> None:
@@ -385,8 +389,7 @@ def test_flush_makes_everything_due_and_waits_for_all_of_it() -> None:
         drained = h.drain(0) + h.drain(1)
         assert len(drained) == 3
         for offset, batch in enumerate(drained):
-            batch.complete(offset, -1)
-            h.accumulator.complete_and_deallocate_batch(batch)
+            h.accumulator.register.succeed(batch, offset, -1)
 
     assert h.accumulator.flush(0, send_all)
     assert not h.accumulator.flush_in_progress
@@ -409,15 +412,13 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     for batch in (big, rest):
         batch.max_record_size = 150
     big.is_split_batch = True  # makes the split halve it
-    assert h.accumulator.split_and_reenqueue(big) > 1
-    h.accumulator.complete_and_deallocate_batch(big)
-    rest.complete(0, -1)
-    h.accumulator.complete_and_deallocate_batch(rest)
+    assert h.accumulator.register.split(big) > 1
+    h.accumulator.register.succeed(rest, 0, -1)
     assert h.accumulator.has_incomplete
     done = threading.Event()
     accumulator = h.accumulator
     accumulator._clock = SYSTEM_CLOCK
-    for batch in accumulator._incomplete:
+    for batch in accumulator.register.incomplete:
         batch.produce_future._clock = SYSTEM_CLOCK  # on the mock clock the wait below would time out by itself
 
     def wait() -> None:
@@ -429,8 +430,7 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     while h.queue():
         for batch in h.drain():
             assert not done.is_set()
-            batch.complete(0, -1)
-            h.accumulator.complete_and_deallocate_batch(batch)
+            h.accumulator.register.succeed(batch, 0, -1)
     assert done.wait(30)
 
 
@@ -448,7 +448,7 @@ def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
     h = Harness(linger_ms=0)
     drained_future, waiting = h.future(), h.future(1)
     drained = h.drain()
-    drained[0].in_flight = True
+    h.accumulator.register.sent(drained[:1])
     later = h.future(2)
     h.accumulator.close()
     h.accumulator.abort_incomplete_batches(KafkaError("closed by force"))
@@ -456,8 +456,8 @@ def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
         assert "closed by force" in str(future.exception)
     assert drained[0].final_state == ABORTED
     assert h.pool.available_memory == h.pool.total_memory - 1024  # the client may still be writing it
-    drained[0].in_flight = False
-    h.accumulator.deallocate(drained[0])
+    h.accumulator.register.answered(drained[:1])
+    assert not h.accumulator.register.succeed(drained[0], 0, -1)
     assert h.pool.available_memory == h.pool.total_memory
     assert not h.accumulator.has_undrained
     assert not h.accumulator.has_incomplete
@@ -563,9 +563,8 @@ def test_many_threads_lose_nothing() -> None:
         ready = accumulator.ready(shot, SYSTEM_CLOCK.now_ms())
         for batches in accumulator.drain(shot, ready.ready_nodes.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms()).values():
             for batch in batches:
-                batch.complete(offsets[batch.topic_partition], -1)
+                accumulator.register.succeed(batch, offsets[batch.topic_partition], -1)
                 offsets[batch.topic_partition] += batch.record_count
-                accumulator.complete_and_deallocate_batch(batch)
     seen = {(m.topic_partition, m.offset) for mine in futures for m in (future.get(0) for future in mine)}
     assert len(seen) == sum(offsets.values()) == 2000
     assert pool.available_memory == pool.total_memory

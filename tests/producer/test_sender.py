@@ -818,7 +818,7 @@ def test_aborted_batches_hold_up_no_new_id(warm: SenderHarness) -> None:
     h.append(tp=TP1)
     h.run_once()
     assert h.manager is not None
-    h.accumulator.abort_batches(KafkaError("no permission"))
+    h.accumulator.register.abort(KafkaError("no permission"))
     assert isinstance(aborted.exception, KafkaError)
     assert not h.manager.has_inflight_batches(TP0)
     assert not h.manager.has_inflight_batches(TP1)

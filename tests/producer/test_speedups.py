@@ -253,18 +253,25 @@ class World:
     def complete(self, fails: bool) -> None:
         """Complete the oldest batch of each partition."""
         accumulator = self.parts.accumulator
+        register = accumulator.register
         for info in list(accumulator._topics.values()):
             for queue in list(info.queues.values()):
-                with queue.lock:
-                    batch = queue.batches.popleft() if queue.batches else None
+                batch = self.take(queue)
                 if batch is None:
                     continue
                 self.tell_batch(batch)
                 if fails:
-                    batch.complete_exceptionally(KeyError)
+                    register.fail(batch, KeyError("refused"))
                 else:
-                    batch.complete(1000, -1)
-                accumulator.complete_and_deallocate_batch(batch)
+                    register.succeed(batch, 1000, -1)
+
+    def take(self, queue: Any) -> Any:
+        """Take the oldest batch of ``queue``, as the sender drains it; return None if there is none."""
+        with queue.lock:
+            if not queue.batches:
+                return None
+            self.parts.accumulator.register.take(queue.batches[0])
+            return queue.batches.popleft()
 
     def split(self) -> None:
         accumulator = self.parts.accumulator
@@ -272,13 +279,10 @@ class World:
             return
         for info in list(accumulator._topics.values()):
             for queue in list(info.queues.values()):
-                if not queue.batches:
-                    continue
-                with queue.lock:
-                    batch = queue.batches.popleft()
-                batch.close()
-                self.told.append(accumulator.split_and_reenqueue(batch))
-                accumulator.complete_and_deallocate_batch(batch)
+                batch = self.take(queue)
+                if batch is not None:
+                    batch.close()
+                    self.told.append(accumulator.register.split(batch))
 
     def tell_batch(self, batch: Any) -> None:
         batch.close()

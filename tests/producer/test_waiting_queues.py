@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,9 @@ from pykclient.clock import FOREVER_MS
 from pykclient.producer.producer_batch import ProducerBatch
 from tests.producer.harness import TOPIC, TP0, snapshot
 from tests.producer.test_record_accumulator import LINGER_MS, Harness
+
+#: Mutes a partition, in place of a batch in flight.
+MUTING: Any = object()
 
 
 def test_the_sender_is_woken_only_for_what_it_would_find_too_late() -> None:
@@ -116,9 +120,9 @@ def test_it_says_what_a_look_at_all_queues_says(seed: int) -> None:
         elif step == 3:
             sent += h.drain(rng.randrange(2), rng.choice((1000, FOREVER_MS)))
         elif step == 4 and sent:
-            accumulator.reenqueue(sent.pop(rng.randrange(len(sent))), h.clock.now_ms())
+            accumulator.register.requeue(sent.pop(rng.randrange(len(sent))), h.clock.now_ms())
         elif step == 5 and queue is not None:
-            rng.choice((accumulator.mute_partition, accumulator.unmute_partition))(queue.topic_partition)
+            rng.choice((accumulator._waiting.mute, accumulator._waiting.unmute))(queue, MUTING)
         elif step == 6 and queue is not None and rng.random() < 0.1:
             h.clock.advance(3000)
             for batch in accumulator.expired_batches(h.clock.now_ms()):

@@ -116,18 +116,22 @@ class Place:
 
 
 def places(
-    error: type[BaseException] = Interrupted, run: Callable[[], object] | None = None, under: str = SOURCE
+    error: type[BaseException] = Interrupted,
+    run: Callable[[], object] | None = None,
+    under: str = SOURCE,
+    every: int = 1,
 ) -> Iterator[Place]:
     """Yield the places of a call, until one that it does not reach.
 
     ``error`` is raised at each place, or ``run`` is called there if given. ``under`` is the folder of the code to
-    interrupt. Raises AssertionError after a round without ``place.interrupt``, or after MOST_PLACES.
+    interrupt. With ``every``, only one in so many places is yielded. Raises AssertionError after a round without
+    ``place.interrupt``, or after MOST_PLACES.
     """
 
     def fail() -> NoReturn:
         raise error
 
-    for number in range(1, MOST_PLACES + 1):
+    for number in range(1, MOST_PLACES + 1, every):
         place = Place(number, fail if run is None else run, under)
         yield place
         if not place.reached:

@@ -40,6 +40,7 @@ class AccumulatorConfig:
         "compression",
         "delivery_timeout_ms",
         "enable_adaptive_partitioning",
+        "guarantee_message_order",
         "linger_ms",
         "partition_availability_timeout_ms",
         "retry_backoff_max_ms",
@@ -56,6 +57,7 @@ class AccumulatorConfig:
         delivery_timeout_ms: int,
         enable_adaptive_partitioning: bool = False,
         partition_availability_timeout_ms: int = 0,
+        guarantee_message_order: bool = False,
     ) -> None:
         self.batch_size = batch_size
         self.compression = compression
@@ -65,6 +67,8 @@ class AccumulatorConfig:
         self.delivery_timeout_ms = delivery_timeout_ms
         self.enable_adaptive_partitioning = enable_adaptive_partitioning
         self.partition_availability_timeout_ms = partition_availability_timeout_ms
+        #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
+        self.guarantee_message_order = guarantee_message_order
 
 
 class QueueStatePython:

@@ -40,20 +40,22 @@ class MustWait(BaseException):
 
 
 class Loan:
-    """Memory that a thread has taken from the pool and has not yet passed to a batch.
+    """Memory that a thread has taken from the pool, for itself or for a batch.
 
     The thread creates the loan before it asks for memory. The pool records here what it lends, in the same step in
     which it counts it as lent. So after an exception anywhere, there is either no loan, or one that its owner still
     holds and returns. Thread: owner.
     """
 
-    __slots__ = ("buffer", "size")
+    __slots__ = ("belongs_to_batch", "buffer", "size")
 
     def __init__(self) -> None:
         #: A buffer of ``size`` bytes; None if there is no loan, or if memory is reserved but not allocated.
         self.buffer: bytearray | None = None
-        #: The number of bytes lent. The owner sets it to 0 when it passes them to a batch.
+        #: The number of bytes lent; 0 once they were returned.
         self.size = 0
+        #: True once a batch in a queue uses the memory, and returns it.
+        self.belongs_to_batch = False
 
 
 class Waiter:
@@ -166,7 +168,7 @@ class BufferPool:
         is sent half empty.
 
         Return the loan's buffer, whose content is undefined. The caller returns the loan, also after an exception,
-        unless it has passed the buffer on: see ``returned``.
+        unless it belongs to a batch: see ``returned``.
 
         Raises:
             BufferExhaustedError: too little memory became free in time.
@@ -188,15 +190,10 @@ class BufferPool:
             buffer = loan.buffer = bytearray(size)
         return buffer
 
-    def deallocate(self, buffer: bytearray, size: int) -> None:
-        """Take back ``buffer``, for which ``size`` bytes were lent. The buffer may have grown since."""
-        with HERE.mark, self._lock:
-            if size == self.poolable_size == len(buffer):
-                self._free.append(buffer)
-            else:
-                self._available += size
-            self._take_in()
-            self._wake_first_waiter()
+    def deallocate(self, loan: Loan) -> None:
+        """Take back what was lent to ``loan``, whose buffer may have grown. A second call does nothing."""
+        self.returned.append(loan)
+        self.take_in_returned()
 
     def take_in_returned(self) -> None:
         """Make the memory of returned loans available, and wake a thread that waits for it."""

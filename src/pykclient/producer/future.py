@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
-from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, RetriableError
+from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import compiled
 from pykclient.producer.arguments import check_callable, signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting
@@ -91,6 +91,11 @@ class ProduceRequestResult:
         """True once this result is set; its parts, after a split, may not be."""
         return self._done
 
+    @property
+    def settled(self) -> bool:
+        """True once this result is set and its listeners have been called."""
+        return self._settled
+
     def set(
         self, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None = None
     ) -> None:
@@ -100,16 +105,19 @@ class ProduceRequestResult:
         self.error_for = error_for
 
     def done(self) -> None:
-        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks."""
+        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks.
+
+        A second call goes on where an exception ended the first one.
+        """
         with HERE.mark, self._lock:
-            if self._done:
-                raise IllegalStateError(f"the result of a batch for {self.topic_partition} was already set")
+            if not self._done and len(self.listeners) > 1:
+                self.listeners.sort(key=_place)
+                self.listeners.reverse()
             self._done = True
-            listeners, self.listeners = self.listeners, []
-        if listeners:
+        if self.listeners:  # nobody adds any from now on
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
-            run_listeners(listeners, BaseException)
+            run_listeners(self.listeners, BaseException)
         self._settle()
 
     def fail_after_fork(self, error: Exception) -> None:
@@ -131,13 +139,19 @@ class ProduceRequestResult:
             signal.set()
 
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
-        """Move the records, and their listeners, to ``parts``."""
+        """Move the records, and their listeners, to ``parts``.
+
+        A second call goes on where an exception ended the first one.
+        """
         with HERE.mark, self._lock:
             self.parts = parts
             self._done = True
-            listeners, self.listeners = self.listeners, []
-        for entry in listeners:
-            entry[0].locate()[0].listeners.append(entry)
+        listeners = self.listeners  # nobody adds any from now on
+        while listeners:
+            entry = listeners[0]
+            of_part = entry[0].locate()[0].listeners
+            of_part += (entry,)  # no call between these two statements, so an exception finds it in one list
+            del listeners[0]
         self._settle()
 
     def locate(self, index: int) -> tuple[ProduceRequestResult, int]:
@@ -425,12 +439,13 @@ def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRe
 
 
 def run_listeners(listeners: list[Entry], logged: type[BaseException] = Exception) -> None:
-    """Call the listeners in the order of their records, and catch errors of class ``logged``.
+    """Call the listeners, the last one first, and remove them from the list; catch errors of class ``logged``.
 
     The first error is logged with its traceback, the others are counted.
     """
     failed = 0
-    for future, function, is_delivery in sorted(listeners, key=_place) if len(listeners) > 1 else listeners:
+    while listeners:
+        future, function, is_delivery = listeners.pop()
         try:
             if is_delivery:
                 future.deliver(function)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import Clock
 from pykclient.errors import (
     ClusterAuthorizationError,
     DuplicateSequenceError,
     FencedLeaderEpochError,
-    IllegalStateError,
     InvalidMetadataError,
     InvalidRecordError,
     KafkaError,
@@ -82,65 +81,6 @@ class PartitionResponse:
         self.leader_epoch = leader_epoch
 
 
-class InFlightBatches:
-    """The batches in flight, per partition in the order they were sent. Thread: io."""
-
-    __slots__ = ("_batches", "_oldest_ms")
-
-    def __init__(self) -> None:
-        self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
-        self._oldest_ms = FOREVER_MS  # no batch in flight was created earlier
-
-    def add(self, batches: Iterable[ProducerBatch]) -> None:
-        for batch in batches:
-            self._batches.setdefault(batch.topic_partition, []).append(batch)
-            self._oldest_ms = min(self._oldest_ms, batch.created_ms)
-
-    def remove(self, batch: ProducerBatch) -> None:
-        of_partition = self._batches.get(batch.topic_partition)
-        if of_partition is None or batch not in of_partition:
-            return
-        of_partition.remove(batch)
-        if not of_partition:
-            del self._batches[batch.topic_partition]
-            if not self._batches:
-                self._oldest_ms = FOREVER_MS
-
-    def of(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
-        return list(self._batches.get(topic_partition, ()))
-
-    def clear(self) -> None:
-        self._batches.clear()
-        self._oldest_ms = FOREVER_MS
-
-    def next_expiry_time_ms(self, delivery_timeout_ms: int) -> int:
-        """Return a time before which no batch expires."""
-        return self._oldest_ms + delivery_timeout_ms
-
-    def take_expired(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
-        """Remove and return the batches whose delivery.timeout.ms has passed, oldest first."""
-        expired: list[ProducerBatch] = []
-        if now_ms < self.next_expiry_time_ms(delivery_timeout_ms):
-            return expired
-        self._oldest_ms = FOREVER_MS
-        for of_partition in self._batches.values():
-            for batch in of_partition:
-                if not batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
-                    self._oldest_ms = min(self._oldest_ms, batch.created_ms)
-                    continue  # check the rest too: a retried batch may be older than those before it
-                if batch.is_done:
-                    raise IllegalStateError(f"{batch} is in flight, but its final state is {batch.final_state}")
-                expired.append(batch)
-        for batch in expired:
-            self.remove(batch)
-        expired.sort(key=_age)
-        return expired
-
-
-def _age(batch: ProducerBatch) -> int:
-    return batch.created_ms
-
-
 class ProduceResponseHandler:
     """Completes, fails, retries or splits batches according to the broker's response. Thread: io."""
 
@@ -153,18 +93,16 @@ class ProduceResponseHandler:
         log_context: LogContext,
         *,
         retries: int,
-        guarantee_message_order: bool,
         transaction_manager: TransactionManager | None,
     ) -> None:
         self._log = log_context.logger(__name__)
-        self._accumulator = accumulator
+        self._delivery_timeout_ms = accumulator.delivery_timeout_ms
+        self._register = accumulator.register
         self._metadata = metadata
         self._metrics = metrics
         self._clock = clock
         self._retries = retries
-        self._guarantee_message_order = guarantee_message_order
         self._transaction_manager = transaction_manager
-        self.in_flight = InFlightBatches()
 
     # --- a whole response --------------------------------------------------------------------------------------
 
@@ -174,7 +112,7 @@ class ProduceResponseHandler:
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
     ) -> None:
-        """Handle the response to a request that carried ``batches``, or the lack of one."""
+        """Handle the response to a request that carried ``batches``, or the lack of one. The register holds them."""
         body: ProduceResponse | None = response.response_body
         if response.timed_out:
             message = f"broker {response.destination} sent no response within request.timeout.ms"
@@ -206,35 +144,27 @@ class ProduceResponseHandler:
         partitions = ", ".join(map(str, batches))
         self._log.error("A produce request for %s was not sent: %s", partitions, error)
         for batch in batches.values():
-            batch.in_flight = False
             self.fail_batch(batch, error, refused=not (batch.attempts or batch.may_be_written))
-            self._unmute(batch)
 
     def put_back_unsent(self, batches: Mapping[TopicPartition, ProducerBatch]) -> None:
         """Requeue batches whose request was not sent because of another batch in it."""
         now_ms = self._clock.now_ms()
         for batch in batches.values():
-            batch.in_flight = False
             if batch.is_done:
-                self._accumulator.deallocate(batch)
+                self._register.conclude(batch)
             else:
                 self._reenqueue(batch, now_ms)
-            self._unmute(batch)
 
-    def fail_stranded(self, error: Exception) -> None:
+    def fail_held(self, error: Exception) -> None:
         """Fail the batches that an exception in the sender has left neither queued nor in flight."""
-        for batch in self._accumulator.stranded_batches():
+        for batch in [*self._register.held]:
+            self._register.reclaim(batch)
             if batch.is_done:
-                self._accumulator.complete_and_deallocate_batch(batch)
+                self._register.conclude_again(batch, error)
             else:
                 failure = KafkaError(f"an unexpected error kept {batch} from being sent or completed: {error!r}")
                 failure.__cause__ = error
                 self.fail_batch(batch, failure)
-            self._unmute(batch)
-
-    def _unmute(self, batch: ProducerBatch) -> None:
-        if self._guarantee_message_order:
-            self._accumulator.unmute_partition(batch.topic_partition)
 
     def _handle_body(
         self,
@@ -289,7 +219,6 @@ class ProduceResponseHandler:
         now_ms: int,
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] | None,
     ) -> None:
-        batch.in_flight = False
         error = errors.for_code(response.error_code, response.error_message)
         if error is None:
             self._succeed(batch, response)
@@ -311,7 +240,6 @@ class ProduceResponseHandler:
                 self._fail_by_response(batch, error, response, refused)
             if isinstance(error, InvalidMetadataError):
                 self._refresh_metadata(batch, error, response, new_leaders)
-        self._unmute(batch)
 
     def _refresh_metadata(
         self,
@@ -335,7 +263,7 @@ class ProduceResponseHandler:
 
     def _can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse, now_ms: int) -> bool:
         if (
-            batch.has_reached_delivery_timeout(self._accumulator.delivery_timeout_ms, now_ms)
+            batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms)
             or batch.attempts >= self._retries
             or batch.is_done
         ):
@@ -352,29 +280,18 @@ class ProduceResponseHandler:
         self._log.log(level, "Retrying %s after attempt %d: %s", batch, batch.attempts + 1, error)
 
     def _reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
-        self._accumulator.reenqueue(batch, now_ms)
-        self.in_flight.remove(batch)
+        self._register.requeue(batch, now_ms)
         self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
 
     def _split(self, batch: ProducerBatch, error: Exception) -> None:
         """Split a batch that compressed worse than estimated into smaller ones, and queue these (KIP-126)."""
         self._log.warning("Splitting %s, because it is too large: %s", batch, error)
-        if self._transaction_manager is not None:
-            self._transaction_manager.remove_in_flight_batch(batch)
-        self._accumulator.split_and_reenqueue(batch)
-        self.in_flight.remove(batch)
-        self._accumulator.complete_and_deallocate_batch(batch)
+        self._register.split(batch)
         self._metrics.record_batch_split()
 
     def _succeed(self, batch: ProducerBatch, response: PartitionResponse) -> None:
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_completed_batch(batch, response.base_offset)
-        self.in_flight.remove(batch)
-        self._accumulator.deallocate(batch)
-        if not batch.complete(response.base_offset, response.log_append_time_ms):
+        if not self._register.succeed(batch, response.base_offset, response.log_append_time_ms):
             self._log.debug("%s was written, although its final state is %s", batch, batch.final_state)
-        # Complete the batch last: a flush that starts now must still find it while its callbacks run.
-        self._accumulator.complete_batch(batch)
 
     def _fail_by_response(
         self, batch: ProducerBatch, error: Exception, response: PartitionResponse, refused: bool
@@ -398,24 +315,10 @@ class ProduceResponseHandler:
         error_for: Callable[[int], Exception] | None = None,
         *,
         refused: bool = False,
-        deallocate: bool = True,
     ) -> None:
-        """Fail all records of a batch.
-
-        ``error_for`` returns the error of a record by its index in the batch; by default all get ``error``.
-        ``refused``: the batch is certainly not in the log. ``deallocate`` is False if the network client may still be
-        writing the batch.
-        """
-        if deallocate:
-            self._accumulator.deallocate(batch)
-        if batch.is_done:  # the batch failed before; this is its late response
-            return
-        self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_failed_batch(batch, error, refused)
-        self.in_flight.remove(batch)
-        batch.complete_exceptionally(error_for or (lambda _index: error))
-        self._accumulator.complete_batch(batch)
+        """Fail all records of a batch; see ``BatchRegister.fail``."""
+        if self._register.fail(batch, error, error_for, refused=refused):
+            self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
 
 
 def _errors_by_record(error: Exception, response: PartitionResponse) -> Callable[[int], Exception] | None:

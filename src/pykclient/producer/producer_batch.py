@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
 from pykclient.implementation import compiled
-from pykclient.producer.future import (
-    NO_OFFSET,
-    NO_TIMESTAMP,
-    FutureRecordMetadata,
-    OnDelivery,
-    ProduceRequestResult,
-)
+from pykclient.producer.batch_state import QUEUED
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
 from pykclient.record import MemoryRecords, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     NO_SEQUENCE,
@@ -25,6 +20,7 @@ from pykclient.record.record_batch import (
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.producer.buffer_pool import Loan
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
@@ -33,13 +29,15 @@ _compiled = compiled("producer")
 
 ABORTED = "ABORTED"  # by the client: a forced close, or a fatal error
 FAILED = "FAILED"  # refused by the broker, or expired
+SPLIT = "SPLIT"  # its records are in other batches now
 SUCCEEDED = "SUCCEEDED"
 
 #: The results that may still be reported for a batch in a final state. A batch that was aborted or expired in flight
-#: may get a late response, which is noted and changes nothing. After a success, nothing may be reported.
+#: may get a late response, which changes nothing for its records. After a success, nothing may be reported.
 _LATE_REPORTS = {
     ABORTED: frozenset((FAILED, SUCCEEDED)),
     FAILED: frozenset((FAILED, SUCCEEDED)),
+    SPLIT: frozenset[str](),
     SUCCEEDED: frozenset[str](),
 }
 
@@ -81,19 +79,18 @@ class ProducerBatch(BatchState):
         "_clock",
         "_is_open",
         "attempts",
-        "buffer",
         "created_ms",
         "current_leader_epoch",
         "drained_ms",
         "final_state",
-        "in_flight",
         "in_retry",
-        "initial_capacity",
         "is_split_batch",
         "last_attempt_ms",
+        "loan",
         "may_be_written",
         "retry_backoff_ms",
         "sequence_has_been_reset",
+        "state",
         "topic_partition",
     )
 
@@ -102,7 +99,7 @@ class ProducerBatch(BatchState):
         topic_partition: TopicPartition,
         builder: MemoryRecordsBuilder,
         created_ms: int,
-        buffer: bytearray | None = None,
+        is_split_batch: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         sender_thread: SenderThread | None = None,
     ) -> None:
@@ -116,14 +113,13 @@ class ProducerBatch(BatchState):
         self.retry_backoff_ms = 0
         #: True if the batch was sent before.
         self.in_retry = False
-        #: True while the network client has a request with this batch, and so may read its buffer.
-        self.in_flight = False
+        #: Where the batch is. Only BatchRegister changes it, except that a new batch starts in its queue.
+        self.state: str = QUEUED
+        #: The result, once it is decided.
         self.final_state: str | None = None
-        #: The pool's buffer until the batch returns it, and its size when it was lent. A batch created by a split has
-        #: none: the pool does not count these.
-        self.buffer = buffer
-        self.initial_capacity = 0 if buffer is None else len(buffer)
-        self.is_split_batch = buffer is None
+        #: The pool's memory. A batch created by a split has none: the pool does not count these.
+        self.loan: Loan | None = None
+        self.is_split_batch = is_split_batch
         self._is_open = True
         #: The uncompressed size of the last append.
         self.appended_bytes = 0
@@ -319,51 +315,42 @@ class ProducerBatch(BatchState):
     def is_done(self) -> bool:
         return self.final_state is not None
 
-    def complete(self, base_offset: int, log_append_time_ms: int) -> bool:
-        """Complete all records with success.
+    def decide(
+        self,
+        final_state: str,
+        base_offset: int,
+        log_append_time_ms: int,
+        error_for: Callable[[int], Exception] | None = None,
+    ) -> bool:
+        """Set the result of all records, without publishing it; ``error_for`` returns the error for an index.
 
         Return False, and change nothing, if the batch has already failed or been aborted.
-        """
-        return self._finish(SUCCEEDED, base_offset, log_append_time_ms, None)
-
-    def complete_exceptionally(self, error_for: Callable[[int], Exception]) -> bool:
-        """Fail each record with the error for its index.
-
-        Return False, and change nothing, if the batch has already failed or been aborted.
-        """
-        return self._finish(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for)
-
-    def abort(self, error: Exception) -> None:
-        """Abort the batch.
 
         Raises:
-            IllegalStateError: the batch has a final state.
+            IllegalStateError: nothing may follow the result that was decided before.
         """
-        if self.final_state is not None:
-            raise IllegalStateError(f"{self} cannot be aborted: its final state is {self.final_state}")
-        self._finish(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
-
-    def _finish(
-        self, state: str, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None
-    ) -> bool:
         before = self.final_state
         if before is not None:
-            if state not in _LATE_REPORTS[before]:
-                raise IllegalStateError(f"{self} cannot become {state}: its final state is {before}")
+            if final_state not in _LATE_REPORTS[before]:
+                raise IllegalStateError(f"{self} cannot become {final_state}: its final state is {before}")
             return False
-        self.final_state = state
-        result = self.produce_future
-        result.set(base_offset, log_append_time_ms, error_for)
-        result.done()
+        self.produce_future.set(base_offset, log_append_time_ms, error_for)
+        self.final_state = final_state
         return True
+
+    def publish(self) -> None:
+        """Complete the futures with the decided result, and call their callbacks, unless that has been done."""
+        result = self.produce_future
+        if not result.settled:
+            result.done()
 
     # --- splitting ---------------------------------------------------------------------------------------------
 
     def split(self, split_batch_size: int) -> list[ProducerBatch]:
         """Return closed batches of about ``split_batch_size`` bytes with the same records, in order.
 
-        Each future follows its record. If the batch has sequence numbers, the parts share them, so that to the broker
-        they are still the same write.
+        This batch does not change; see ``hand_over_to``. If it has sequence numbers, the parts share them, so that to
+        the broker they are still the same write.
 
         Raises:
             IllegalStateError: the batch has no records.
@@ -371,23 +358,19 @@ class ProducerBatch(BatchState):
         # The size of a part is an estimate, so all records might fit into one part again. The batch would then be sent
         # and refused until it expires, as can happen in Java. So a part gets half of the records at most.
         most = (self.record_count + 1) // 2
-        batches: list[ProducerBatch] = []
-        parts: list[tuple[int, ProduceRequestResult]] = []
-        batch: ProducerBatch | None = None
-        index = 0
+        parts: list[ProducerBatch] = []
+        part: ProducerBatch | None = None
         for record_batch in MemoryRecords(self.records).batches():
             for record in record_batch.records():
                 fields = (record.timestamp, record.key, record.value, record.headers)
-                if batch is None or batch.record_count == most or batch.try_append(*fields, None) is None:
-                    batch = self._empty_part(record.key, record.value, record.headers, split_batch_size)
-                    batches.append(batch)
-                    parts.append((index, batch.produce_future))
-                    batch.try_append(*fields, None)
-                index += 1
-        if not batches:
+                if part is None or part.record_count == most or part.try_append(*fields, None) is None:
+                    part = self._empty_part(record.key, record.value, record.headers, split_batch_size)
+                    parts.append(part)
+                    part.try_append(*fields, None)
+        if not parts:
             raise IllegalStateError(f"{self} has no records to split")
         sequence = self.base_sequence
-        for part in batches:
+        for part in parts:
             part.may_be_written = self.may_be_written or self.attempts > 0
             if self.has_sequence:
                 part.set_producer_state(self.producer_id, self.producer_epoch, sequence)
@@ -395,8 +378,19 @@ class ProducerBatch(BatchState):
             # A requeued part may be the last of its queue and have room left. A record appended to it would get a
             # sequence number that the next batch gets too, and the broker would drop one of them as a duplicate.
             part.close()
-        self.produce_future.split(parts)
-        return batches
+        return parts
+
+    def hand_over_to(self, parts: list[ProducerBatch]) -> None:
+        """Make the futures follow their records into ``parts``, which ``split`` returned."""
+        places: list[tuple[int, ProduceRequestResult]] = []
+        place = 0
+        for part in parts:
+            places.append((place, part.produce_future))
+            place += part.record_count
+        result = self.produce_future
+        result.parts = places
+        self.final_state = SPLIT
+        result.split(places)
 
     def _empty_part(
         self, key: Buffer | None, value: Buffer | None, headers: Sequence[Header], batch_size: int
@@ -407,7 +401,7 @@ class ProducerBatch(BatchState):
         )
         part = MemoryRecordsBuilder(magic=builder.magic, compression=builder.compression, write_limit=limit)
         return ProducerBatch(
-            self.topic_partition, part, self.created_ms, None, self._clock, self.produce_future.sender_thread
+            self.topic_partition, part, self.created_ms, True, self._clock, self.produce_future.sender_thread
         )
 
     @property

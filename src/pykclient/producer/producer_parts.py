@@ -157,7 +157,6 @@ class ProducerParts:
                 max_request_size=config["max.request.size"],
                 request_timeout_ms=config["request.timeout.ms"],
                 retry_backoff_ms=config["retry.backoff.ms"],
-                guarantee_message_order=config["max.in.flight.requests.per.connection"] == 1,
                 min_produce_version=_FIRST_VERSION_WITH_ZSTD if config["compression.type"] == "zstd" else None,
             ),
             self.client,
@@ -187,6 +186,7 @@ class ProducerParts:
                     self.partitioner is None and config["partitioner.adaptive.partitioning.enable"]
                 ),
                 partition_availability_timeout_ms=config["partitioner.availability.timeout.ms"],
+                guarantee_message_order=config["max.in.flight.requests.per.connection"] == 1,
             ),
             pool,
             self.clock,

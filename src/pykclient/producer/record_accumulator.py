@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +21,7 @@ from pykclient.producer.accumulator_state import (
     ReadyCheckResult,
     TopicInfo,
 )
+from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.buffer_pool import BorrowedMemory, BufferPool, Loan
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
@@ -91,17 +91,23 @@ class RecordAccumulator:
         self._clock = clock
         self._rng = rng or random.Random()
         self._transaction_manager = transaction_manager
-        self._retry_backoff = ExponentialBackoff(
-            config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
-        )
         self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
         #: A token for each flush in progress. Its owner adds and removes it without a call in between.
         self._flushes: dict[object, None] = {}
-        #: Batches that have not completed. Any thread may change a dict safely; copy it before iterating.
-        self._incomplete: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a forced close replaces it
         self._waiting = WaitingQueues(config.linger_ms, config.delivery_timeout_ms)
+        #: All batches without a result. The sender completes and requeues batches through it.
+        self.register = BatchRegister(
+            config,
+            self._queue_of,
+            self._waiting,
+            buffer_pool,
+            ExponentialBackoff(
+                config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
+            ),
+            transaction_manager,
+        )
         # Used by the sender only.
         self._load = PartitionLoad(config.partition_availability_timeout_ms)
         self.delivery_timeout_ms = config.delivery_timeout_ms
@@ -271,7 +277,7 @@ class RecordAccumulator:
                         queue.topic_partition,
                         self._builder(topic, buffer),
                         now_ms,
-                        buffer,
+                        False,
                         self._clock,
                         self.sender_thread,
                     )
@@ -285,21 +291,22 @@ class RecordAccumulator:
                     is_due = len(queue.batches) > 1 or batch.is_full
                     return result, self._waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
-            if loan.size:
+            if loan.size and not loan.belongs_to_batch:
                 self._pool.returned.append(loan)  # one call into C, so it completes before a signal handler can run
                 self._pool.take_in_returned()
 
     def _publish(self, queue: PartitionQueue, batch: ProducerBatch, loan: Loan) -> None:
         """Add a new batch to its queue. The caller holds the queue's lock.
 
-        From then on the batch owns its buffer, ``flush`` waits for the batch, and the sender will check its queue.
+        From then on the batch owns its memory, ``flush`` waits for the batch, and the sender will check its queue.
         There is no call between the statements, so a signal handler sees either all of this or nothing.
         """
         batches, changed = queue.batches, self._waiting.changed_queues
-        self._incomplete[batch] = None
+        self.register.incomplete[batch] = None
+        batch.loan = loan
+        loan.belongs_to_batch = True
         batches += (batch,)
         changed += (queue,)
-        loan.size = 0
 
     def _expected_to_borrow(self, topic: str, size: int) -> int:
         """Return how many bytes a batch of ``size`` bytes will first borrow for records that are not compressed yet."""
@@ -379,6 +386,10 @@ class RecordAccumulator:
     def end_look(self, next_look_ms: int) -> None:
         """End a round of the sender, which checks again at ``next_look_ms``: batches due later need no wakeup."""
         self._waiting.next_look_ms = next_look_ms
+
+    def look_at_all(self) -> None:
+        """Check all queues in the next round of the sender, because an exception ended this round early."""
+        self._waiting.rebuild(self._all_queues())
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyCheckResult:
         """Return the nodes that lead a partition with a batch to send.
@@ -464,12 +475,15 @@ class RecordAccumulator:
                     break  # a single batch may be larger: compression can be worse than estimated
                 if manager is not None and manager.should_stop_drain(first):
                     continue  # Java stops here, so that one such partition blocks the whole node
+                self.register.take(first)
                 queue.batches.popleft()
                 if queue.batches:
                     waiting.changed(queue)
                     if len(queue.batches) > 1 or queue.batches[0].is_full:
                         self.has_due_rest = True
             drained_queues.append(queue)
+            if self._config.guarantee_message_order:
+                waiting.mute(queue, first)
             try:
                 self._prepare(first, now_ms)
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
@@ -495,63 +509,6 @@ class RecordAccumulator:
                 batch.topic_partition.topic, self._compression_type, batch.compression_ratio
             )
 
-    def mute_partition(self, topic_partition: TopicPartition) -> None:
-        """Send nothing to the partition until it is unmuted; this keeps order with one request in flight."""
-        self._waiting.muted.add(topic_partition)
-        self._waiting.changed(self._queue_of(topic_partition))
-
-    def unmute_partition(self, topic_partition: TopicPartition) -> None:
-        self._waiting.muted.discard(topic_partition)
-        self._waiting.changed(self._queue_of(topic_partition))
-
-    # --- taking back -------------------------------------------------------------------------------------------
-
-    def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Requeue a batch for a retry: at the front, or with idempotence at its place by sequence."""
-        # The backoff has a random part. Draw it once, so that it stays the same during this retry.
-        batch.reenqueued(now_ms, self._retry_backoff.backoff(batch.attempts))
-        queue = self._queue_of(batch.topic_partition)
-        with HERE.mark, queue.lock:
-            self._insert_first(queue.batches, batch)
-        self._waiting.changed(queue)
-
-    def split_and_reenqueue(self, big: ProducerBatch) -> int:
-        """Split a batch that the broker found too large, and requeue the parts; return their number (KIP-126)."""
-        # The estimated ratio was too low: do not estimate below the ratio that the batch really reached.
-        ratio = max(1.0, big.compression_ratio)
-        CompressionRatioEstimator.set_estimation(big.topic_partition.topic, self._compression_type, ratio)
-        target = self._batch_size
-        if big.is_split_batch:
-            target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
-        parts = big.split(target)
-        queue = self._queue_of(big.topic_partition)
-        self._incomplete.update(dict.fromkeys(parts))
-        for part in reversed(parts):
-            with HERE.mark, queue.lock:
-                if self._transaction_manager is not None:
-                    self._transaction_manager.add_in_flight_batch(part)
-                self._insert_first(queue.batches, part)
-        self._waiting.changed(queue)
-        return len(parts)
-
-    def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
-        """Insert a batch at the front, but behind requeued batches that were sent before it.
-
-        Several requests in flight may fail and return in any order. The broker accepts numbered batches in one order
-        only. Expiry checks only the first batch, so that must be the oldest. Java puts batches without numbers in front
-        of all others, and so fails those behind them late.
-        """
-        manager = self._transaction_manager
-        if manager is not None:
-            if not batch.has_sequence:
-                raise IllegalStateError(f"{batch} is requeued without a sequence number")
-            if not manager.has_inflight_batches(batch.topic_partition):
-                raise IllegalStateError(f"{batch} is requeued, but is not tracked as in flight")
-        position = 0
-        while position < len(batches) and batches[position].stays_before(batch):
-            position += 1
-        batches.insert(position, batch)
-
     def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
         topic, partition = topic_partition
         info = self._topics.get(topic) or self._add_topic(topic)
@@ -572,7 +529,7 @@ class RecordAccumulator:
         return self._waiting.next_expiry_ms
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Remove and return the waiting batches whose delivery.timeout.ms has passed, in order of sending."""
+        """Take the waiting batches whose delivery.timeout.ms has passed out of their queues, in order of sending."""
         waiting = self._waiting
         waiting.take_in()
         expired: list[ProducerBatch] = []
@@ -584,53 +541,21 @@ class RecordAccumulator:
                 continue
             with HERE.mark, queue.lock:
                 while queue.batches and queue.batches[0].has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms):
-                    batch = queue.batches.popleft()
+                    batch = queue.batches[0]
+                    self.register.take(batch)
+                    queue.batches.popleft()
                     batch.abort_record_appends()
                     expired.append(batch)
             waiting.changed(queue)
         waiting.take_in()  # computes the next expiry
         return expired
 
-    # --- completing --------------------------------------------------------------------------------------------
-
-    def stranded_batches(self) -> list[ProducerBatch]:
-        """Return the incomplete batches that are neither queued nor in flight, and so would never complete.
-
-        Between two rounds of the sender there are none, unless an exception ended the last round early.
-        """
-        stranded = []
-        for batch in [*self._incomplete]:
-            queue = self._queue_of(batch.topic_partition)
-            with queue.lock:
-                if not batch.in_flight and batch not in queue.batches:
-                    stranded.append(batch)
-        return stranded
-
-    def complete_batch(self, batch: ProducerBatch) -> None:
-        """Note that ``batch`` has completed, so that flush does not wait for it."""
-        self._incomplete.pop(batch, None)
-
-    def deallocate(self, batch: ProducerBatch) -> None:
-        """Return the batch's memory to the pool, once.
-
-        A batch whose request may still be being written keeps its memory.
-        """
-        if batch.in_flight:
-            raise IllegalStateError(f"{batch} is in flight, so its memory cannot be returned")
-        batch.give_back_memory()
-        buffer, batch.buffer = batch.buffer, None
-        if buffer is not None:
-            self._pool.deallocate(buffer, batch.initial_capacity)
-
-    def complete_and_deallocate_batch(self, batch: ProducerBatch) -> None:
-        self.complete_batch(batch)
-        self.deallocate(batch)
+    # --- flushing and closing ----------------------------------------------------------------------------------
 
     @property
     def has_incomplete(self) -> bool:
-        return bool(self._incomplete)
-
-    # --- flushing and closing ----------------------------------------------------------------------------------
+        """True if any batch has no result yet."""
+        return bool(self.register.incomplete)
 
     @property
     def flush_in_progress(self) -> bool:
@@ -657,7 +582,7 @@ class RecordAccumulator:
 
         Waiting for results, unlike waiting for batches, does not keep the records' memory.
         """
-        return [batch.produce_future for batch in [*self._incomplete]]
+        return [batch.produce_future for batch in [*self.register.incomplete]]
 
     def begin_flush(self) -> object:
         """Make all batches due until ``end_flush`` is called with the token that this returns."""
@@ -673,34 +598,14 @@ class RecordAccumulator:
         for queue in self._all_queues():
             with HERE.mark, queue.lock:
                 pass  # a thread that found the accumulator open has added its batch by now
-        self.abort_batches(error)
+        self.register.abort(error)
         with HERE.mark, self._lock:
             self._topics = {}
 
     def fail_after_fork(self, error: Exception) -> None:
         """Fail the futures of the parent's batches in a forked child, without taking a lock."""
-        for batch in list(self._incomplete):
+        for batch in list(self.register.incomplete):
             batch.produce_future.fail_after_fork(error)
-
-    def abort_batches(self, error: Exception) -> None:
-        """Fail all incomplete batches with ``error``."""
-        for batch in [*self._incomplete]:
-            queue = self._queue_of(batch.topic_partition)
-            with HERE.mark, queue.lock:
-                batch.abort_record_appends()
-                if batch in queue.batches:
-                    queue.batches.remove(batch)
-                    self._waiting.changed(queue)
-            if not batch.is_done:  # done if the sender's thread ended while it completed the batch
-                batch.abort(error)
-            if self._transaction_manager is not None and batch.has_sequence:
-                # Otherwise the partition would wait forever for this batch before it starts a new id or epoch.
-                self._transaction_manager.remove_in_flight_batch(batch)
-            if batch.in_flight:
-                # The network client may be writing the batch's buffer: the response or the disconnect frees it.
-                self.complete_batch(batch)
-            else:
-                self.complete_and_deallocate_batch(batch)
 
     def close(self) -> None:
         """Accept no more records; threads waiting in ``append`` stop waiting."""

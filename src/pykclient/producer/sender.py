@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 #: From the next version on, produce requests identify topics by id only (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
-
+#: If a request for a producer id has no outcome for this many times ``request.timeout.ms``, an exception must have
+#: kept the outcome from the sender, and another request is sent.
+_REQUEST_TIMEOUTS_PER_ID = 2
 
 _CLOSED_BY_FORCE = "the producer was closed by force before the record was sent"
 
@@ -42,7 +44,6 @@ class SenderConfig:
 
     __slots__ = (
         "acks",
-        "guarantee_message_order",
         "max_request_size",
         "min_produce_version",
         "request_timeout_ms",
@@ -57,7 +58,6 @@ class SenderConfig:
         max_request_size: int,
         request_timeout_ms: int,
         retry_backoff_ms: int,
-        guarantee_message_order: bool = False,
         min_produce_version: int | None = None,
     ) -> None:
         self.acks = acks
@@ -65,8 +65,6 @@ class SenderConfig:
         self.max_request_size = max_request_size
         self.request_timeout_ms = request_timeout_ms
         self.retry_backoff_ms = retry_backoff_ms
-        #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
-        self.guarantee_message_order = guarantee_message_order
         #: The lowest version of the produce request that brokers must support; None allows any.
         self.min_produce_version = min_produce_version
 
@@ -97,6 +95,7 @@ class Sender:
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator
+        self._register = accumulator.register
         self._metrics = metrics
         self._clock = clock
         self._transaction_manager = transaction_manager
@@ -113,7 +112,6 @@ class Sender:
             clock,
             log_context,
             retries=config.retries,
-            guarantee_message_order=config.guarantee_message_order,
             transaction_manager=transaction_manager,
         )
 
@@ -150,12 +148,15 @@ class Sender:
         self._last_error = repr(error)
         backoff_ms = self._config.retry_backoff_ms
         self._next_round_ms = now_ms + backoff_ms
-        self._responses.fail_stranded(error)
+        self._accumulator.look_at_all()
+        self._responses.fail_held(error)
         return backoff_ms
 
     def _run_round(self, now_ms: int) -> int:
         manager = self._transaction_manager
         self._accumulator.begin_look()
+        if self._register.held:  # failing them after an exception raised another one
+            self._responses.fail_held(IllegalStateError("an earlier round of the sender ended early"))
         if manager is not None:
             manager.maybe_resolve_sequences()
             if manager.has_fatal_error:
@@ -175,18 +176,16 @@ class Sender:
     def _abort_batches(self, error: Exception | None) -> None:
         if error is not None and self._accumulator.has_incomplete:
             self._log.error("Failing all batches: %r", error)
-            self._accumulator.abort_batches(error)
-            self._responses.in_flight.clear()
+            self._register.abort(error)
 
     # --- sending -----------------------------------------------------------------------------------------------
 
     def _send_producer_data(self, now_ms: int) -> int:
         """Send the batches that are due; return how long the network client may wait, in ms.
 
-        There are eight steps. Fail expired batches. Find the nodes with batches that are due. Request metadata for
+        There are seven steps. Fail expired batches. Find the nodes with batches that are due. Request metadata for
         missing leaders. Leave out nodes that cannot take a request. Drain the other nodes' batches and assign sequence
-        numbers. Track these batches as in flight, and mute their partitions if order depends on it. Send one request
-        per node. Compute the time of the next check.
+        numbers. Send one request per node. Compute the time of the next check.
 
         Java fails expired batches after draining, and so may send a batch that it has just failed.
         """
@@ -200,11 +199,6 @@ class Sender:
         collated = accumulator.drain(snapshot, result.ready_nodes.values(), self._config.max_request_size, now_ms)
         if accumulator.unsendable:
             self._fail_unsendable_batches()
-        for batches in collated.values():
-            self._responses.in_flight.add(batches)
-            if self._config.guarantee_message_order:
-                for batch in batches:
-                    accumulator.mute_partition(batch.topic_partition)
         for node_id, batches in collated.items():
             if batches:
                 self._send_produce_request(node_id, batches, snapshot, now_ms)
@@ -216,7 +210,7 @@ class Sender:
             result.next_ready_check_delay_ms,
             not_ready_timeout_ms,
             accumulator.next_expiry_time_ms - now_ms,
-            self._responses.in_flight.next_expiry_time_ms(accumulator.delivery_timeout_ms) - now_ms,
+            self._register.oldest_in_flight_ms + accumulator.delivery_timeout_ms - now_ms,
             self._delay_of_rest_ms(result, collated, snapshot, now_ms),
             self._metrics.publication_delay_ms(now_ms),
         )
@@ -265,11 +259,11 @@ class Sender:
 
     def _fail_expired_batches(self, now_ms: int) -> None:
         accumulator = self._accumulator
-        in_flight = self._responses.in_flight.take_expired(accumulator.delivery_timeout_ms, now_ms)
+        in_flight = self._register.expired_in_flight(accumulator.delivery_timeout_ms, now_ms)
         for batch in accumulator.expired_batches(now_ms):
-            self._fail_expired(batch, now_ms)
+            self._fail_expired(batch, now_ms, "received no successful response" if batch.in_retry else "was not sent")
         for batch in in_flight:
-            self._fail_expired(batch, now_ms)
+            self._fail_expired(batch, now_ms, "received no response")
 
     def _fail_unsendable_batches(self) -> None:
         unsendable, self._accumulator.unsendable = self._accumulator.unsendable, []
@@ -278,19 +272,13 @@ class Sender:
             refused = batch.attempts == 0 and not batch.may_be_written  # the batch was never sent
             self._responses.fail_batch(batch, error, refused=refused)
 
-    def _fail_expired(self, batch: ProducerBatch, now_ms: int) -> None:
-        if batch.in_flight:
-            what = "received no response"
-        else:
-            what = "received no successful response" if batch.in_retry else "was not sent"
+    def _fail_expired(self, batch: ProducerBatch, now_ms: int, what: str) -> None:
         report = self._client.connection_report()
         error = KafkaTimeoutError(
             f"{batch.record_count} record(s) for {batch.topic_partition} expired: the batch {what} within "
             f"{(now_ms - batch.created_ms) / 1000} s (delivery.timeout.ms){': ' + report if report else ''}"
         )
-        # While a batch is in flight, the network client may still be writing its memory. The response or the disconnect
-        # frees it.
-        self._responses.fail_batch(batch, error, deallocate=not batch.in_flight)
+        self._responses.fail_batch(batch, error)
 
     def _send_produce_request(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
@@ -300,10 +288,7 @@ class Sender:
         If the request cannot be built or sent, its batches fail. Batches for other nodes are not affected.
         """
         config = self._config
-        by_partition: dict[TopicPartition, ProducerBatch] = {}
-        for batch in batches:
-            by_partition[batch.topic_partition] = batch
-            batch.in_flight = True
+        by_partition = {batch.topic_partition: batch for batch in batches}
         try:
             builder, topic_names = self._produce_request(batches, snapshot, now_ms)
             request = self._client.new_client_request(
@@ -317,9 +302,11 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - these batches must complete in any case
             self._handle_build_error(by_partition, error)
             return
+        self._register.sent(batches)
         try:
             self._client.send(request, now_ms)
         except (IllegalStateError, DisconnectError) as error:  # the client did not accept the request
+            self._register.answered(batches)
             self._responses.fail_unsent(by_partition, error)
         except Exception:  # noqa: BLE001 - the client has disconnected, and completes the request in its next poll
             self._log.exception("A request could not be handed to the network")
@@ -329,15 +316,15 @@ class Sender:
     ) -> None:
         build_error = response.build_error
         try:
+            self._register.answered(batches.values())
             if build_error is None or isinstance(build_error, UnsupportedVersionError):
                 self._responses.handle(response, batches, topic_names)
             else:
                 self._handle_build_error(batches, build_error)
         except Exception as error:
             # No other response will complete these batches.
-            for batch in batches.values():
-                batch.in_flight = False
-            self._responses.fail_stranded(error)
+            self._register.answered(batches.values())
+            self._responses.fail_held(error)
             raise
 
     def _handle_build_error(self, batches: dict[TopicPartition, ProducerBatch], error: Exception) -> None:
@@ -398,9 +385,6 @@ class Sender:
         Return for how many ms the driver may wait for it; None if no id is needed, so batches can be sent.
         """
         retry_backoff_ms = self._config.retry_backoff_ms
-        if manager.has_in_flight_request:
-            self._fail_expired_batches(now_ms)
-            return retry_backoff_ms
         handler = manager.next_request()
         if handler is None:
             return None
@@ -417,9 +401,8 @@ class Sender:
                 handler.on_complete,
             )
             self._client.send(request, now_ms)
-            manager.set_in_flight_correlation_id(request.correlation_id)
+            handler.retry_not_before_ms = now_ms + _REQUEST_TIMEOUTS_PER_ID * self._config.request_timeout_ms
         else:
-            manager.retry(handler, handler.retry_not_before_ms)
             error = None if node is None else self._client.authentication_error(node)
             if error is not None:
                 manager.authentication_failed(error)
@@ -448,6 +431,7 @@ class Sender:
         if is_forced or self._accumulator.has_incomplete:  # nothing else would ever complete them
             self._accumulator.abort_incomplete_batches(KafkaError(_CLOSED_BY_FORCE))
         self._client.close()
+        self._register.client_closed()
         self._metadata.close()
 
     def _move_to(self, target: str) -> None:
@@ -472,6 +456,7 @@ class Sender:
         finally:
             try:
                 self._client.close()
+                self._register.client_closed()
             finally:
                 self._metadata.close()
 

@@ -6,7 +6,6 @@ not written twice, and batches in flight cannot overtake each other. Java: Trans
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from pykclient import errors
@@ -28,7 +27,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.producer import transaction_state as state
 from pykclient.producer.future import NO_OFFSET
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.producer_batch import SUCCEEDED, ProducerBatch
 from pykclient.producer.txn_partition_map import (
     NO_LAST_ACKED_SEQUENCE_NUMBER,
     NO_PRODUCER_ID_AND_EPOCH,
@@ -48,7 +47,6 @@ REST_MS = 60_000
 
 _MAX_EPOCH = (1 << 15) - 1
 _NO_TIMEOUT_MS = (1 << 31) - 1
-_NO_IN_FLIGHT_REQUEST = -1
 
 #: Errors after which the producer has failed permanently. Any other error affects only the batch that failed.
 _FATAL_ERRORS = (
@@ -67,6 +65,7 @@ class InitProducerIdHandler:
 
     def __init__(self, manager: TransactionManager) -> None:
         self._manager = manager
+        #: The next request is sent at this time, unless the one in flight has its outcome earlier.
         self.retry_not_before_ms = 0
 
     def request_builder(self) -> RequestBuilder:
@@ -93,14 +92,13 @@ class TransactionManager:
         self._state = state.UNINITIALIZED
         self.last_error: Exception | None = None
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
-        self._pending_requests: deque[InitProducerIdHandler] = deque()
-        self._in_flight_correlation_id = _NO_IN_FLIGHT_REQUEST
+        self._init_producer_id = InitProducerIdHandler(self)
         # A batch that failed after it was sent may or may not have been written. The partition's next sequence is
         # unknown until no batch is in flight. The value is the sequence that follows the failed batch.
         self._unresolved: dict[TopicPartition, int] = {}
-        # Batches in flight to these partitions get new sequence numbers at the next epoch bump.
+        # If there are any, the epoch must be bumped. Batches in flight to these partitions then get new sequence
+        # numbers.
         self._partitions_to_rewrite: set[TopicPartition] = set()
-        self._epoch_bump_required = False
 
     # --- state -------------------------------------------------------------------------------------------------
 
@@ -151,21 +149,20 @@ class TransactionManager:
     # --- getting an id -----------------------------------------------------------------------------------------
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
-        """Bump the epoch if a failure requires it, and queue a request for a producer id if there is none."""
-        if self._epoch_bump_required and self.has_producer_id:
+        """Bump the epoch if a failure requires it, and begin to request a producer id if there is none."""
+        if self.is_about_to_bump_epoch:
             self._bump_epoch()
         if self._state == state.UNINITIALIZED and not self.has_producer_id:
+            self._init_producer_id.retry_not_before_ms = 0
             self._transition_to(state.INITIALIZING)
-            self._pending_requests.append(InitProducerIdHandler(self))
 
     @property
     def is_about_to_bump_epoch(self) -> bool:
         """True if the next round starts with an epoch bump, which needs no response from a broker."""
-        return self._epoch_bump_required and self.has_producer_id
+        return bool(self._partitions_to_rewrite) and self.has_producer_id
 
     def _bump_epoch(self) -> None:
         """Bump the epoch locally: an idempotent producer shares its id with no other producer (KIP-360)."""
-        self._epoch_bump_required = False
         producer_id, epoch = self.producer_id_and_epoch
         if epoch == _MAX_EPOCH:
             # Batches in flight get new numbers once the new id arrives. Java numbers them under "no id" at once. It so
@@ -184,7 +181,7 @@ class TransactionManager:
         self._partitions_to_rewrite.clear()
 
     def request_idempotent_epoch_bump_for_partition(self, topic_partition: TopicPartition) -> None:
-        self._epoch_bump_required = True
+        """Bump the epoch in the next round, and renumber the partition's batches in flight from 0."""
         self._partitions_to_rewrite.add(topic_partition)
 
     def _set_producer_id_and_epoch(self, value: ProducerIdAndEpoch) -> None:
@@ -192,41 +189,25 @@ class TransactionManager:
         self.producer_id_and_epoch = value
 
     def next_request(self) -> InitProducerIdHandler | None:
-        """Take the next request other than a produce request from the queue; return None if there is none."""
-        if not self._pending_requests or self._state == state.FATAL_ERROR:
-            return None
-        return self._pending_requests.popleft()
-
-    def retry(self, handler: InitProducerIdHandler, not_before_ms: int) -> None:
-        """Requeue the request, to be sent no earlier than ``not_before_ms``."""
-        handler.retry_not_before_ms = not_before_ms
-        self._pending_requests.appendleft(handler)
-
-    @property
-    def has_in_flight_request(self) -> bool:
-        return self._in_flight_correlation_id != _NO_IN_FLIGHT_REQUEST
-
-    def set_in_flight_correlation_id(self, correlation_id: int) -> None:
-        self._in_flight_correlation_id = correlation_id
+        """Return the request, other than produce requests, to be sent next; None if there is none."""
+        return self._init_producer_id if self._state == state.INITIALIZING else None
 
     def authentication_failed(self, error: AuthenticationError) -> None:
         """Handle a failed authentication with the broker to be asked for a producer id."""
         if self._state == state.INITIALIZING:
-            self._pending_requests.clear()
             self.transition_to_abortable_error(error)
 
     def handle_init_producer_id(self, handler: InitProducerIdHandler, response: ClientResponse) -> None:
         """Handle the response to the request for a producer id."""
-        if response.correlation_id != self._in_flight_correlation_id:
-            self.transition_to_fatal_error(IllegalStateError("more than one request for a producer id was in flight"))
+        if self._state != state.INITIALIZING:
+            # The outcome of an earlier request came late. Java fails.
+            self._log.debug("Ignoring the response to a second request for a producer id")
             return
-        self._in_flight_correlation_id = _NO_IN_FLIGHT_REQUEST
-        not_before_ms = response.received_ms + self._retry_backoff_ms
+        handler.retry_not_before_ms = response.received_ms + self._retry_backoff_ms
         if response.authentication_error is not None:
             self.authentication_failed(response.authentication_error)
         elif response.disconnected:
             self._log.debug("Disconnected from node %s while requesting a producer id", response.destination)
-            self.retry(handler, not_before_ms)
         elif response.build_error is not None:
             self.transition_to_fatal_error(response.build_error)
         else:
@@ -238,7 +219,6 @@ class TransactionManager:
                 self._transition_to(state.READY)
             elif isinstance(error, RetriableError):
                 self._log.debug("Requesting a producer id again after %r", error)
-                self.retry(handler, not_before_ms)
             elif isinstance(error, ClusterAuthorizationError):
                 self.transition_to_abortable_error(error)
             else:
@@ -314,6 +294,11 @@ class TransactionManager:
         if entry is not None:
             entry.remove_in_flight_batch(batch)
 
+    def is_in_flight(self, batch: ProducerBatch) -> bool:
+        """Return whether ``batch`` is tracked as in flight."""
+        entry = self._partitions.find(batch.topic_partition)
+        return entry is not None and batch in entry.in_flight
+
     def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int:
         """Return the lowest base sequence in flight, NO_SEQUENCE if nothing is in flight."""
         in_flight = self._partitions.get_or_create(topic_partition).in_flight
@@ -330,11 +315,13 @@ class TransactionManager:
     # --- outcomes ----------------------------------------------------------------------------------------------
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Note that ``batch`` is written, from ``base_offset`` on; NO_OFFSET if the broker no longer knows where."""
         # The partition's entry may have been removed while the batch was in flight; create a new one then.
         entry = self._partitions.get_or_create(batch.topic_partition)
         # For a batch that had already failed this is the late response, and its sequence may belong to an old epoch.
+        is_late = batch.final_state != SUCCEEDED
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
-            batch.is_done and batch.sequence_has_been_reset
+            is_late and batch.sequence_has_been_reset
         ):
             entry.last_acked_sequence = max(entry.last_acked_sequence, batch.last_sequence)
             entry.is_known_to_broker = True
@@ -353,9 +340,12 @@ class TransactionManager:
         """
         if isinstance(error, _FATAL_ERRORS):
             self.transition_to_fatal_error(error)
+        if batch.has_sequence and not self.has_fatal_error:
+            self._leave_gap(batch, error, refused)
         self.remove_in_flight_batch(batch)
-        if self.has_fatal_error or not batch.has_sequence:
-            return
+
+    def _leave_gap(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:
+        """Note that nothing more is sent under the numbers of ``batch``."""
         if isinstance(error, OutOfOrderSequenceError):
             self._log.error(
                 "The broker refused %r as out of order (producer id %d, epoch %d, sequence %d): records are missing "

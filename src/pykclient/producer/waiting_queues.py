@@ -8,7 +8,7 @@ metadata.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from pykclient.reentry import HERE
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
     from pykclient.producer.accumulator_state import PartitionQueue
+    from pykclient.producer.producer_batch import ProducerBatch
     from pykclient.types import Node, TopicPartition
 
 #: The due time of a full batch: before all others.
@@ -35,7 +36,7 @@ class NodeQueues:
 
     __slots__ = ("_due", "_muted", "_numbers", "is_blocked", "node", "waiting")
 
-    def __init__(self, node: Node, muted: set[TopicPartition]) -> None:
+    def __init__(self, node: Node, muted: Container[TopicPartition]) -> None:
         self.node = node
         #: In the order of draining; a drained queue goes to the back.
         self.waiting: dict[PartitionQueue, None] = {}
@@ -110,8 +111,8 @@ class WaitingQueues:
         self.nodes: dict[int, NodeQueues] = {}
         #: Queues with batches whose partition has no leader.
         self.leaderless: dict[PartitionQueue, None] = {}
-        #: Partitions to which the sender sends nothing until they are unmuted.
-        self.muted: set[TopicPartition] = set()
+        #: Partitions to which the sender sends nothing, with the batch in flight that mutes each of them.
+        self.muted: dict[TopicPartition, ProducerBatch] = {}
         #: No waiting batch expires before this time.
         self.next_expiry_ms = FOREVER_MS
         #: The latest time of the sender's next check; FOREVER_MS during a check.
@@ -160,6 +161,13 @@ class WaitingQueues:
                     expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
                     self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
+    def rebuild(self, queues: Iterable[PartitionQueue]) -> None:
+        """Forget the index, which an exception may have left in any state, and check ``queues``, which are all."""
+        self._unfiled = {}
+        self.nodes = {}
+        self.leaderless = {}
+        self.changed_queues.extend(queues)
+
     def file(self, snapshot: MetadataSnapshot) -> None:
         """Update the queues that have changed; with new metadata, update all."""
         self.take_in()
@@ -174,6 +182,17 @@ class WaitingQueues:
             unfiled, self._unfiled = self._unfiled, {}
             for queue in unfiled:
                 self._file(queue, snapshot)
+
+    def mute(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Send nothing from ``queue`` until ``batch`` is unmuted; this keeps order with one request in flight."""
+        self.muted[queue.topic_partition] = batch
+        self.changed(queue)
+
+    def unmute(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """End the mute for ``batch``, if it mutes its partition."""
+        if self.muted.get(queue.topic_partition) is batch:
+            del self.muted[queue.topic_partition]
+            self.changed(queue)
 
     def served(self, of_node: NodeQueues, queues: Iterable[PartitionQueue]) -> None:
         """Note that a batch was drained from each of ``queues``.

@@ -1,0 +1,295 @@
+"""The register of batches that have no result yet: where each one is, and what each of its transitions entails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import IllegalStateError
+from pykclient.producer import batch_state as state
+from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
+from pykclient.producer.producer_batch import ABORTED, FAILED, SPLIT, SUCCEEDED, ProducerBatch
+from pykclient.record import CompressionRatioEstimator
+from pykclient.reentry import HERE
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from pykclient.network.exponential_backoff import ExponentialBackoff
+    from pykclient.producer.accumulator_state import AccumulatorConfig, PartitionQueue
+    from pykclient.producer.buffer_pool import BufferPool
+    from pykclient.producer.transaction_manager import TransactionManager
+    from pykclient.producer.waiting_queues import WaitingQueues
+    from pykclient.types import TopicPartition
+
+
+class BatchRegister:
+    """Makes the transitions of batches, each with its effects on sequence numbers, memory, muting, queue and result.
+
+    A batch that has left its queue is either ``held`` by the sender (DRAINED, ANSWERED) or in flight (SENT, GIVEN_UP).
+    A batch leaves the held ones only in the last statement of its next transition. So after an exception in the middle
+    of one it is still held, and ``held`` lists all batches that the exception has left without a next step. Each effect
+    may be repeated.
+
+    Thread: io, but for ``incomplete``, to which any thread adds new batches.
+    """
+
+    __slots__ = (
+        "_batch_size",
+        "_compression_type",
+        "_in_flight",
+        "_is_ordered",
+        "_oldest_ms",
+        "_pool",
+        "_queue_of",
+        "_retry_backoff",
+        "_transaction_manager",
+        "_waiting",
+        "held",
+        "incomplete",
+    )
+
+    def __init__(
+        self,
+        config: AccumulatorConfig,
+        queue_of: Callable[[TopicPartition], PartitionQueue],
+        waiting: WaitingQueues,
+        pool: BufferPool,
+        retry_backoff: ExponentialBackoff,
+        transaction_manager: TransactionManager | None,
+    ) -> None:
+        self._batch_size = config.batch_size
+        self._compression_type = config.compression.type
+        self._is_ordered = config.guarantee_message_order
+        self._queue_of = queue_of
+        self._waiting = waiting
+        self._pool = pool
+        self._retry_backoff = retry_backoff
+        self._transaction_manager = transaction_manager
+        #: Batches without a result. Any thread may change a dict safely; copy it before iterating.
+        self.incomplete: dict[ProducerBatch, None] = {}
+        #: Batches in the sender's hands. Empty between two steps of the sender, unless an exception ended one early.
+        self.held: dict[ProducerBatch, None] = {}
+        self._in_flight: dict[ProducerBatch, None] = {}
+        self._oldest_ms = FOREVER_MS  # no batch in flight that may expire was created earlier
+
+    # --- out of the queue and on their way ---------------------------------------------------------------------
+
+    def take(self, batch: ProducerBatch) -> None:
+        """Hold ``batch``, which the caller is about to remove from its queue. The caller holds the queue's lock."""
+        state.check_move(batch.state, state.DRAINED)
+        self.held[batch] = None
+        batch.state = state.DRAINED
+
+    def reclaim(self, batch: ProducerBatch) -> None:
+        """Remove a held batch from its queue, if an exception has left it there as well."""
+        queue = self._queue_of(batch.topic_partition)
+        with HERE.mark, queue.lock:
+            if batch in queue.batches:
+                queue.batches.remove(batch)
+            if batch.state == state.QUEUED:
+                self.take(batch)
+
+    def sent(self, batches: Iterable[ProducerBatch]) -> None:
+        """Note that the network client gets a request with ``batches``: from now on it may read their memory."""
+        for batch in batches:
+            state.check_move(batch.state, state.SENT)
+            self._in_flight[batch] = None
+            self._oldest_ms = min(self._oldest_ms, batch.created_ms)
+            batch.state = state.SENT
+            del self.held[batch]
+
+    def answered(self, batches: Iterable[ProducerBatch]) -> None:
+        """Hold ``batches`` again: their request has an outcome, and the network client no longer has them.
+
+        Those of them that are not in flight do not change.
+        """
+        for batch in batches:
+            if batch not in self._in_flight:
+                continue
+            state.check_move(batch.state, state.ANSWERED)
+            self.held[batch] = None
+            batch.state = state.ANSWERED
+            del self._in_flight[batch]
+
+    # --- waiting too long --------------------------------------------------------------------------------------
+
+    @property
+    def oldest_in_flight_ms(self) -> int:
+        """A time before which no batch in flight was created; FOREVER_MS if none can expire."""
+        return self._oldest_ms
+
+    def expired_in_flight(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
+        """Return the batches in flight whose delivery.timeout.ms has passed, oldest first."""
+        expired: list[ProducerBatch] = []
+        if now_ms < self._oldest_ms + delivery_timeout_ms:
+            return expired
+        self._oldest_ms = FOREVER_MS
+        for batch in self._in_flight:
+            if batch.state != state.SENT:
+                continue
+            if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
+                expired.append(batch)
+            self._oldest_ms = min(self._oldest_ms, batch.created_ms)  # of expired ones too: they have not failed yet
+        expired.sort(key=_age)
+        return expired
+
+    # --- back to the queue -------------------------------------------------------------------------------------
+
+    def requeue(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Requeue a held batch for a retry: at the front, or with idempotence at its place by sequence."""
+        # The backoff has a random part. Draw it once, so that it stays the same during this retry.
+        batch.reenqueued(now_ms, self._retry_backoff.backoff(batch.attempts))
+        self._put_into_queue(batch)
+
+    def split(self, big: ProducerBatch) -> int:
+        """Split a held batch that the broker found too large, and queue the parts; return their number (KIP-126)."""
+        # The estimated ratio was too low: do not estimate below the ratio that the batch really reached.
+        ratio = max(1.0, big.compression_ratio)
+        CompressionRatioEstimator.set_estimation(big.topic_partition.topic, self._compression_type, ratio)
+        target = self._batch_size
+        if big.is_split_batch:
+            target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
+        parts = big.split(target)
+        manager = self._transaction_manager
+        for part in parts:
+            self.take(part)
+            self.incomplete[part] = None
+        big.hand_over_to(parts)
+        if manager is not None:
+            manager.remove_in_flight_batch(big)
+            for part in parts:
+                manager.add_in_flight_batch(part)
+        for part in reversed(parts):
+            self._put_into_queue(part)
+        self.conclude(big)
+        return len(parts)
+
+    def _put_into_queue(self, batch: ProducerBatch) -> None:
+        queue = self._queue_of(batch.topic_partition)
+        with HERE.mark, queue.lock:
+            state.check_move(batch.state, state.QUEUED)
+            self._insert_first(queue.batches, batch)
+            batch.state = state.QUEUED
+        if self._is_ordered:
+            self._waiting.unmute(queue, batch)
+        self._waiting.changed(queue)
+        del self.held[batch]
+
+    def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
+        """Insert a batch at the front, but behind requeued batches that were sent before it.
+
+        Several requests in flight may fail and return in any order. The broker accepts numbered batches in one order
+        only. Expiry checks only the first batch, so that must be the oldest. Java puts batches without numbers in front
+        of all others, and so fails those behind them late.
+        """
+        manager = self._transaction_manager
+        if manager is not None:
+            if not batch.has_sequence:
+                raise IllegalStateError(f"{batch} is requeued without a sequence number")
+            if not manager.has_inflight_batches(batch.topic_partition):
+                raise IllegalStateError(f"{batch} is requeued, but is not tracked as in flight")
+        position = 0
+        while position < len(batches) and batches[position].stays_before(batch):
+            position += 1
+        batches.insert(position, batch)
+
+    # --- results -----------------------------------------------------------------------------------------------
+
+    def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> bool:
+        """Complete a held batch with success; return False if it was given up before, so that its records stay failed.
+
+        Also that late success counts for the sequence numbers.
+        """
+        is_first = batch.decide(SUCCEEDED, base_offset, log_append_time_ms)
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch, base_offset)
+        self.conclude(batch)
+        return is_first
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        error_for: Callable[[int], Exception] | None = None,
+        *,
+        refused: bool = False,
+    ) -> bool:
+        """Fail all records of a batch that is held or in flight; return False if it was given up before.
+
+        ``error_for`` returns the error of a record by its index in the batch; by default all get ``error``.
+        ``refused``: the batch is certainly not in the log.
+        """
+        is_first = batch.decide(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for or (lambda _index: error))
+        manager = self._transaction_manager
+        if manager is not None and (is_first or manager.is_in_flight(batch)):
+            manager.handle_failed_batch(batch, error, refused)
+        self.conclude(batch)
+        return is_first
+
+    def abort(self, error: Exception) -> None:
+        """Fail all incomplete batches with ``error``, wherever they are."""
+        for batch in [*self.incomplete]:
+            queue = self._queue_of(batch.topic_partition)
+            with HERE.mark, queue.lock:
+                batch.abort_record_appends()
+                if batch in queue.batches:
+                    if batch.state == state.QUEUED:
+                        self.take(batch)
+                    queue.batches.remove(batch)
+                    self._waiting.changed(queue)
+            if not batch.is_done:  # done if the sender's thread ended while it completed the batch
+                batch.decide(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
+            if self._transaction_manager is not None and batch.has_sequence:
+                # Otherwise the partition would wait forever for this batch before it starts a new id or epoch.
+                self._transaction_manager.remove_in_flight_batch(batch)
+            self.conclude(batch)
+
+    def conclude_again(self, batch: ProducerBatch, error: Exception) -> None:
+        """Conclude a held batch whose result was decided when an exception, ``error``, kept it from being concluded."""
+        manager = self._transaction_manager
+        if batch.final_state not in {SUCCEEDED, SPLIT}:
+            self.fail(batch, error)
+            return
+        if manager is not None:
+            if batch.final_state == SUCCEEDED:
+                manager.handle_completed_batch(batch, batch.produce_future.base_offset)
+            else:
+                manager.remove_in_flight_batch(batch)
+        parts = batch.produce_future.parts
+        if parts is not None:
+            batch.produce_future.split(parts)
+        self.conclude(batch)
+
+    def client_closed(self) -> None:
+        """Free the memory of batches that were given up: the closed network client no longer has them."""
+        given_up = [batch for batch in self._in_flight if batch.is_done]
+        self.answered(given_up)
+        for batch in given_up:
+            self.conclude(batch)
+
+    def conclude(self, batch: ProducerBatch) -> None:
+        """Publish the decided result of a batch, and free its memory unless the network client may still read it."""
+        is_held = batch.state in _HELD
+        if is_held:
+            batch.give_back_memory()
+            if batch.loan is not None:
+                self._pool.deallocate(batch.loan)
+        elif batch.state == state.SENT:
+            batch.state = state.GIVEN_UP
+        batch.publish()
+        # Only after the callbacks: a flush that starts while they run must still find the batch.
+        self.incomplete.pop(batch, None)
+        if is_held:
+            if self._is_ordered:
+                self._waiting.unmute(self._queue_of(batch.topic_partition), batch)
+            batch.state = state.DONE
+            self.held.pop(batch, None)
+
+
+_HELD = frozenset((state.DRAINED, state.ANSWERED))
+
+
+def _age(batch: ProducerBatch) -> int:
+    return batch.created_ms
