@@ -381,6 +381,7 @@ def test_what_is_refused(any_kafka: AnyKafka, topic: str, make: Make) -> None:
         consumer.poll_arrow()
     consumer.assign([TopicPartition(topic, 0)])
     wrong: list[dict[str, Any]] = [{"columns": ["values"]}, {"columns": "value"}, {"max_bytes": 0}, {"max_records": 0}]
+    wrong += [{"max_bytes": "5"}, {"max_bytes": True}, {"max_bytes": 0.5}]
     for until in ({topic: 1}, {TopicPartition(topic, 0): "1"}):
         with pytest.raises(IllegalArgumentError):
             consumer.poll_arrow(0, until=until)  # type: ignore[arg-type]

@@ -375,23 +375,24 @@ def _caught(seeds: int, mutant: Mutant) -> str | None:
 
 
 def _write_docs(results: dict[str, str | None]) -> None:
-    """Write the rows of ``results`` into the table, and keep the rows of faults that were not run."""
+    """Write ``results`` into the table, and keep what it says about faults that were not run."""
     before, _, rest = _DOCS.read_text(encoding="utf-8").partition(_BEGIN)
     table, _, after = rest.partition(_END)
-    rows = {line.split("|")[1].strip(): line for line in table.splitlines(keepends=True)}
-    for mutant in MUTANTS:
-        if mutant.name in results:
-            rows[mutant.name] = _row(mutant, results[mutant.name])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    measured = {name: (seed, why) for name, _, seed, why in rows}
+    measured.update({name: _seed_and_reason(caught) for name, caught in results.items()})
     lines = ["| deliberate fault | where | first seed | found by |\n", "| --- | --- | --- | --- |\n"]
-    lines += [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
+    for mutant in MUTANTS:
+        if mutant.name in measured:
+            seed, why = measured[mutant.name]
+            lines.append(f"| {mutant.name} | `{mutant.module}` | {seed} | {why} |\n")
     _DOCS.write_text("".join([before, _BEGIN, *lines, _END, after]), encoding="utf-8")
 
 
-def _row(mutant: Mutant, caught: str | None) -> str:
+def _seed_and_reason(caught: str | None) -> tuple[str, str]:
     found = re.match(r"seed (\S+): (.*)", caught or "")
-    seed, why = found.groups() if found else ("none", caught or "")
-    why = textwrap.shorten(re.sub(r"[|<>]|^InvariantError: ", " ", why), 80, placeholder=" ...")
-    return f"| {mutant.name} | `{mutant.module}` | {seed} | {why} |\n"
+    seed, why = (found[1], found[2]) if found else ("none", caught or "")
+    return seed, textwrap.shorten(re.sub(r"[|<>]|^InvariantError: ", " ", why), 80, placeholder=" ...")
 
 
 def main() -> int:

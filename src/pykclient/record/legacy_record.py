@@ -84,16 +84,12 @@ class LegacyRecord:
     attributes: int
 
     def __init__(self, offset: int, message: Buffer) -> None:
-        """Decode a message.
+        """Decode a message, which has at least ``RECORD_OVERHEAD_V0`` bytes.
 
         Raises:
             CorruptRecordError: the sizes do not fit.
         """
         data = bytes(message)
-        if len(data) < RECORD_OVERHEAD_V0:
-            raise CorruptRecordError(
-                f"a message of {len(data)} bytes is smaller than the smallest, {RECORD_OVERHEAD_V0}"
-            )
         self.offset = offset
         self.checksum: int = _CRC.unpack_from(data)[0]
         self._body = data[_CRC_SIZE:]
