@@ -39,6 +39,8 @@ DECIDERS = {
     "consumer/coordinator/commit_request_manager.py",
     "consumer/coordinator/committed_offsets_request_manager.py",
     "consumer/coordinator/coordinator_request_manager.py",
+    "consumer/coordinator/heartbeat.py",
+    "consumer/coordinator/heartbeat_request_manager.py",
     "consumer/coordinator/member_state.py",
     "producer/batch_register.py",
     "producer/batch_state.py",

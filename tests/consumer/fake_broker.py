@@ -11,7 +11,6 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator import consumer_protocol
-from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
@@ -210,12 +209,8 @@ class FakeCluster:
         components = ConsumerComponents(config, SystemEnvironment(self.clock), self.broker, metadata, subscriptions)
         components.api_versions.update("0", NodeApiVersions.create())
         if components.coordinator is not None:
-            components.coordinator.new_heartbeat_thread = _stepped
+            components.coordinator.new_heartbeat_thread = SteppedThread
         consumer: KafkaConsumer[Any, Any] = KafkaConsumer._of(components)
         if topics:
             consumer.subscribe(topics)
         return consumer
-
-
-def _stepped(coordinator: AbstractCoordinator) -> SteppedThread:
-    return SteppedThread(coordinator)

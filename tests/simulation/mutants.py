@@ -113,9 +113,9 @@ _PRODUCER = (
 _CONSUMER = (
     Mutant(
         "no heartbeats are sent",
-        "consumer/coordinator/heartbeat_thread",
-        "        self._beat()\n        return retry_ms\n",
-        "        return retry_ms\n",
+        "consumer/coordinator/heartbeat_request_manager",
+        "        return PollResult(rest_ms, (request,))\n",
+        "        return PollResult(rest_ms)\n",
     ),
     Mutant(
         "the revoked callback is skipped",

@@ -285,21 +285,26 @@ class ConsumerNetworkClient:
         """Poll without waiting and without raising WakeupError. Thread: application."""
         self.poll(Timer(self._clock, 0), None, disable_wakeup=True)
 
-    def poll_background(self) -> None:
-        """Send and receive without waiting, and complete background requests only. Thread: heartbeat."""
+    def poll_background(self) -> int | None:
+        """Poll managers that run in the background, send and receive without waiting, and complete their requests.
+
+        Return the milliseconds until the next call is due, or None if the application's thread holds the lease, or
+        was interrupted while it did. Thread: heartbeat.
+        """
+        wait_ms = None
         if self._lock.acquire(blocking=False):
             try:
-                if self._is_broken:
-                    return  # the application's next call repairs it
-                timer = Timer(self._clock, 0)
-                self.managers.poll(timer.now_ms, background=True)
-                self._poll_network(timer, None)
-                self._complete_answered(background=True)
-                self._try_send(timer.now_ms)
-                self._fail_expired_requests(timer.now_ms)
+                if not self._is_broken:
+                    timer = Timer(self._clock, 0)
+                    wait_ms = self.managers.poll(timer.now_ms, background=True)
+                    self._poll_network(timer, None)
+                    self._complete_answered(background=True)
+                    self._try_send(timer.now_ms)
+                    self._fail_expired_requests(timer.now_ms)
             finally:
                 self._lock.release()
         self._fire(self._completed_background)
+        return wait_ms
 
     def transmit_sends(self) -> None:
         """Send requests where that needs no waiting. Raises nothing and completes nothing. Thread: application."""

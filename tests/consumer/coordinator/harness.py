@@ -20,7 +20,6 @@ from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.coordinator import consumer_protocol
-from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
@@ -137,8 +136,8 @@ class GroupHarness:
         self.threads: list[SteppedThread] = []
         self.coordinator.new_heartbeat_thread = self._thread
 
-    def _thread(self, coordinator: AbstractCoordinator) -> SteppedThread:
-        self.threads.append(SteppedThread(coordinator))
+    def _thread(self, *parts: Any, **environment: Any) -> SteppedThread:
+        self.threads.append(SteppedThread(*parts, **environment))
         return self.threads[-1]
 
     @property

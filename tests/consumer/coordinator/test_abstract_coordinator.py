@@ -457,22 +457,6 @@ class TestHeartbeats:
         assert group.coordinator.poll(group.timer())
         assert len(group.threads) == 2
 
-    def test_how_long_a_poll_may_wait(self, group: GroupHarness) -> None:
-        assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) > 10**15
-        group.join(TP0)
-        assert 0 < group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) <= 3_000
-        group.clock.advance(3_000)
-        assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) == 0
-        assert group.coordinator.time_to_next_poll(group.clock.now_ms()) == 1, "its thread sends it, not a poll"
-
-    def test_a_poll_does_not_spin_for_a_heartbeat_that_nobody_can_get(self, group: GroupHarness) -> None:
-        """An overdue heartbeat ends no wait while the coordinator is unknown."""
-        group.join(TP0)
-        group.coordinator.finder.mark_unknown("a test")
-        group.clock.advance(3_000)
-        assert group.coordinator.coordinator_unknown
-        assert group.coordinator.time_to_next_heartbeat(group.clock.now_ms()) > 10**15
-
 
 class TestLeaving:
     def test_a_dynamic_member_leaves(self, group: GroupHarness) -> None:
@@ -604,7 +588,8 @@ class TestLeaving:
         group.prepare(join(1))
         assert not group.coordinator.poll(group.timer(5))
         group.client.backoff(group.node, 10**9)
-        group.coordinator.handle_poll_timeout_expiry()
+        group.coordinator.handle_poll_timeout_expiry(group.clock.now_ms())
+        group.network.poll_background()
         group.network.poll_background()
         sent = [(type(request.request_builder.message), request.destination) for request in group.client.requests]
         node_id = group.coordinator_node.id_string

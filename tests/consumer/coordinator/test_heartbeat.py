@@ -28,7 +28,7 @@ def test_a_heartbeat_is_due_after_the_interval(heartbeat: Heartbeat, clock: Mock
     heartbeat.sent_heartbeat(clock.now_ms())
     clock.advance(99)
     assert not heartbeat.should_heartbeat(clock.now_ms())
-    assert heartbeat.time_to_next_heartbeat(clock.now_ms()) == 1
+    assert heartbeat.time_to_next_event(clock.now_ms()) == 1
     clock.advance(1)
     assert heartbeat.should_heartbeat(clock.now_ms())
 
@@ -40,12 +40,12 @@ def test_a_failed_heartbeat_is_repeated_after_a_growing_backoff(heartbeat: Heart
         assert heartbeat.in_flight
         heartbeat.fail_heartbeat()
         assert not heartbeat.in_flight
-        waits.append(heartbeat.time_to_next_heartbeat(clock.now_ms()))
+        waits.append(heartbeat.time_to_next_event(clock.now_ms()))
     assert waits == [10, 20, 40, 40]
     heartbeat.sent_heartbeat(clock.now_ms())
     heartbeat.receive_heartbeat()
     heartbeat.fail_heartbeat()
-    assert heartbeat.time_to_next_heartbeat(clock.now_ms()) == 10
+    assert heartbeat.time_to_next_event(clock.now_ms()) == 10
 
 
 def test_the_session_ends_without_answers(heartbeat: Heartbeat, clock: MockClock) -> None:

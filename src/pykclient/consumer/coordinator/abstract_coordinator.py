@@ -12,16 +12,15 @@ from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
-from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
 from pykclient.consumer.coordinator.coordinator_request_manager import (
     CoordinatorRequestManager,
-    group_authorization_error,
 )
-from pykclient.consumer.coordinator.group_joiner import GroupJoiner, fenced_error
+from pykclient.consumer.coordinator.group_joiner import GroupJoiner
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
+from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.coordinator.member_state import (
     COMPLETING_REBALANCE,
@@ -39,7 +38,6 @@ from pykclient.metrics.metrics import Metrics
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupResponse
 from pykclient.types import Node
@@ -72,8 +70,8 @@ class AbstractCoordinator(ABC):
     Subclasses implement the protocol: the metadata to offer, assigning, and handling an assignment. These hooks run on
     the application thread, outside all locks.
 
-    Thread: application, except for ``handle_poll_timeout_expiry`` and ``send_heartbeat_request``, which belong to the
-    heartbeat thread. State shared by both threads is in ``membership``, ``finder`` and ``client``.
+    Thread: application, except for ``handle_poll_timeout_expiry``. State shared with the heartbeat thread is in
+    ``membership``, ``finder`` and ``client``.
     """
 
     def __init__(
@@ -105,11 +103,13 @@ class AbstractCoordinator(ABC):
         self._join_future: RequestFuture[bytes] | None = None
         self._join_failures = 0
         self._join_not_before_ms = clock.now_ms()
-        self._heartbeat_thread: HeartbeatThread | None = None
-        #: The factory of the heartbeat thread; tests replace it with one that they step themselves.
-        self.new_heartbeat_thread: Callable[[AbstractCoordinator], HeartbeatThread] = partial(
-            HeartbeatThread, environment=environment
+        self.heartbeats = HeartbeatRequestManager(
+            config, log_context, self.membership, self.finder, self._sensors.heartbeat, self.handle_poll_timeout_expiry
         )
+        self._heartbeat_thread: HeartbeatThread | None = None
+        #: Tests replace it with a thread that they step themselves.
+        self.new_heartbeat_thread: Callable[..., HeartbeatThread] = HeartbeatThread
+        self._environment = environment
 
     # --- for subclasses ----------------------------------------------------------------------------------------------
 
@@ -188,7 +188,15 @@ class AbstractCoordinator(ABC):
         if not self.ensure_coordinator_ready(timer):
             return False
         if self._heartbeat_thread is None:
-            self._heartbeat_thread = self.new_heartbeat_thread(self)
+            self._heartbeat_thread = self.new_heartbeat_thread(
+                self.config,
+                self.log_context,
+                self.client,
+                self.membership,
+                self.finder,
+                self.clock,
+                environment=self._environment,
+            )
             self._heartbeat_thread.start()
         return self.join_group_if_needed(timer)
 
@@ -273,89 +281,24 @@ class AbstractCoordinator(ABC):
     def poll_heartbeat(self, now_ms: int) -> None:
         """Record that the application is alive.
 
-        Raises the error that ended the heartbeat thread; joining starts another one.
+        Raises the error that ended the heartbeats; joining starts them again.
         """
-        self._raise_heartbeat_failure(forget=True)
-        if self._heartbeat_thread is not None:
-            self.membership.poll_heartbeat(now_ms)
-
-    def time_to_next_heartbeat(self, now_ms: int) -> int:
-        """Return the milliseconds until a poll is due for the heartbeat.
-
-        FOREVER_MS before the group is joined, and while the coordinator is unknown: no heartbeat can be sent then, and
-        polls that waited for an overdue one would spin.
-        """
-        if self.membership.state.has_not_joined_group or self.coordinator_unknown:
-            return FOREVER_MS
-        self._raise_heartbeat_failure(forget=False)
-        return self.membership.time_to_next_heartbeat(now_ms)
-
-    def _raise_heartbeat_failure(self, *, forget: bool) -> None:
         thread = self._heartbeat_thread
-        if thread is not None and thread.failure is not None:
-            if forget:
-                # Joining starts another one.
+        if thread is None:
+            return
+        failure = thread.failure or self.heartbeats.failure
+        if failure is not None:
+            if thread.failure is not None:
                 self._heartbeat_thread = None
-                self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {thread.failure}")
-            raise thread.failure
+            self.heartbeats.failure = None
+            self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {failure}")
+            raise failure
+        self.membership.poll_heartbeat(now_ms)
 
-    def send_heartbeat_request(self) -> RequestFuture[None]:
-        """Send a heartbeat. Thread: heartbeat."""
-        node = self.finder.node
-        if node is None:
-            return RequestFuture.failure(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
-        sent = self.membership.generation
-        return handled(
-            self.finder,
-            self.client.send(node, group_requests.heartbeat(self.config, sent), background=True),
-            lambda response, future: self._handle_heartbeat(response, future, sent),
-            self._sensors.heartbeat.record,
-        )
-
-    def _handle_heartbeat(self, response: HeartbeatResponse, future: RequestFuture[None], sent: Generation) -> None:
-        error = errors.for_code(response.error_code)
-        if error is None:
-            future.complete(None)
-        elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
-            self.finder.mark_unknown(f"Heartbeat: {error}")
-            future.raise_error(error)
-        elif isinstance(error, errors.RebalanceInProgressError):
-            if self.membership.request_rejoin_if_stable("group is already rebalancing"):
-                future.raise_error(error)
-            else:  # sent before this member joined the rebalance
-                future.complete(None)
-        elif isinstance(
-            error, (errors.IllegalGenerationError, errors.UnknownMemberIdError, errors.FencedInstanceIdError)
-        ):
-            # After ILLEGAL_GENERATION the coordinator still knows the member id.
-            reset_member_id = not isinstance(error, errors.IllegalGenerationError)
-            if isinstance(error, errors.FencedInstanceIdError):
-                error = fenced_error(self.config)
-            reason = f"the coordinator answered a heartbeat with {error}"
-            if self.membership.reset_if_unchanged(
-                sent, reason, reset_member_id=reset_member_id, lost_because=self._lost_because(error)
-            ):
-                future.raise_error(error)
-            else:
-                self._log.info("Ignoring a failed heartbeat of %s, which has ended: %s", sent, error)
-                future.complete(None)
-        elif isinstance(error, errors.GroupAuthorizationError):
-            future.raise_error(group_authorization_error(self.config.group_id))
-        else:
-            future.raise_error(errors.KafkaError(f"unexpected error in the answer to Heartbeat: {error}"))
-
-    def _lost_because(self, error: errors.BrokerError) -> str:
-        if isinstance(error, errors.UnknownMemberIdError):
-            return (
-                f"the coordinator had removed it, most likely as it heard no heartbeat for session.timeout.ms="
-                f"{self.config.session_timeout_ms} (the process was paused, starved of CPU or of the GIL, or cut off)"
-            )
-        return str(error)
-
-    def handle_poll_timeout_expiry(self) -> None:
-        """Leave the group because the application has not polled for too long. Thread: heartbeat."""
+    def handle_poll_timeout_expiry(self, now_ms: int) -> None:
+        """Leave the group because the application has not polled for too long. Thread: the holder of the I/O lease."""
         config = self.config
-        idle_s = (self.clock.now_ms() - self.membership.heartbeat.last_poll_ms) / 1000
+        idle_s = (now_ms - self.membership.heartbeat.last_poll_ms) / 1000
         cause = (
             f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
             f"{config.rebalance_timeout_ms}, so it left the group"
@@ -397,11 +340,8 @@ class AbstractCoordinator(ABC):
         self.membership.reset_and_rejoin(
             "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
         )
-        if future is not None:
-            if background:
-                self.client.poll_background()
-            else:
-                self.client.poll_no_wakeup()
+        if future is not None and not background:
+            self.client.poll_no_wakeup()
         return future
 
     def _send_leave(self, request: LeaveGroupBuilder, joining: bool, *, background: bool) -> RequestFuture[None]:

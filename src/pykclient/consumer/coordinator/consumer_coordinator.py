@@ -99,7 +99,7 @@ class ConsumerCoordinator(AbstractCoordinator):
             config.group_id, log_context, client, self.membership, self.finder, clock, self.retry_backoff, parts
         )
         # Before the coordinator's manager, so that it knows in the same round that they need the coordinator.
-        client.managers.add(self._commits, self._committed, self.finder)
+        client.managers.add(self._commits, self._committed, self.heartbeats, self.finder)
         self._listeners = RebalanceListenerInvoker(
             log_context,
             self._subscriptions,
@@ -118,9 +118,17 @@ class ConsumerCoordinator(AbstractCoordinator):
         for; if the timer is 0 as well, this never waits. Raises errors that are not retriable, and KafkaError if the
         rebalance listener raised.
         """
+        is_member = self._subscriptions.has_auto_assigned_partitions()
+        if is_member:
+            if self._protocol is None:
+                raise IllegalStateError(
+                    "partition.assignment.strategy is empty, so subscribe() cannot work; use assign()"
+                )
+            # Whatever else happens, the application is alive.
+            self.poll_heartbeat(timer.now_ms)
         self.maybe_update_subscription_metadata()
         self.run_commit_callbacks()
-        if self._subscriptions.has_auto_assigned_partitions():
+        if is_member:
             if not self._poll_group(timer, wait_for_join_group):
                 return False
         else:
@@ -134,10 +142,6 @@ class ConsumerCoordinator(AbstractCoordinator):
         return True
 
     def _poll_group(self, timer: Timer, wait_for_join_group: bool) -> bool:
-        if self._protocol is None:
-            raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
-        # Whatever else happens, the application is alive.
-        self.poll_heartbeat(timer.now_ms)
         if self.coordinator_unknown and not self.ensure_coordinator_ready(timer):
             return False
         if not self.rejoin_needed_or_pending():
@@ -157,11 +161,10 @@ class ConsumerCoordinator(AbstractCoordinator):
     def time_to_next_poll(self, now_ms: int) -> int:
         """Return the milliseconds that a wait for records may take before ``poll`` must be called again.
 
-        At least 1 for a heartbeat: its thread sends it, and competes for the processor with a poll that spins. During a
-        rebalance nothing is committed automatically, so that an overdue commit does not end the wait: the poll would
-        spin until the other members have joined.
+        During a rebalance nothing is committed automatically, so that an overdue commit does not end the wait: the poll
+        would spin until the other members have joined.
         """
-        wait_ms = max(1, self.time_to_next_heartbeat(now_ms))
+        wait_ms = FOREVER_MS
         if self._subscriptions.has_auto_assigned_partitions():
             wait_ms = min(wait_ms, self.backoff_ms(now_ms))
         if self._commits.auto_commit_enabled and not self.rejoin_needed_or_pending():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import Clock
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat import Heartbeat
 from pykclient.consumer.coordinator.member_state import (
@@ -24,7 +24,7 @@ from pykclient.consumer.coordinator.member_state import (
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 
-#: The results of ``next_action`` for the heartbeat thread.
+#: The results of ``next_action``.
 REST = "rest"
 BEAT = "beat"
 SESSION_EXPIRED = "session expired"
@@ -267,13 +267,13 @@ class GroupMembership:
             self.heartbeat.reset_session_timeout()
             self._signal()
 
-    def time_to_next_heartbeat(self, now_ms: int) -> int:
-        """Return the milliseconds until the next heartbeat; FOREVER_MS without a membership."""
+    def time_to_next_event(self, now_ms: int) -> int:
+        """Return the milliseconds until a heartbeat is due or a timer of the membership expires."""
         with self._lock:
-            return FOREVER_MS if self._state.has_not_joined_group else self.heartbeat.time_to_next_heartbeat(now_ms)
+            return self.heartbeat.time_to_next_event(now_ms)
 
     def next_action(self, now_ms: int) -> tuple[str, int]:
-        """Return what the heartbeat thread must do now, and how long it may sleep before it asks again.
+        """Return what must be done now, and the milliseconds until the next call if nothing is signalled before.
 
         A call that returns BEAT counts as sending a heartbeat.
         """

@@ -83,10 +83,6 @@ class Heartbeat:
         self._heartbeat_timer.update(now_ms)
         return self._heartbeat_timer.expired
 
-    def time_to_next_heartbeat(self, now_ms: int) -> int:
-        self._heartbeat_timer.update(now_ms)
-        return self._heartbeat_timer.remaining_ms
-
     def session_timeout_expired(self, now_ms: int) -> bool:
         self._session_timer.update(now_ms)
         return self._session_timer.expired

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
-from pykclient.errors import FencedInstanceIdError, RebalanceInProgressError
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
-    from pykclient.consumer.coordinator.abstract_coordinator import AbstractCoordinator
+    from pykclient.clock import Clock
+    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+    from pykclient.consumer.coordinator.group_membership import GroupMembership
+    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.log_context import LogContext
 
 HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
 
@@ -20,20 +23,33 @@ _MAX_REST_MS = 5000
 
 
 class HeartbeatThread:
-    """Sleeps until a heartbeat, the end of the session or the end of max.poll.interval.ms is due.
+    """Drives the managers that run in the background, while the application does not.
 
-    It never waits for the network: its requests are sent at once, or by the poll that the application is in. It runs no
-    application code. It is a daemon, so it does not delay the exit of the interpreter.
+    It sleeps until one of them is due. It never waits for the network or for the I/O lease: if the application holds
+    that, the application's poll drives the managers. It runs no application code. It is a daemon, so it does not delay
+    the exit of the interpreter.
     """
 
-    def __init__(self, coordinator: AbstractCoordinator, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
-        name = f"{HEARTBEAT_THREAD_PREFIX} | {coordinator.config.group_id}"
-        self._thread = environment.new_thread(self.run, name)
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: ConsumerNetworkClient,
+        membership: GroupMembership,
+        coordinator: CoordinatorRequestManager,
+        clock: Clock,
+        environment: Environment = SYSTEM_ENVIRONMENT,
+    ) -> None:
+        self._thread = environment.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {config.group_id}")
+        self._retry_backoff_ms = config.retry_backoff_ms
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._membership = membership
         self._coordinator = coordinator
-        self._membership = coordinator.membership
-        self._log = coordinator.log_context.logger(__name__)
+        self._clock = clock
         self._closed = False
         self._abandoned = False
+        #: The exception that ended the thread; poll() raises it in the application.
         self.failure: Exception | None = None
 
     def start(self) -> None:
@@ -61,55 +77,29 @@ class HeartbeatThread:
     def run(self) -> None:
         self._log.debug("Heartbeat thread started")
         try:
-            while not self._closed and self.failure is None:
+            while not self._closed:
                 seen = self._membership.signals
                 wait_ms = self.run_once()
                 if wait_ms > 0 and not self._closed:
                     self._membership.wait_for_signal(seen, wait_ms)
-        except Exception as error:  # noqa: BLE001 - the end of a thread: poll() raises it in the application
+        except Exception as error:  # noqa: BLE001 - the end of a thread
             self._log.exception("The heartbeat thread failed")
             self.failure = error
         if self._abandoned:
-            self._coordinator.client.close()
+            self._client.close()
         self._log.debug("Heartbeat thread has ended")
 
     def run_once(self) -> int:
-        """Do what is due; return the milliseconds until the next call."""
-        coordinator, membership = self._coordinator, self._membership
+        """Poll the managers, unless the application does; return the milliseconds until the next call."""
+        membership = self._membership
         if membership.state.has_not_joined_group:
             return _MAX_REST_MS
-        client, finder = coordinator.client, coordinator.finder
-        retry_ms = coordinator.config.retry_backoff_ms
-        client.poll_background()
-        if finder.unknown:
-            return retry_ms  # the manager looks for it
-        action, rest_ms = membership.next_action(coordinator.clock.now_ms())
-        if action is REST:
-            # While a heartbeat is in flight, this thread must receive the response, because the application may not
-            # poll.
-            return min(rest_ms, retry_ms) if membership.heartbeat.in_flight else min(rest_ms, _MAX_REST_MS)
-        if action is SESSION_EXPIRED:
-            finder.mark_unknown("no answer to heartbeats within session.timeout.ms")
-            return 0
-        if action is POLL_EXPIRED:
-            coordinator.handle_poll_timeout_expiry()
-            return 0
-        self._beat()
-        return retry_ms
-
-    def _beat(self) -> None:
-        future = self._coordinator.send_heartbeat_request()
-        future.add_listener(lambda _: self._membership.receive_heartbeat(), self._beat_failed)
-        self._coordinator.client.poll_background()
-
-    def _beat_failed(self, error: Exception) -> None:
-        if isinstance(error, RebalanceInProgressError):
-            # The member keeps sending heartbeats while the group rebalances: it has the rebalance timeout to rejoin,
-            # but without heartbeats the session would expire.
-            self._membership.receive_heartbeat()
-        elif isinstance(error, FencedInstanceIdError):
-            self._log.error("Fenced: %s", error)
-            self.failure = error
-            self._membership.signal()
-        else:
-            self._membership.fail_heartbeat()
+        wait_ms = self._client.poll_background()
+        if wait_ms is None:
+            # The application may leave its poll just before something is due. Otherwise the poll does it in time, so
+            # that there is nothing to do here.
+            wait_ms = self._retry_backoff_ms + membership.time_to_next_event(self._clock.now_ms())
+        elif membership.heartbeat.in_flight or self._coordinator.unknown:
+            # This thread must receive the response, because the application may not poll.
+            wait_ms = min(wait_ms, self._retry_backoff_ms)
+        return min(wait_ms, _MAX_REST_MS)

@@ -1,0 +1,138 @@
+"""Heartbeats, which keep a member in its group (Java: AbstractHeartbeatRequestManager, AbstractCoordinator)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient import errors
+from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.group_joiner import fenced_error
+from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.errors import DisconnectError, FencedInstanceIdError, KafkaError
+
+if TYPE_CHECKING:
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+    from pykclient.consumer.coordinator.group_membership import GroupMembership
+    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.member_state import Generation
+    from pykclient.log_context import LogContext
+    from pykclient.metrics.sensor import Sensor
+    from pykclient.network.client_request import ClientResponse
+
+
+class HeartbeatRequestManager:
+    """Sends heartbeats, and watches how long the coordinator and the application have been silent.
+
+    ``on_poll_expired`` is called when the application has not polled for ``max.poll.interval.ms``.
+    Thread: the holder of the I/O lease.
+    """
+
+    runs_in_background = True
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        membership: GroupMembership,
+        coordinator: CoordinatorRequestManager,
+        sensor: Sensor,
+        on_poll_expired: Callable[[int], object],
+    ) -> None:
+        self._config = config
+        self._log = log_context.logger(__name__)
+        self._membership = membership
+        self._coordinator = coordinator
+        self._sensor = sensor
+        self._on_poll_expired = on_poll_expired
+        # No timer ends before this time, unless there is a signal.
+        self._next_event_ms = 0
+        self._seen_signals = -1
+        #: The error that ended the membership and that no retry will mend, for the application's next poll.
+        self.failure: KafkaError | None = None
+
+    def poll(self, now_ms: int) -> PollResult:
+        """Return a heartbeat if it is due and the coordinator is known, whose manager looks for it otherwise."""
+        membership = self._membership
+        if membership.state.has_not_joined_group:
+            return NOTHING
+        node = self._coordinator.check_and_get()
+        if node is None:
+            return NOTHING
+        signals = membership.signals
+        if now_ms < self._next_event_ms and signals == self._seen_signals:
+            return PollResult(self._next_event_ms - now_ms)
+        action, rest_ms = membership.next_action(now_ms)
+        if action is SESSION_EXPIRED:
+            self._coordinator.mark_unknown("no answer to heartbeats within session.timeout.ms")
+            return NOTHING
+        if action is POLL_EXPIRED:
+            self._on_poll_expired(now_ms)
+            return NOTHING
+        self._next_event_ms = now_ms + rest_ms
+        self._seen_signals = signals
+        if action is REST:
+            return PollResult(rest_ms)
+        sent = membership.generation
+        request = UnsentRequest(group_requests.heartbeat(self._config, sent), node)
+        request.future.add_listener(partial(self._answered, sent), self._failed)
+        return PollResult(rest_ms, (request,))
+
+    def reset(self) -> None:
+        """Send another heartbeat soon, instead of the one in flight."""
+        if self._membership.heartbeat.in_flight:
+            self._membership.fail_heartbeat()
+
+    def _answered(self, sent: Generation, response: ClientResponse) -> None:
+        self._sensor.record(response.request_latency_ms)
+        error = errors.for_code(response.response_body.error_code)
+        membership = self._membership
+        if isinstance(error, errors.RebalanceInProgressError):
+            # Ignored if the heartbeat was sent before this member joined the rebalance. It keeps sending heartbeats
+            # while the group rebalances: it has the rebalance timeout to join, but without heartbeats the session would
+            # expire.
+            membership.request_rejoin_if_stable("group is already rebalancing")
+        elif isinstance(
+            error, (errors.IllegalGenerationError, errors.UnknownMemberIdError, errors.FencedInstanceIdError)
+        ):
+            if self._membership_ended(sent, error):
+                membership.fail_heartbeat()
+                return
+        elif error is not None:
+            if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
+                self._coordinator.mark_unknown(f"Heartbeat: {error}")
+            membership.fail_heartbeat()
+            return
+        membership.receive_heartbeat()
+
+    def _membership_ended(self, sent: Generation, error: errors.BrokerError) -> bool:
+        """End the membership, and return True unless it has ended before."""
+        # After ILLEGAL_GENERATION the coordinator still knows the member id.
+        reset_member_id = not isinstance(error, errors.IllegalGenerationError)
+        if isinstance(error, FencedInstanceIdError):
+            error = fenced_error(self._config)
+        reason = f"the coordinator answered a heartbeat with {error}"
+        if not self._membership.reset_if_unchanged(
+            sent, reason, reset_member_id=reset_member_id, lost_because=self._lost_because(error)
+        ):
+            self._log.info("Ignoring a failed heartbeat of %s, which has ended: %s", sent, error)
+            return False
+        if isinstance(error, FencedInstanceIdError):
+            self._log.error("Fenced: %s", error)
+            self.failure = error
+        return True
+
+    def _lost_because(self, error: errors.BrokerError) -> str:
+        if isinstance(error, errors.UnknownMemberIdError):
+            return (
+                f"the coordinator had removed it, most likely as it heard no heartbeat for session.timeout.ms="
+                f"{self._config.session_timeout_ms} (the process was paused, starved of CPU or of the GIL, or cut off)"
+            )
+        return str(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, DisconnectError):
+            self._coordinator.mark_unknown(str(error), is_disconnected=True)
+        self._membership.fail_heartbeat()

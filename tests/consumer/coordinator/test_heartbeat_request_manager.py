@@ -1,0 +1,179 @@
+"""When a member sends heartbeats, and what each response means."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager
+from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, STABLE, UNJOINED, Generation
+from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.errors import DisconnectError, FencedInstanceIdError
+from tests.consumer.coordinator.harness import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    LOAD_IN_PROGRESS,
+    NOT_COORDINATOR,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    GroupHarness,
+    answer,
+    heartbeat,
+    message_of,
+)
+
+INTERVAL_MS, SESSION_MS, POLL_MS = 3_000, 10_000, 60_000
+FIRST = Generation(1, "m", "range")
+
+
+class Heartbeats:
+    """The manager of a stable member whose coordinator is known. Nothing is sent."""
+
+    def __init__(self) -> None:
+        self.group = GroupHarness()
+        self.group.find_coordinator()
+        self.clock = self.group.clock
+        self.coordinator = self.group.coordinator.finder
+        self.membership = self.group.coordinator.membership
+        self.manager: HeartbeatRequestManager = self.group.coordinator.heartbeats
+        self.membership.begin_rebalance()
+        self.membership.joined(FIRST)
+        self.membership.synced(FIRST)
+
+    def poll(self) -> list[UnsentRequest]:
+        return list(self.manager.poll(self.clock.now_ms()).requests)
+
+    def waits_ms(self) -> int:
+        """Poll without a request; return how long to wait for one."""
+        result = self.manager.poll(self.clock.now_ms())
+        assert not result.requests
+        return result.wait_ms
+
+    def beat(self) -> UnsentRequest:
+        self.clock.advance(INTERVAL_MS)
+        (request,) = self.poll()
+        return request
+
+
+@pytest.fixture
+def heartbeats() -> Heartbeats:
+    return Heartbeats()
+
+
+def test_none_before_the_group_is_joined() -> None:
+    group = GroupHarness()
+    group.find_coordinator()
+    assert group.coordinator.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
+    group.coordinator.membership.begin_rebalance()
+    assert group.coordinator.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
+
+
+def test_one_each_interval(heartbeats: Heartbeats) -> None:
+    assert INTERVAL_MS - 50 < heartbeats.waits_ms() <= INTERVAL_MS
+    heartbeats.clock.advance(2_000)
+    assert 950 < heartbeats.waits_ms() <= 1_000, "also from one poll to the next"
+    heartbeats.clock.advance(1_000)
+    (request,) = heartbeats.poll()
+    message = message_of(request)
+    assert (message.generation_id, message.member_id) == (1, "m")
+    assert request.node == heartbeats.group.coordinator_node
+    assert heartbeats.poll() == [], "one at a time"
+    answer(request, heartbeat())
+    assert INTERVAL_MS - 50 < heartbeats.waits_ms() <= INTERVAL_MS
+    assert heartbeats.group.metric("heartbeat-total") == 1
+
+
+def test_also_while_others_join(heartbeats: Heartbeats) -> None:
+    heartbeats.membership.begin_rebalance()
+    heartbeats.membership.joined(Generation(2, "m", "range"))
+    assert heartbeats.membership.state is COMPLETING_REBALANCE
+    assert heartbeats.beat()
+
+
+def test_none_without_a_coordinator(heartbeats: Heartbeats) -> None:
+    """An overdue heartbeat must not end the waits of polls that cannot send it."""
+    heartbeats.coordinator.mark_unknown("test")
+    heartbeats.clock.advance(INTERVAL_MS)
+    assert heartbeats.manager.poll(heartbeats.clock.now_ms()) is NOTHING
+
+
+@pytest.mark.parametrize("error", [NOT_COORDINATOR, LOAD_IN_PROGRESS, 30, -1])
+def test_a_failed_one_is_repeated_after_a_growing_pause(heartbeats: Heartbeats, error: int) -> None:
+    request = heartbeats.beat()
+    pauses = []
+    for _ in range(3):
+        answer(request, heartbeat(error))
+        assert heartbeats.coordinator.unknown is (error == NOT_COORDINATOR)
+        if error == NOT_COORDINATOR:
+            return
+        pauses.append(heartbeats.waits_ms())
+        heartbeats.clock.advance(pauses[-1])
+        (request,) = heartbeats.poll()
+    assert 0 < pauses[0] < pauses[1] < pauses[2] < 600
+    answer(request, heartbeat())
+    assert heartbeats.waits_ms() > 2_000
+    assert heartbeats.membership.state is STABLE
+
+
+def test_a_lost_connection_is_a_lost_coordinator(heartbeats: Heartbeats) -> None:
+    heartbeats.beat().future.raise_error(DisconnectError("lost"))
+    assert heartbeats.coordinator.unknown
+    assert not heartbeats.membership.heartbeat.in_flight
+
+
+def test_a_silent_coordinator_is_given_up(heartbeats: Heartbeats) -> None:
+    heartbeats.beat()
+    heartbeats.clock.advance(SESSION_MS - INTERVAL_MS)
+    assert heartbeats.poll() == []
+    assert heartbeats.coordinator.unknown
+    assert heartbeats.membership.state is STABLE
+
+
+def test_a_rebalance_of_others(heartbeats: Heartbeats) -> None:
+    answer(heartbeats.beat(), heartbeat(REBALANCE_IN_PROGRESS))
+    assert heartbeats.membership.rejoin_needed
+    assert heartbeats.membership.state is STABLE
+    assert heartbeats.beat(), "the member keeps sending heartbeats until it joins"
+
+
+@pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID])
+def test_the_membership_has_ended(heartbeats: Heartbeats, error: int) -> None:
+    answer(heartbeats.beat(), heartbeat(error))
+    assert heartbeats.membership.state is UNJOINED
+    assert heartbeats.membership.member_id == ("m" if error == ILLEGAL_GENERATION else "")
+    assert isinstance(heartbeats.manager.failure, FencedInstanceIdError) is (error == FENCED_INSTANCE_ID)
+    assert heartbeats.manager.poll(heartbeats.clock.now_ms() + SESSION_MS) is NOTHING
+
+
+@pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID])
+def test_a_response_to_an_old_generation(heartbeats: Heartbeats, error: int) -> None:
+    request = heartbeats.beat()
+    heartbeats.membership.begin_rebalance()
+    heartbeats.membership.joined(Generation(2, "m", "range"))
+    answer(request, heartbeat(error))
+    assert heartbeats.membership.state is COMPLETING_REBALANCE
+    assert heartbeats.manager.failure is None
+
+
+def test_an_application_that_does_not_poll(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(POLL_MS // INTERVAL_MS - 1):
+        answer(heartbeats.beat(), heartbeat())
+    heartbeats.clock.advance(INTERVAL_MS)
+    assert heartbeats.poll() == []
+    assert heartbeats.membership.state is UNJOINED
+    assert "max.poll.interval.ms" in caplog.text
+    assert heartbeats.group.network.has_pending_requests(), "LeaveGroup"
+
+
+def test_an_application_that_polls(heartbeats: Heartbeats) -> None:
+    for _ in range(2 * POLL_MS // INTERVAL_MS):
+        answer(heartbeats.beat(), heartbeat())
+        heartbeats.membership.poll_heartbeat(heartbeats.clock.now_ms())
+    assert heartbeats.membership.state is STABLE
+
+
+def test_an_interrupted_heartbeat_is_repeated(heartbeats: Heartbeats) -> None:
+    heartbeats.beat()
+    heartbeats.manager.reset()
+    assert heartbeats.waits_ms() <= 120
+    heartbeats.clock.advance(120)
+    assert heartbeats.poll()
