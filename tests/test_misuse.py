@@ -198,7 +198,7 @@ CONFLUENT: list[tuple[type[ProducerConfig | ConsumerConfig], dict[str, Any], str
     (ConsumerConfig, {"enable.auto.offset.store": False}, "commit the offsets of your choice"),
     (ConsumerConfig, {"enable.partition.eof": True}, "end_offsets()"),
     (ConsumerConfig, {"on_commit": print}, "commit_async()"),
-    (ConsumerConfig, {"partition.assignment.strategy": "cooperative-sticky"}, "later version"),
+    (ConsumerConfig, {"partition.assignment.strategy": "cooperative-sticky"}, ""),
 ]
 
 

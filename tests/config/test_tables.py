@@ -154,14 +154,15 @@ def test_group_instance_id(instance_id: str) -> None:
 
 def test_assignors() -> None:
     strategy = "partition.assignment.strategy"
-    assert consumer()[strategy] == ["range"], "the default's other half comes later"
-    assert consumer(partition_assignment_strategy="range, cooperative-sticky")[strategy] == ["range"]
+    assert consumer()[strategy] == ["range", "cooperative-sticky"]
+    assert consumer(partition_assignment_strategy="cooperative-sticky, sticky")[strategy] == [
+        "cooperative-sticky",
+        "sticky",
+    ]
     assert consumer(partition_assignment_strategy=["roundrobin"])[strategy] == ["roundrobin"]
-    java = "org.apache.kafka.clients.consumer.RoundRobinAssignor,org.apache.kafka.clients.consumer.RangeAssignor"
-    assert consumer(partition_assignment_strategy=java)[strategy] == ["roundrobin", "range"]
+    java = "org.apache.kafka.clients.consumer.RoundRobinAssignor,org.apache.kafka.clients.consumer.StickyAssignor"
+    assert consumer(partition_assignment_strategy=java)[strategy] == ["roundrobin", "sticky"]
     assert consumer(partition_assignment_strategy=(ConsumerConfig,))[strategy] == [ConsumerConfig]
-    with pytest.raises(ConfigError, match="'sticky' comes with a later version"):
-        consumer(partition_assignment_strategy=["sticky", "range"])
 
 
 @pytest.mark.parametrize("value", ["latest", "earliest", "none", "by_duration:PT1H", "by_duration:P7D"])

@@ -16,8 +16,10 @@ import pykclient
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
+from pykclient.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from pykclient.coordinator.assignors.range import RangePartitionAssignor
 from pykclient.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from pykclient.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from pykclient.errors import (
     ConfigError,
     IllegalStateError,
@@ -336,9 +338,13 @@ def _(both: Both) -> None:
     for name in (
         "range",
         "roundrobin",
+        "sticky",
+        "cooperative-sticky",
         "org.apache.kafka.clients.consumer.RangeAssignor",
+        CooperativeStickyAssignor,
         RangePartitionAssignor,
         RoundRobinPartitionAssignor,
+        StickyPartitionAssignor,
     ):
         KafkaConsumer(bootstrap_servers=both.servers, group_id="g", partition_assignment_strategy=[name]).close()
 

@@ -33,7 +33,6 @@ ASSIGNOR_NAMES = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
-_ASSIGNORS_LATER = ("sticky", "cooperative-sticky")
 _DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 
@@ -312,9 +311,12 @@ _KEYS = (
         _DEFAULT_ASSIGNORS,
         ValidList(),
         MEDIUM,
-        "The assignors in order of preference: range, roundrobin, Java's class names of these, or your own "
-        "classes or instances. The members of a group need one in common. The default equals Java's, but sticky "
-        "and cooperative-sticky are not supported yet, so range is used.",
+        "The assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, Java's class names of "
+        "these, or your own classes or instances. The members of a group need one in common. With "
+        "cooperative-sticky alone, members keep reading during a rebalance, except from partitions that move "
+        "(KIP-429). In a list with others, as in the default, members revoke all partitions first. To change a "
+        "running group from the default to cooperative-sticky, restart its members one by one with "
+        "cooperative-sticky alone.",
         convert=_assignors,
     ),
     ConfigKey(
@@ -393,8 +395,7 @@ _FOREIGN = (
 class ConsumerConfig(AbstractConfig):
     """A consumer's configuration.
 
-    ``client.id`` stays empty if it is not given. ``partition.assignment.strategy`` has names, classes and instances,
-    without the unsupported names of the default.
+    ``client.id`` stays empty if it is not given. ``partition.assignment.strategy`` has names, classes and instances.
 
     Raises:
         ConfigError: a key is unknown, a value is wrong, or values contradict each other.
@@ -424,7 +425,6 @@ class ConsumerConfig(AbstractConfig):
                 "and not be '.' or '..'",
                 key="group.instance.id",
             )
-        values["partition.assignment.strategy"] = _usable(values["partition.assignment.strategy"])
 
 
 def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:
@@ -454,16 +454,3 @@ def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:
 
 def _is_instance_id(text: str) -> bool:
     return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) is not None and text not in {".", ".."}
-
-
-def _usable(assignors: list[Any]) -> list[Any]:
-    """Return the supported assignors. Unsupported ones raise an error unless the list is the default."""
-    if assignors == list(_DEFAULT_ASSIGNORS):
-        return ["range"]
-    for assignor in assignors:
-        if assignor in _ASSIGNORS_LATER:
-            raise ConfigError(
-                f"partition.assignment.strategy: {assignor!r} comes with a later version; use range or roundrobin",
-                key="partition.assignment.strategy",
-            )
-    return assignors

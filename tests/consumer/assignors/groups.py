@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pykclient.consumer.assignors.consumer_partition_assignor import Subscription
+from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor, Subscription
+from pykclient.consumer.assignors.range_assignor import RangeAssignor
+from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
+from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
+from pykclient.consumer.assignors.sticky_user_data import serialize_member_data
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.network.cluster import Cluster
 from pykclient.types import Node, PartitionInfo, TopicPartition
@@ -26,6 +31,22 @@ class Group(NamedTuple):
                 nodes = tuple(Node(index, "host", 9092, rack or None) for index, rack in enumerate(racks))
                 infos.append(PartitionInfo(topic, number, None, nodes, nodes))
         return Cluster("id", (), infos)
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions of all subscribed topics."""
+        subscribed = {topic for member in self.members.values() for topic in member.topics}
+        return {
+            TopicPartition(topic, number)
+            for topic, partitions in self.topics.items()
+            if topic in subscribed
+            for number in range(len(partitions))
+        }
+
+    def is_near(self, member_id: str, tp: TopicPartition) -> bool:
+        """Return True if the member has no rack, or the partition has a replica in it."""
+        rack = self.members[member_id].rack_id
+        return rack is None or rack in self.topics[tp.topic][tp.partition]
 
 
 def random_group(rng: random.Random) -> Group:
@@ -50,6 +71,98 @@ def random_group(rng: random.Random) -> Group:
             sorted(wanted), rng.choice([None, b"data"]), sorted(owned), rng.randint(-1, 9), rack or None, instance
         )
     return Group(topics, members)
+
+
+def rebalancing_group(
+    rng: random.Random,
+    *,
+    cooperative: bool,
+    same_topics: bool | None = None,
+    racks: bool | None = None,
+    stale: bool = False,
+    contested: bool = False,
+    ids: Sequence[str] | None = None,
+) -> Group:
+    """Return a group whose members own partitions of an earlier assignment.
+
+    Since then members, topics and partitions were added, and members left. ``stale``: some members missed rebalances,
+    and claim partitions that others have got. ``contested``: a partition is claimed twice in one generation.
+    """
+    same_topics = rng.random() < 0.5 if same_topics is None else same_topics
+    names = ["a", "b", "c"] if racks or (racks is None and rng.random() < 0.5) else [""]
+    topics = {
+        f"topic-{number}": [[rng.choice(names) for _ in range(rng.randint(1, 2))] for _ in range(rng.randint(1, 12))]
+        for number in range(rng.randint(1, 6))
+    }
+    ids = ids or [f"member-{number}" for number in rng.sample(range(1000), 10)]
+
+    def subscribed() -> list[str]:
+        return sorted(topics if same_topics else rng.sample(list(topics), rng.randint(1, len(topics))))
+
+    members = {
+        member_id: Subscription(subscribed(), rack_id=rng.choice([*names, "z"] if names[0] else [""]) or None)
+        for member_id in ids[: rng.randint(1, 10)]
+    }
+    before = _earlier_group(rng, topics, members, [subscribed() for _ in range(3)])
+    owned, generations = _owned_partitions(rng, before, list(members), stale=stale)
+    if contested and any(owned.values()):
+        claimed = rng.choice([tp for some in owned.values() for tp in some])
+        member_id = rng.choice(list(members))
+        owned[member_id] = sorted({*owned[member_id], claimed})
+        generations[member_id] = max(generations.values())
+    for member_id, subscription in members.items():
+        subscription.generation_id = generations[member_id]
+        if cooperative:
+            subscription.owned_partitions = sorted(owned[member_id])
+            subscription.user_data = _int(generations[member_id])
+            # Clients before KIP-792. If claims conflict, Java takes their generation for unknown.
+            if not (stale or contested) and rng.random() < 0.3:
+                subscription.generation_id = -1
+        elif generations[member_id] >= 0 or owned[member_id]:
+            subscription.user_data = serialize_member_data(owned[member_id], generations[member_id])
+    return Group(topics, members)
+
+
+def _earlier_group(
+    rng: random.Random,
+    topics: Mapping[str, list[list[str]]],
+    members: Mapping[str, Subscription],
+    others: Sequence[Sequence[str]],
+) -> Group:
+    """Return the group before its topics grew and some of its members joined, with members that have left."""
+    before = Group({}, {})
+    for topic, partitions in topics.items():
+        before.topics[topic] = partitions[: rng.randint(0, len(partitions))] if rng.random() < 0.3 else partitions
+    for member_id, subscription in members.items():
+        if rng.random() < 0.8:
+            changed = rng.random() < 0.2
+            before.members[member_id] = Subscription(
+                rng.choice(others) if changed else subscription.topics, rack_id=subscription.rack_id
+            )
+    for number in range(rng.randint(0, 3)):
+        before.members[f"left-{number}"] = Subscription(others[number])
+    return before
+
+
+def _owned_partitions(
+    rng: random.Random, before: Group, members: Sequence[str], *, stale: bool
+) -> tuple[dict[str, list[TopicPartition]], dict[str, int]]:
+    """Return what each member owns of an assignment of the earlier group, and the generation in which it got that."""
+    assignor: ConsumerPartitionAssignor = rng.choice((StickyAssignor(), RoundRobinAssignor(), RangeAssignor()))
+    assigned = assignor.assign(before.cluster, before.members)
+    older = RoundRobinAssignor().assign(before.cluster, before.members)
+    latest = rng.randint(2, 9)
+    owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+    generations = dict.fromkeys(members, -1)
+    for member_id in members:
+        if member_id not in assigned:
+            continue
+        missed = stale and rng.random() < 0.3
+        kept = rng.choice([0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+        partitions = (older if missed else assigned)[member_id].partitions
+        owned[member_id] = [tp for tp in partitions if rng.random() < kept]
+        generations[member_id] = latest - rng.randint(1, 2) if missed else latest
+    return owned, generations
 
 
 def encode(assignor: str, group: Group) -> bytes:

@@ -1,11 +1,9 @@
-"""The range and round-robin assignors: examples, properties, and a comparison with Java's classes."""
+"""Examples and properties of the assignors; test_assignors_as_java.py compares them with Java's classes."""
 
 from __future__ import annotations
 
 import random
-import struct
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +12,20 @@ from hypothesis import strategies as st
 
 from pykclient.consumer.assignors.abstract_partition_assignor import AbstractPartitionAssignor
 from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor, Subscription
+from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
 from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.assignors.range_assignor import RangeAssignor
 from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
-from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
 from pykclient.errors import ConfigError
 from pykclient.types import Node, PartitionInfo, TopicPartition
-from tests.consumer.assignors.groups import Group, encode, random_group
-from tests.support.java import run_java
+from tests.consumer.assignors.groups import Group, random_group
 
-ASSIGNORS: dict[str, ConsumerPartitionAssignor] = {"range": RangeAssignor(), "roundrobin": RoundRobinAssignor()}
+ASSIGNORS: dict[str, ConsumerPartitionAssignor] = {
+    "range": RangeAssignor(),
+    "roundrobin": RoundRobinAssignor(),
+    "sticky": StickyAssignor(),
+}
 
 
 def assign(assignor: str, group: Group) -> dict[str, list[str]]:
@@ -149,36 +151,6 @@ def test_ranges_differ_by_one_at_most(seed: int) -> None:
         assert not counts or max(counts) - min(counts) <= 1
 
 
-@pytest.mark.java
-def test_as_java_does() -> None:
-    rng = random.Random(20240)
-    cases = [(rng.choice(list(ASSIGNORS)), random_group(rng)) for _ in range(600)]
-    sent = struct.pack(">i", len(cases)) + b"".join(encode(assignor, group) for assignor, group in cases)
-    received = memoryview(run_java(Path(__file__).with_name("AssignorOracle.java"), stdin=sent))
-    position = 0
-
-    def take(count: int) -> bytes:
-        nonlocal position
-        position += count
-        return bytes(received[position - count : position])
-
-    def take_int() -> int:
-        value: int = struct.unpack(">i", take(4))[0]
-        return value
-
-    for assignor, group in cases:
-        theirs: dict[str, list[TopicPartition]] = {}
-        for _ in range(take_int()):
-            member_id = take(struct.unpack(">H", take(2))[0]).decode()
-            theirs[member_id] = sorted(consumer_protocol.deserialize_assignment(take(take_int())).partitions)
-        ours = {
-            member_id: sorted(assignment.partitions)
-            for member_id, assignment in ASSIGNORS[assignor].assign(group.cluster, group.members).items()
-        }
-        assert ours == theirs, (assignor, group)
-    assert position == len(received)
-
-
 class TestLoading:
     class Mine(RangeAssignor):
         name = "mine"
@@ -188,6 +160,8 @@ class TestLoading:
         [
             ("range", RangeAssignor),
             ("roundrobin", RoundRobinAssignor),
+            ("sticky", StickyAssignor),
+            ("cooperative-sticky", CooperativeStickyAssignor),
             (RangeAssignor, RangeAssignor),
             (Mine(), Mine),
             ("pykclient.consumer.assignors.range_assignor.RangeAssignor", RangeAssignor),

@@ -9,12 +9,17 @@ from typing import Any
 
 from pykclient.config.config_def import load
 from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor
-from pykclient.consumer.assignors.range_assignor import RangeAssignor
-from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
 from pykclient.errors import ConfigError
 
 KEY = "partition.assignment.strategy"
-_BY_NAME: dict[str, type[ConsumerPartitionAssignor]] = {"range": RangeAssignor, "roundrobin": RoundRobinAssignor}
+#: The classes by their names in the group protocol, loaded when they are configured.
+_BY_NAME = {
+    "range": "pykclient.consumer.assignors.range_assignor.RangeAssignor",
+    "roundrobin": "pykclient.consumer.assignors.round_robin_assignor.RoundRobinAssignor",
+    "sticky": "pykclient.consumer.assignors.sticky_assignor.StickyAssignor",
+    "cooperative-sticky": "pykclient.consumer.assignors.cooperative_sticky_assignor.CooperativeStickyAssignor",
+}
+_NAMES = ", ".join(_BY_NAME)
 
 
 def assignor_instances(values: Sequence[Any]) -> list[ConsumerPartitionAssignor]:
@@ -35,11 +40,11 @@ def assignor_instances(values: Sequence[Any]) -> list[ConsumerPartitionAssignor]
 def _instance(value: Any) -> ConsumerPartitionAssignor:
     given = value
     if isinstance(value, str):
-        value = _BY_NAME.get(value) or _load(value)
+        value = _load(_BY_NAME.get(value, value))
     if isinstance(value, type):
         value = value()
     if not isinstance(value, ConsumerPartitionAssignor):
-        raise ConfigError(f"{KEY}: {given!r} is neither {' nor '.join(_BY_NAME)} nor a ConsumerPartitionAssignor")
+        raise ConfigError(f"{KEY}: {given!r} is none of {_NAMES}, and no ConsumerPartitionAssignor")
     return value
 
 
@@ -48,5 +53,5 @@ def _load(name: str) -> Any:
         return load(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"{KEY}: {name!r} is neither {' nor '.join(_BY_NAME)} nor the dotted name of a class ({error})"
+            f"{KEY}: {name!r} is none of {_NAMES}, and not the dotted name of a class ({error})"
         ) from error

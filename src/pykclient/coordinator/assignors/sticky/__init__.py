@@ -1,0 +1,1 @@
+"""The sticky assignor under kafka-python's module names."""
