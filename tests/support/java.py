@@ -30,15 +30,7 @@ def run_java(
     ``source`` is one file without a package, whose main class has the file's name. Kafka's jars are on the class path.
     Raises JavaError with the program's stderr.
     """
-    classes = compiled_classes(source, kafka_version)
-    command = [
-        artifacts.java_tool(),
-        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dfile.encoding=UTF-8"),
-        *(artifacts.class_data() if kafka_version == artifacts.KAFKA_VERSION else ()),
-        *("-cp", os.pathsep.join([_classpath(kafka_version), str(classes)])),
-        source.stem,
-        *args,
-    ]
+    command = java_command(source, *args, kafka_version=kafka_version)
     try:
         done = subprocess.run(command, input=stdin or b"", capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
@@ -46,6 +38,19 @@ def run_java(
     if done.returncode:
         raise JavaError(f"{source.name} ended with code {done.returncode}:\n{_tail(done.stderr)}")
     return done.stdout
+
+
+def java_command(source: Path, *args: str, kafka_version: str = artifacts.KAFKA_VERSION) -> list[str]:
+    """Return the command that runs ``source``, which is compiled first if needed."""
+    classes = compiled_classes(source, kafka_version)
+    return [
+        artifacts.java_tool(),
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dfile.encoding=UTF-8"),
+        *(artifacts.class_data() if kafka_version == artifacts.KAFKA_VERSION else ()),
+        *("-cp", os.pathsep.join([_classpath(kafka_version), str(classes)])),
+        source.stem,
+        *args,
+    ]
 
 
 def _classpath(kafka_version: str) -> str:
