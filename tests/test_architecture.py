@@ -141,6 +141,19 @@ def test_deciding_modules_do_not_wait(name: str) -> None:
     assert not set(imported(module)) & {"asyncio", "queue", "select", "selectors", "socket", "time"}
 
 
+@pytest.mark.parametrize("path", sorted((SOURCE / "aio").glob("*.py")), ids=lambda path: path.name)
+def test_the_asyncio_clients_never_block_the_loop(path: Path) -> None:
+    module = tree(path)
+    assert not set(imported(module)) & {"concurrent", "multiprocessing", "queue", "threading"}
+    awaited = {node.value for node in ast.walk(module) if isinstance(node, ast.Await)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = node.func.attr
+            assert name not in {"run_in_executor", "sleep", "sleep_ms", "to_thread"}, f"{name} in line {node.lineno}"
+            if name in {"acquire", "await_", "wait"}:
+                assert node in awaited, f"{name} in line {node.lineno} blocks"
+
+
 def test_importing_the_package_loads_next_to_nothing() -> None:
     heavy = "{'asyncio', 'dataclasses', 'logging', 'pyarrow', 'socket', 'ssl', 'typing_extensions', 'zstandard'}"
     program = f"import sys; before = set(sys.modules); import pykclient; print(({heavy} & set(sys.modules)) - before)"

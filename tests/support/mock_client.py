@@ -225,6 +225,10 @@ class MockClient:
             callback,
         )
 
+    @property
+    def is_unreachable(self) -> bool:
+        return False
+
     def connection_report(self) -> str:
         return ""
 

@@ -1,4 +1,5 @@
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from pykclient.clock import Clock
@@ -44,6 +45,11 @@ class FutureState:
     _timestamp_ms: int
     _value_size: int
     index: int
+
+class AwaitedRecords:
+    def __init__(self, has_acks: bool) -> None: ...
+    def add(self, record: FutureState, future: Any) -> None: ...
+    def __call__(self, first: FutureRecordMetadata) -> None: ...
 
 class Mutex:
     def __enter__(self) -> None: ...
@@ -94,6 +100,17 @@ def send(
     timestamp_ms: int | None = None,
     on_delivery: OnDelivery | None = None,
 ) -> FutureRecordMetadata: ...
+def send_awaited(
+    producer: KafkaProducer[Any, Any],
+    create_future: Callable[[], Any],
+    has_acks: bool,
+    topic: str,
+    value: Any,
+    key: Any,
+    headers: Headers | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> Any: ...
 def try_append_to_batch(
     self: BatchState,
     timestamp_ms: int,

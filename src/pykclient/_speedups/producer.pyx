@@ -1,7 +1,7 @@
 """Appending records to batches.
 
 Twins: ``record/memory_records_builder.py``, ``producer/producer_batch.py``, ``producer/accumulator_state.py``,
-``producer/future.py``, ``producer/kafka_producer.py``.
+``producer/future.py``, ``producer/kafka_producer.py``, ``aio/awaited_records.py``.
 
 This module has two kinds of code. *State classes* store the fields that each record changes as C numbers. The Python
 classes inherit from them, so that everything but the hot methods is written once. *Functions* are these hot methods:
@@ -670,15 +670,64 @@ cdef object send_path_of(object producer):
     return read_slot(producer, _last_offset, "_send_path")
 
 
+cdef FutureState append_plain(
+    SendPath path,
+    Route route,
+    int64_t number,
+    object key_bytes,
+    object value_bytes,
+    object headers,
+    Py_ssize_t headers_size,
+    bint has_timestamp,
+    int64_t *timestamp,
+    object on_delivery,
+):
+    """Append a record of plain bytes to an open batch; return None, with nothing changed, where that is not possible.
+
+    ``number`` is the record's own partition, or negative. A record without a timestamp gets the current time, which is
+    stored in ``timestamp``.
+    """
+    cdef QueueState queue
+    cdef StickyPartitionInfo sticky = None
+    cdef object found
+    cdef int64_t size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
+    if headers_size == 1:
+        size += RECORD_OVERHEAD
+    else:
+        size = (
+            HEADER_AND_LARGEST_OVERHEAD
+            + size_of_bytes(size_of(key_bytes))
+            + size_of_bytes(size_of(value_bytes))
+            + headers_size
+        )
+    if size > path.max_record_size or path.has_fatal_error():
+        return None
+    if number < 0:
+        if key_bytes is not None and not path.ignore_keys:
+            number = (
+                murmur2_of(<const uint8_t *>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes)) & 0x7FFFFFFF
+            ) % route.partition_count
+        else:
+            found = route.sticky()
+            if found is None:
+                return None
+            sticky = <StickyPartitionInfo>found
+            number = sticky.partition
+    queue = path.queue(route, number, sticky)
+    if queue is None:
+        return None
+    if not has_timestamp:
+        timestamp[0] = wall_clock_ms() if path.clock is None else path.clock.wall_ms()
+    return path.append(queue, route, sticky, timestamp[0], key_bytes, value_bytes, headers, headers_size, on_delivery)
+
+
 def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
     """Append a record to a batch, to be sent soon (twin: KafkaProducer._send_python)."""
     cdef object found
     cdef SendPath path
     cdef Route route
-    cdef QueueState queue
-    cdef StickyPartitionInfo sticky = None
     cdef FutureState future
-    cdef int64_t number = -1, timestamp = 0, size
+    cdef int64_t number = -1, timestamp = 0
     cdef Py_ssize_t headers_size = 1
     cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
     found = send_path_of(self)
@@ -715,40 +764,97 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
             headers_size = size_of_headers(written)
     # Nothing changes until the record is appended, so the twin can still handle any uncommon case.
     if headers_size > 0:
-        size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
-        if headers_size == 1:
-            size += RECORD_OVERHEAD
-        else:
-            size = (
-                HEADER_AND_LARGEST_OVERHEAD
-                + size_of_bytes(size_of(key_bytes))
-                + size_of_bytes(size_of(value_bytes))
-                + headers_size
-            )
-        if size <= path.max_record_size and not path.has_fatal_error():
-            if number < 0:
-                if key_bytes is not None and not path.ignore_keys:
-                    number = (
-                        murmur2_of(<const uint8_t *>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes))
-                        & 0x7FFFFFFF
-                    ) % route.partition_count
-                else:
-                    found = route.sticky()
-                    if found is not None:
-                        sticky = <StickyPartitionInfo>found
-                        number = sticky.partition
-            queue = None if number < 0 else path.queue(route, number, sticky)
-            if queue is not None:
-                if timestamp_ms is None:
-                    if path.clock is None:
-                        timestamp = wall_clock_ms()
-                    else:
-                        timestamp = timestamp_ms = path.clock.wall_ms()
-                future = path.append(
-                    queue, route, sticky, timestamp, key_bytes, value_bytes, written, headers_size, on_delivery
-                )
-                if future is not None:
-                    return future
+        future = append_plain(
+            path,
+            route,
+            number,
+            key_bytes,
+            value_bytes,
+            written,
+            headers_size,
+            timestamp_ms is not None,
+            &timestamp,
+            on_delivery,
+        )
+        if future is not None:
+            return future
+        if timestamp_ms is None and timestamp:  # a clock is read once for each record
+            timestamp_ms = timestamp
     if serialized is None:
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
+
+
+# --- asyncio -----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class AwaitedRecords:
+    """Twin of ``aio.awaited_records.AwaitedRecordsPython``. Thread: the loop's."""
+
+    cdef list records
+    cdef list futures
+    cdef bint has_acks
+
+    def __init__(self, bint has_acks):
+        self.records = []
+        self.futures = []
+        self.has_acks = has_acks
+
+    def add(self, FutureState record not None, future):
+        self.records.append(record)
+        self.futures.append(future)
+
+    def __call__(self, first):
+        from pykclient.aio.awaited_records import settle
+
+        settle(self.records, self.futures, self.has_acks)
+
+
+def send_awaited(
+    producer, create_future, bint has_acks, topic, value, key, headers, partition, timestamp_ms
+):
+    """Append a common record to an open batch, and return an asyncio future for it; None leaves it to Python.
+
+    Nothing has happened then. The rest is in ``AIOKafkaProducer._send``.
+    """
+    cdef object found = send_path_of(producer)
+    cdef object future, entry, written = None
+    cdef list listeners
+    cdef SendPath path
+    cdef Route route
+    cdef FutureState record
+    cdef AwaitedRecords awaited
+    cdef int64_t number = -1, timestamp = 0
+    cdef Py_ssize_t headers_size = 1
+    cdef bint has_timestamp
+    if type(found) is not SendPath or not is_plain(key) or not is_plain(value):
+        return None
+    path = <SendPath>found
+    route = path.route(topic)
+    if route is None:
+        return None
+    if partition is not None and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count):
+        return None
+    if timestamp_ms is not None and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
+        return None
+    if headers is not None:
+        written = unchanging(headers)
+        headers_size = size_of_headers(written)
+        if headers_size <= 0:
+            return None
+    has_timestamp = timestamp_ms is not None
+    record = append_plain(path, route, number, key, value, written, headers_size, has_timestamp, &timestamp, None)
+    if record is None:
+        return None
+    future = create_future()
+    # All of this runs on the loop's thread, which also completes batches: the batch is still open.
+    listeners = record._result.listeners
+    entry = listeners[len(listeners) - 1] if listeners else None
+    if entry is not None and type((<tuple>entry)[1]) is AwaitedRecords:
+        awaited = <AwaitedRecords>(<tuple>entry)[1]
+    else:
+        awaited = AwaitedRecords(has_acks)
+        listeners.append((record, awaited, False))
+    awaited.records.append(record)
+    awaited.futures.append(future)
+    return future

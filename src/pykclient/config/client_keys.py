@@ -76,6 +76,7 @@ def connections_max_idle_ms(default: int) -> ConfigKey:
         None,
         MEDIUM,
         "Close connections that have been idle for this long. A negative value means never.",
+        convert=none_means(-1),
     )
 
 

@@ -159,6 +159,10 @@ class ConnectionFailures:
         outage = self._outages.pop(key, None)
         return None if outage is None else now_ms - outage.since_ms
 
+    def cover(self, nodes: Sequence[Node]) -> bool:
+        """Return True if none of the addresses of ``nodes`` works now."""
+        return all((node.host, node.port) in self._failures for node in nodes)
+
     def unreachable(self) -> list[ConnectionFailure]:
         """Return the last failure of each address that does not work now."""
         return list(self._failures.values())

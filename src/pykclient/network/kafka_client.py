@@ -120,6 +120,10 @@ class KafkaClient(Protocol):
     def connection_report(self) -> str:
         """Return which addresses cannot be reached and why, for error messages; empty if none."""
 
+    @property
+    def is_unreachable(self) -> bool:
+        """True if the last attempt to connect has failed for every known node."""
+
     def initiate_close(self) -> None:
         """Refuse further requests and end the current poll. Thread: any."""
 

@@ -30,7 +30,7 @@ from pykclient.network.api_versions_exchange import (
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.cluster_connection_states import ClusterConnectionStates
-from pykclient.network.connection_failures import ConnectionFailure, ConnectionFailures, reason_of, shown_node
+from pykclient.network.connection_failures import ConnectionFailures, reason_of, shown_node
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
@@ -673,9 +673,8 @@ class NetworkClient:
         return self._failures.report(updater.fetch_cluster(), updater.bootstrap_addresses, self._clock.now_ms())
 
     @property
-    def unreachable(self) -> list[ConnectionFailure]:
-        """The addresses whose last connection attempt failed, and why."""
-        return self._failures.unreachable()
+    def is_unreachable(self) -> bool:
+        return self._failures.cover(self._updater.fetch_nodes())
 
     def wakeup(self) -> None:
         self._selector.wakeup()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import AuthenticationError, BrokerError, RecordTooLargeError
@@ -88,7 +88,7 @@ class BatchSender:
         for _ in self.steps(parts):
             """The pool waits for memory itself."""
 
-    def steps(self, parts: Iterable[Part]) -> Iterator[int]:
+    def steps(self, parts: Iterable[Part]) -> Generator[int, None, None]:
         """Do what ``send`` does, in steps between which the caller may do other work.
 
         Yield the number of bytes that must become free before the next step, where the pool does not wait for them

@@ -289,8 +289,12 @@ class BufferPool:
                 if self._waiters and not waiter.patient:
                     self._waiters[0].patient = False  # the next thread has already waited for the same memory
                 self._wake_first_waiter()
-            if self._metrics is not None:
-                self._metrics.record_wait(clock.now_ms() - start_ms)
+            self.record_wait(clock.now_ms() - start_ms)
+
+    def record_wait(self, duration_ms: int) -> None:
+        """Count a wait for memory in the metrics."""
+        if self._metrics is not None:
+            self._metrics.record_wait(duration_ms)
 
     def exhausted(self, size: int, gathered: int, max_block_ms: int) -> BufferExhaustedError:
         """Return the error for a wait of ``max_block_ms`` for ``size`` bytes that brought ``gathered``; count it."""

@@ -265,6 +265,11 @@ class FutureRecordMetadata(FutureState):
         return self.locate()[0].completed
 
     @property
+    def timestamp_ms(self) -> int:
+        """The record's own timestamp, in milliseconds since the epoch."""
+        return self._timestamp_ms
+
+    @property
     def is_done(self) -> bool:
         """Return ``done()``, under kafka-python's name."""
         return self.done()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast, overload
 
-from pykclient.clock import SYSTEM_CLOCK
+from pykclient.clock import SystemClock
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
     AuthenticationError,
@@ -166,7 +166,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
                 parts.transaction_manager,
                 READY,
                 FATAL_ERROR,
-                None if parts.clock is SYSTEM_CLOCK else parts.clock,
+                None if isinstance(parts.clock, SystemClock) else parts.clock,
                 parts.key_serializer,
                 parts.value_serializer,
                 plain_keys=parts.key_serializer is BYTES,

@@ -55,6 +55,7 @@ class ProducerParts:
 
     __slots__ = (
         "accumulator",
+        "buffer_pool",
         "client",
         "client_id",
         "clock",
@@ -173,6 +174,7 @@ class ProducerParts:
         batch_size = max(1, config["batch.size"])
         metrics = BufferPoolMetrics(self.metrics, self.clock)
         pool = BufferPool(config["buffer.memory"], batch_size, self.clock, metrics, self._before_wait_for_memory)
+        self.buffer_pool = pool
         register_buffer_pool_gauges(self.metrics, pool)
         return RecordAccumulator(
             AccumulatorConfig(

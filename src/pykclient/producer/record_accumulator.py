@@ -373,6 +373,15 @@ class RecordAccumulator:
         with HERE.mark, self._lock:
             return [queue for info in self._topics.values() for queue in info.queues.values()]
 
+    def close_open_batch(self, topic: str, partition: int) -> None:
+        """Let no more records into the partition's open batch: the next one starts another."""
+        queue = self.get_queue(topic, partition)
+        if queue is not None:
+            with HERE.mark, queue.lock:
+                if queue.batches:
+                    queue.batches[-1].close_for_record_appends()
+                    self._waiting.changed(queue, FULL)
+
     # --- which nodes are due -----------------------------------------------------------------------------------
 
     def expect_look(self) -> bool:

@@ -1,0 +1,616 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from pykclient import topic_names
+from pykclient.aio.awaited_records import RecordFuture, attach
+from pykclient.aio.batch_builder import BatchBuilder
+from pykclient.aio.errors import MissingTopicError, ProducerClosed
+from pykclient.aio.loop_driver import LoopDriver
+from pykclient.aio.loop_environment import LoopEnvironment
+from pykclient.aio.loop_waits import LoopWaits, MemoryLine, one_iteration
+from pykclient.aio.producer_settings import producer_config
+from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
+from pykclient.aio.structs import RecordMetadata
+from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+    UseAfterForkError,
+)
+from pykclient.implementation import compiled
+from pykclient.producer import arguments
+from pykclient.producer.buffer_pool import MustWait
+from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.interceptors import InterceptedDelivery, headers_of
+from pykclient.producer.serialized_record import call_serializer, checked_serialized, serialization_failed
+from pykclient.serialization import BYTES, Serializer
+from pykclient.types import Headers, ProducerRecord
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pykclient.config.producer_config import ProducerConfig
+    from pykclient.producer.batch_future import BatchFuture
+
+T = TypeVar("T")
+
+_compiled = compiled("producer")
+
+#: The size of a key and a value in metadata that does not show it.
+NO_SIZE: Final = -1
+
+#: A coroutine that keeps sending lets the loop run after this time, in seconds.
+_LONGEST_RUN_S: Final = 0.005
+
+#: Time that ``async with`` waits for records when KeyboardInterrupt or SystemExit leaves its block, in seconds.
+_ENDING_TIMEOUT_S: Final = 0.5
+
+
+class AIOKafkaProducer:
+    """A client that sends records to Kafka in batches, for asyncio.
+
+    It runs on the event loop's own thread: there is no other thread, and no call in a thread pool. ``config`` and the
+    keyword arguments are KafkaProducer's; aiokafka's own names, such as ``max_batch_size``, work too. ``stop`` sends
+    the remaining records, so use the producer in an ``async with`` statement, or call ``start`` and ``stop``::
+
+        async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+            metadata = await producer.send_and_wait("flights", b"1545", key=b"UA")
+            print(metadata.offset)
+
+    A producer belongs to the loop in which it was started, and to the process. Settings that end in ``_ms`` are in
+    milliseconds.
+
+    Any call may be cancelled. If ``send`` is cancelled, the record is not sent; cancelling the future that it returned,
+    or ``send_and_wait`` while it waits for the broker, does not stop the record.
+
+    Thread: the loop's.
+    """
+
+    #: Defaults of the attributes that the destructor reads, should the constructor raise.
+    _producer: ThreadlessProducer | None = None
+    _closed: bool = True
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        /,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **settings: Any,
+    ) -> None:
+        """Take the settings. Nothing connects before ``start``.
+
+        ``loop`` is deprecated, as in aiokafka: the producer uses the loop that runs ``start``.
+
+        Raises:
+            ConfigError: a setting is unknown, invalid or not supported yet.
+        """
+        if loop is not None:
+            warnings.warn("the `loop` parameter is deprecated: leave it out", DeprecationWarning, stacklevel=2)
+        self._config = producer_config(config, settings)
+        self._given_loop = loop
+        self._has_acks = self._config["acks"] != "0"
+        self._is_starting = False
+        self._closed = False
+        # From ``start`` on:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._create_future: Callable[[], RecordFuture]
+        self._driver: LoopDriver
+        self._waits: LoopWaits
+        self._memory: MemoryLine
+        self._key_serializer: Serializer[Any]
+        self._value_serializer: Serializer[Any]
+        #: True if records may take the compiled path: there are neither serializers nor interceptors.
+        self._may_send_at_once = False
+
+    # --- starting --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to the cluster.
+
+        Host names are looked up by the system's resolver, on a thread of the resolver's own; numeric addresses need
+        none.
+
+        Raises:
+            KafkaConnectionError: no bootstrap server can be reached. The call can be repeated.
+            KafkaTimeoutError: none has answered within ``max.block.ms``. The call can be repeated.
+            ConfigError: the DNS knows none of the bootstrap servers.
+            AuthenticationError: the cluster refused the credentials.
+            IllegalStateError: the producer has been started before, or this is not the loop that it was given.
+            io.UnsupportedOperation: the system has neither epoll nor kqueue.
+        """
+        loop = get_running_loop()
+        if self._closed:
+            raise ProducerClosed("the producer is closed, and cannot be started again: create another one")
+        if self._given_loop is not None and self._given_loop is not loop:
+            raise IllegalStateError("Please create objects with the same loop as running with: leave `loop` out")
+        if self._producer is not None or self._is_starting:
+            raise IllegalStateError("the producer has been started already")
+        self._is_starting = True
+        try:
+            hosts = await look_up_bootstrap_servers(loop, self._config)
+            await self._connect(loop, LoopEnvironment(hosts))
+        finally:
+            self._is_starting = False
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, environment: LoopEnvironment) -> None:
+        producer = ThreadlessProducer(self._config, environment)
+        parts, selector = producer.parts, environment.selector
+        waits = LoopWaits(loop)
+        memory = MemoryLine(loop, parts.buffer_pool)
+
+        def on_turn() -> None:  # refers to no more than it needs, so that the producer can be collected
+            waits.check()
+            memory.check()
+
+        driver = LoopDriver(loop, parts.sender, parts.client, selector, parts.clock, on_turn)
+        selector.wake_driver, selector.release_driver = driver.wake, driver.release
+        driver.closed.add_done_callback(lambda _: parts.close_plugins())
+        try:
+            driver.start()
+            await await_bootstrap(parts, waits, producer.max_block_ms)
+        except BaseException:
+            producer.force_close()
+            driver.close_at_once()
+            raise
+        environment.forget_hosts()
+        self._loop, self._driver, self._waits, self._memory = loop, driver, waits, memory
+        self._create_future = loop.create_future
+        self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
+        has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
+        self._may_send_at_once = _compiled is not None and not has_plugins
+        self._producer = producer
+
+    def _usable(self) -> ThreadlessProducer:
+        """Return the producer, if it can be used here.
+
+        Raises:
+            ProducerClosed: it is closed.
+            IllegalStateError: it has not been started, or belongs to another loop.
+            UseAfterForkError: it belongs to the parent process.
+        """
+        producer = self._producer
+        if self._closed:
+            raise ProducerClosed("the producer is closed")
+        if producer is None:
+            raise IllegalStateError("the producer has not been started: await start(), or use `async with`")
+        if (refusal := producer.refusal) is not None:
+            raise refusal
+        if _get_running_loop() is not self._loop:
+            raise IllegalStateError("this producer was started in another event loop: create one in each loop")
+        return producer
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordFuture:
+        """Append a record to a batch, which is sent soon after; return a future for its metadata.
+
+        Waits, at most ``max.block.ms`` in all, for the topic's metadata, for asynchronous serializers and while
+        ``buffer.memory`` is used up. It does not wait for the broker: the future does. ``headers`` are pairs of a name
+        and bytes or None. If ``partition`` is None, the partitioner chooses. ``timestamp_ms`` is in milliseconds since
+        the epoch; None means now.
+
+        The future has a RecordMetadata, or None with ``acks=0``; or the error that the record failed with.
+
+        Raises:
+            KafkaTimeoutError: no metadata arrived within ``max.block.ms``; MissingTopicError if there is no such topic.
+            BufferExhaustedError: no memory became free within ``max.block.ms``.
+            SerializationError: a serializer failed.
+            RecordTooLargeError: the record is larger than ``max.request.size``.
+            BrokerError: the topic cannot be written to.
+            IllegalArgumentError: an argument has the wrong type or value.
+            ProducerClosed: the producer is closed, or was closed during the call.
+            KafkaError: the producer hit a fatal error.
+        """
+        if self._may_send_at_once and _get_running_loop() is self._loop:
+            future = _compiled.send_awaited(
+                self._producer, self._create_future, self._has_acks, topic, value, key, headers, partition, timestamp_ms
+            )
+            if future is not None:
+                return future  # type: ignore[no-any-return]
+        return await self._send(topic, value, key, partition, timestamp_ms, headers, may_yield=True)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordMetadata | None:
+        """Send a record as ``send`` does, and wait until it is acknowledged.
+
+        Raises:
+            Exception: those of ``send``, and the error that the record failed with.
+        """
+        if self._may_send_at_once and _get_running_loop() is self._loop:
+            future = _compiled.send_awaited(
+                self._producer, self._create_future, self._has_acks, topic, value, key, headers, partition, timestamp_ms
+            )
+            if future is not None:
+                return await future  # type: ignore[no-any-return]
+        return await (await self._send(topic, value, key, partition, timestamp_ms, headers, may_yield=False))
+
+    async def _send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+        *,
+        may_yield: bool,
+    ) -> RecordFuture:
+        """Send a record that may have to wait, or that the compiled path leaves to Python.
+
+        With ``may_yield``, let the loop run if it has not for long: the caller may send in an endless loop.
+        """
+        producer = self._usable()
+        assert self._loop is not None
+        if may_yield and self._loop.time() - self._driver.last_turn_s > _LONGEST_RUN_S:
+            await one_iteration()
+        on_delivery = None
+        # All arguments are checked before the first of them is used.
+        topic, headers, partition, timestamp_ms = arguments.checked_fields(
+            topic, headers, partition, timestamp_ms, None
+        )
+        if producer.interceptors is not None:
+            record = producer.interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+            topic, headers, partition, timestamp_ms = arguments.checked_fields(
+                record.topic, record.headers, record.partition, record.timestamp_ms, None
+            )
+            value, key = record.value, record.key
+            on_delivery = InterceptedDelivery(producer.interceptors, tuple(headers), None)
+        clock = producer.parts.clock
+        deadline_ms = clock.now_ms() + producer.max_block_ms
+        try:
+            await self._await_topic(producer, topic, partition, deadline_ms)
+            key_bytes = await self._serialized(self._key_serializer, "key", topic, headers, key)
+            value_bytes = await self._serialized(self._value_serializer, "value", topic, headers, value)
+        except Exception as error:
+            producer.failed(error, topic, partition, headers_of(headers))
+            raise
+        serialized = key_bytes, value_bytes
+        while True:
+            self._usable()  # it may have been closed meanwhile
+            take = partial(
+                producer.append, topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized
+            )
+            try:
+                appended = await self._with_memory(producer, take, deadline_ms)
+                break
+            except TopicIsMissing:  # since the last look
+                await self._await_topic(producer, topic, partition, deadline_ms)
+        # No await from here on: a record that was appended has a future that is returned.
+        future: RecordFuture = self._create_future()
+        attach(appended, future, self._has_acks)
+        return future
+
+    async def _serialized(
+        self, serializer: Serializer[Any], what: str, topic: str, headers: Headers, data: Any
+    ) -> bytes | None:
+        """Return the bytes of a key or a value. A serializer may be asynchronous: what it returns is awaited."""
+        if serializer is BYTES and (data is None or type(data) is bytes):
+            return data
+        try:
+            serialized = call_serializer(serializer, topic, headers, data)
+            if not (serialized is None or type(serialized) is bytes) and isinstance(serialized, Awaitable):
+                serialized = await serialized
+        except Exception as error:
+            failure = serialization_failed(serializer, what, topic, data, error)
+            if failure is error:
+                raise
+            raise failure from error
+        return checked_serialized(serializer, what, topic, serialized)
+
+    async def _await_topic(
+        self, producer: ThreadlessProducer, topic: str, partition: int | None, deadline_ms: int
+    ) -> None:
+        """Wait until the metadata has the topic, and the partition if one is given.
+
+        Raises:
+            KafkaTimeoutError: it has not at ``deadline_ms``. If the brokers do not know the topic, the error is a
+                MissingTopicError.
+        """
+        if producer.knows(topic, partition):
+            return
+        parts, topic_wait, max_block_ms = producer.parts, producer.topic_wait, producer.max_block_ms
+        metadata, clock = parts.metadata, parts.clock
+        start_ms = deadline_ms - max_block_ms
+        topic_names.validate(topic)
+        while topic_wait.look(topic, partition, now_ms := clock.now_ms()) is None:
+            if now_ms >= deadline_ms:
+                error = topic_wait.missing(topic, partition)
+                if isinstance(error.__cause__, UnknownTopicOrPartitionError):
+                    raise MissingTopicError(*error.args) from error.__cause__
+                raise error
+            version = topic_wait.request(topic, partition, now_ms - start_ms, max_block_ms)
+            await self._waits.until(partial(_has_news, metadata, version), deadline_ms - now_ms)
+            if self._closed:
+                raise ProducerClosed("the producer was closed while it waited for metadata")
+            metadata.maybe_throw_exception_for_topic(topic)
+        parts.producer_metrics.record_metadata_wait(clock.now_ms() - start_ms)
+
+    async def _with_memory(
+        self,
+        producer: ThreadlessProducer,
+        take: Callable[[], T],
+        deadline_ms: int,
+    ) -> T:
+        """Return the result of ``take``, called again whenever memory for it may be free.
+
+        Raises:
+            BufferExhaustedError: it was not at ``deadline_ms``.
+        """
+        size = 0
+        if self._memory.is_empty:
+            try:
+                return take()
+            except MustWait as wait:
+                size = wait.size
+        clock = producer.parts.clock
+        start_ms = clock.now_ms()
+        try:
+            taken = await self._memory.attempt(take, size, deadline_ms - start_ms)
+        finally:
+            producer.parts.buffer_pool.record_wait(clock.now_ms() - start_ms)
+        if taken is None:
+            raise producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms)
+        return taken
+
+    # --- batches ---------------------------------------------------------------------------------------------------
+
+    def create_batch(self) -> BatchBuilder:
+        """Return an empty batch to fill and to pass to ``send_batch``. It holds up to ``batch.size`` bytes."""
+        producer = self._usable()
+        parts = producer.parts
+        return BatchBuilder(self._config["batch.size"], parts.key_serializer, parts.value_serializer)
+
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> RecordFuture:
+        """Send the records of ``batch`` together, and close it; return a future for the metadata of the first record.
+
+        Waits for metadata and memory as ``send`` does.
+
+        Raises:
+            Exception: those of ``send``.
+        """
+        producer = self._usable()
+        topic, partition = arguments.checked_topic(topic), arguments.checked_partition(partition)
+        if not isinstance(batch, BatchBuilder):
+            raise IllegalArgumentError(f"batch is {arguments.shown(batch)}; create_batch() makes one")
+        deadline_ms = producer.parts.clock.now_ms() + producer.max_block_ms
+        await self._await_topic(producer, topic, partition, deadline_ms)
+        self._usable()
+        run = batch.rows()
+        future: RecordFuture = self._create_future()
+        if run is None:  # nothing to send, as in aiokafka
+            future.set_result(None)
+            return future
+
+        taken = await self._with_memory(producer, partial(producer.append_run, topic, partition, run), deadline_ms)
+        first = FutureRecordMetadata(taken.result, taken.place, run.rows.timestamp_ms, NO_SIZE, NO_SIZE)
+        attach(first, future, self._has_acks)
+        return future
+
+    async def send_columns(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        timestamp: Any = None,
+        partition: Any = None,
+    ) -> BatchFuture:
+        """Send many records, given as columns: ``KafkaProducer.send_batch`` for asyncio, with the same arguments.
+
+        Returns once all rows are in batches. The future covers all rows; await it, or ask it. If the call is cancelled,
+        the rows that are in batches are sent.
+
+        Raises:
+            Exception: those of ``KafkaProducer.send_batch``.
+        """
+        from pykclient.producer.batch_future import BatchFuture
+        from pykclient.producer.batch_input import BatchInput
+        from pykclient.producer.batch_send import BatchSender
+
+        producer = self._usable()
+        topic = arguments.checked_topic(topic)
+        if producer.interceptors is not None:
+            raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
+        clock, metrics = producer.parts.clock, producer.parts.producer_metrics
+        given = BatchInput(data, value, key, headers, timestamp, partition)
+        await self._await_topic(producer, topic, None, clock.now_ms() + producer.max_block_ms)
+        sender = BatchSender(topic, producer.sending_parts(topic))
+        steps = sender.steps(given.parts(clock.wall_ms()))
+        try:
+            while True:
+                try:
+                    size = next(steps)
+                except StopIteration:
+                    break
+                if not size:
+                    await one_iteration()
+                elif await self._memory.attempt(bool, size, producer.max_block_ms) is None:
+                    steps.throw(producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms))
+        except KafkaError:
+            metrics.record_error()
+            raise
+        finally:
+            steps.close()
+            self._driver.wake()  # rows may be in batches that the driver was not woken for
+        if sender.refused:
+            metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
+        return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, clock)
+
+    # --- the rest of the surface -----------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Send all batches now, and wait until all earlier records are acknowledged or have failed."""
+        producer = self._usable()
+        accumulator = producer.parts.accumulator
+        token = accumulator.begin_flush()
+        try:
+            results = accumulator.incomplete_results()
+            self._driver.wake()
+
+            def all_are_done() -> bool:
+                while results:
+                    result = results[-1]
+                    if not result.completed:
+                        return False
+                    results.pop()
+                    results.extend(part for _, part in result.parts or ())
+                return True
+
+            await self._waits.until(all_are_done, FOREVER_MS)
+        finally:
+            accumulator.end_flush(token)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the partition numbers of ``topic``. Waits for its metadata as ``send`` does.
+
+        Raises:
+            Exception: those of ``send``.
+        """
+        producer = self._usable()
+        topic = arguments.checked_topic(topic)
+        deadline_ms = producer.parts.clock.now_ms() + producer.max_block_ms
+        await self._await_topic(producer, topic, None, deadline_ms)
+        return producer.partitions_for(topic)
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The settings in use, by their dotted keys."""
+        return self._config
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
+        return self._usable().metrics(raw)
+
+    # --- transactions ----------------------------------------------------------------------------------------------
+
+    async def begin_transaction(self) -> NoReturn:
+        """Not supported yet.
+
+        Raises:
+            IllegalStateError: always.
+        """
+        raise IllegalStateError("You need to configure transaction_id to use transactions, which come later")
+
+    commit_transaction = abort_transaction = begin_transaction
+
+    async def send_offsets_to_transaction(self, offsets: object, group_id: object) -> NoReturn:  # noqa: ARG002
+        """Not supported yet.
+
+        Raises:
+            IllegalStateError: always.
+        """
+        await self.begin_transaction()
+
+    # --- stopping --------------------------------------------------------------------------------------------------
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """Send the remaining records and release all resources.
+
+        Waits up to ``timeout`` seconds, or without a limit if None: each record has its ``delivery.timeout.ms``.
+        Records that are unacknowledged by then fail with KafkaError. Further calls wait too. If a call is cancelled,
+        the producer closes in the background.
+
+        Raises:
+            IllegalArgumentError: ``timeout`` is negative, or not a number.
+            IllegalStateError: this is another loop than that of ``start``, which is still open.
+        """
+        timeout_ms = arguments.milliseconds(timeout)
+        producer = self._producer
+        if producer is None or isinstance(producer.refusal, UseAfterForkError):
+            self._closed = True
+            return
+        assert self._loop is not None
+        if get_running_loop() is not self._loop:
+            if not self._loop.is_closed():
+                raise IllegalStateError("this producer was started in another event loop: stop it there")
+            self._release(producer)
+            return
+        if not self._closed:
+            self._closed = True
+            self._may_send_at_once = False
+            self._memory.end(ProducerClosed("the producer was closed while a send was waiting for buffer.memory"))
+            producer.initiate_close()
+        driver = self._driver
+        if not await self._waits.until(driver.closed.done, timeout_ms):
+            producer.force_close()
+            driver.close_at_once()
+
+    def _release(self, producer: ThreadlessProducer) -> None:
+        """Let go of connections after the loop was closed: nothing can be sent any more."""
+        self._closed = True
+        self._may_send_at_once = False
+        producer.force_close()
+        self._driver.close_at_once()
+        producer.parts.close_plugins()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop; within half a second when KeyboardInterrupt or SystemExit ends the program."""
+        is_ending = error_type is not None and issubclass(error_type, (KeyboardInterrupt, SystemExit))
+        await self.stop(_ENDING_TIMEOUT_S if is_ending else None)
+
+    def __del__(self) -> None:
+        producer, loop = self._producer, getattr(self, "_loop", None)
+        if producer is None or self._closed or loop is None:
+            return
+        if isinstance(producer.refusal, UseAfterForkError):
+            return
+        message = f"Unclosed AIOKafkaProducer {self!r}: await stop(), or use `async with`"
+        warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
+        if loop.is_closed():
+            self._release(producer)
+        else:
+            loop.call_exception_handler({"producer": self, "message": message})
+            producer.abandon()  # the loop keeps the driver, which sends what is left
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be pickled, as its connections belong to this process and its event loop")
+
+    def __repr__(self) -> str:
+        client_id = self._config["client.id"] if self._producer is None else self._producer.parts.client_id
+        return f"<AIOKafkaProducer {client_id}>"
+
+
+def _has_news(metadata: Any, version: int) -> bool:
+    """Return True if the metadata is newer than ``version``, or no newer will come.
+
+    Raises:
+        KafkaError: the metadata has a fatal error.
+    """
+    metadata.maybe_throw_fatal_exception()
+    return bool(metadata.update_version > version or metadata.is_closed)

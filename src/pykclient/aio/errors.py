@@ -1,0 +1,31 @@
+"""The errors of the asyncio clients: those of pykclient.errors, and what aiokafka calls some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykclient import errors
+from pykclient.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError
+
+
+class ProducerClosed(IllegalStateError):  # noqa: N818 - aiokafka's name
+    """The producer is closed."""
+
+
+class MissingTopicError(KafkaTimeoutError, UnknownTopicOrPartitionError):
+    """No broker has described the topic, or the partition, within ``max.block.ms``.
+
+    It is also what aiokafka raises then.
+    """
+
+
+#: aiokafka's names for classes that have another one in pykclient.errors.
+_ALIASES = {
+    "IllegalOperation": "IllegalStateError",
+    "ProducerFenced": "ProducerFencedError",
+    "NoBrokersAvailable": "KafkaTimeoutError",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(errors, _ALIASES.get(name, name))

@@ -1,0 +1,218 @@
+"""Driving a client from an asyncio event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pykclient.clock import Clock
+from pykclient.network.client_request import ClientResponse
+
+#: A turn that finds more to do goes on for this many rounds; then other callbacks of the loop have theirs.
+_MOST_ROUNDS: Final = 4
+
+#: The longest timer: a turn that comes early does no harm.
+_LONGEST_WAIT_MS: Final = 3_600_000
+
+
+class Decider(Protocol):
+    """The part of a client that decides what to send, such as a Sender. Thread: owner."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True once there is nothing more to decide, and the connections are closed."""
+
+    def step(self, now_ms: int) -> int:
+        """Do everything that is due; return within how many ms to be called again."""
+
+    def round_failed(self, error: Exception, now_ms: int) -> int:
+        """Clean up after an exception that ended a round early; return the backoff in ms."""
+
+    def fail(self, error: BaseException) -> None:
+        """Close because of an exception that no round may follow."""
+
+
+class PolledClient(Protocol):
+    """The part of a NetworkClient that a driver calls. Thread: owner."""
+
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int: ...
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]: ...
+
+
+class WatchedSelector(Protocol):
+    """The part of a selector that a driver calls. Thread: owner."""
+
+    def fileno(self) -> int: ...
+
+    def poll(self, timeout_ms: int) -> None: ...
+
+    def wait_bound_ms(self, now_ms: int) -> int: ...
+
+
+class LoopDriver:
+    """Drives one client from the event loop's own thread, with one reader and one timer of the loop.
+
+    A thread that drives a client steps the decider, begins a poll, waits, does the I/O, and ends the poll. Here the
+    wait is the loop's: the loop watches the selector's descriptor, and a *turn* does the rest, without ever blocking. A
+    turn comes when the descriptor is readable, when the timer is due, and in the next iteration of the loop after
+    ``wake``. After each turn ``on_turn`` is called: only a turn can bring what coroutines wait for.
+
+    The loop keeps the driver alive until the decider has closed. So a client that is dropped without being closed can
+    still send what is left. Thread: the loop's.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_client",
+        "_clock",
+        "_decider",
+        "_descriptor",
+        "_due_s",
+        "_is_woken",
+        "_loop",
+        "_on_turn",
+        "_selector",
+        "_timer",
+        "closed",
+        "last_turn_s",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        decider: Decider,
+        client: PolledClient,
+        selector: WatchedSelector,
+        clock: Clock,
+        on_turn: Callable[[], object],
+    ) -> None:
+        self._loop = loop
+        self._decider = decider
+        self._client = client
+        self._selector = selector
+        self._clock = clock
+        self._on_turn = on_turn
+        self._descriptor: int | None = None  # while the loop watches it
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0  # when the timer is due
+        self._is_woken = False  # True while a turn is queued in the loop
+        #: Done once the decider has closed.
+        self.closed: asyncio.Future[None] = loop.create_future()
+        #: The loop's time at the end of the last turn.
+        self.last_turn_s = 0.0
+
+    def start(self) -> None:
+        """Watch the selector.
+
+        Raises:
+            io.UnsupportedOperation: the system has no descriptor that the loop could watch.
+            NotImplementedError: the loop cannot watch descriptors, as the proactor loop of Windows.
+        """
+        self._watch()
+        self.wake()
+
+    def wake(self) -> None:
+        """Have a turn in the next iteration of the loop."""
+        if not (self._is_woken or self.closed.done() or self._loop.is_closed()):
+            self._is_woken = True
+            self._loop.call_soon(self._turn_after_wake)
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def _turn_after_wake(self) -> None:
+        self._is_woken = False
+        if not self.closed.done():
+            self._turn(False)
+
+    def _turn_for_io(self) -> None:
+        self._turn(True)
+
+    def _turn_after_wait(self) -> None:
+        self._timer = None
+        if self._descriptor is None:
+            self._watch()
+        self._turn(True)
+
+    def _turn(self, with_io: bool) -> None:
+        """Do what is due: the I/O, unless the loop has found none, and the decisions that follow."""
+        try:
+            wait_ms = self._run_rounds(with_io)
+        except BaseException as error:
+            # SystemExit of a plugin, for example. The loop passes it on, or logs it.
+            self._decider.fail(error)
+            raise
+        finally:
+            self.last_turn_s = self._loop.time()
+            if self._decider.is_closed:
+                self._end()
+            self._on_turn()
+        if not self._decider.is_closed:
+            self._schedule(wait_ms)
+
+    def close_at_once(self) -> None:
+        """Have a turn now, for a decider that was told to close by force. The loop may have been closed already."""
+        if not self._decider.is_closed:
+            self._turn(False)
+
+    def _run_rounds(self, with_io: bool) -> int:
+        """Run rounds until there is nothing to do at once, or enough are done; return for how many ms to wait."""
+        clock, client, decider, selector = self._clock, self._client, self._decider, self._selector
+        wait_ms = 0
+        try:
+            for _ in range(_MOST_ROUNDS):
+                if with_io:
+                    selector.poll(0)
+                    client.end_poll(clock.now_ms())
+                now_ms = clock.now_ms()
+                wait_ms = decider.step(now_ms)
+                if decider.is_closed:
+                    break
+                wait_ms = min(client.begin_poll(wait_ms, now_ms), selector.wait_bound_ms(now_ms))
+                if wait_ms > 0:
+                    break
+                with_io = True
+        except Exception as error:  # noqa: BLE001 - the client must go on, and the loop too
+            wait_ms = decider.round_failed(error, clock.now_ms())
+            self._unwatch()  # the descriptor may stay readable, and would cause turn after turn
+        return wait_ms
+
+    def _schedule(self, wait_ms: int) -> None:
+        """Have the next turn in ``wait_ms``, or earlier if a timer is due before."""
+        if wait_ms <= 0:
+            self.wake()
+            return
+        due_s = self.last_turn_s + min(wait_ms, _LONGEST_WAIT_MS) / 1000
+        if self._timer is not None:
+            if self._due_s <= due_s:
+                return
+            self._timer.cancel()
+        self._due_s = due_s
+        self._timer = self._loop.call_at(due_s, self._turn_after_wait)
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self._descriptor = descriptor = self._selector.fileno()
+        self._loop.add_reader(descriptor, self._turn_for_io)
+
+    def _unwatch(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            self._loop.remove_reader(descriptor)
+
+    def release(self) -> None:
+        """Let go of the loop. The selector calls this before it closes its descriptor, whose number may be reused."""
+        if self._loop.is_closed():
+            self._descriptor = self._timer = None
+            return
+        self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        self.release()
+        if not self.closed.done() and not self._loop.is_closed():
+            self.closed.set_result(None)

@@ -1,0 +1,67 @@
+"""The settings of an AIOKafkaProducer: KafkaProducer's, under aiokafka's names where it has others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.errors import ConfigError
+
+#: aiokafka's values for settings that would mean something else, or nothing, here. Passing them changes nothing.
+_DEFAULTS: Final[dict[str, object]] = {
+    "api_version": None,
+    "sasl_kerberos_domain_name": None,
+    "sasl_kerberos_service_name": "kafka",
+    "sasl_mechanism": "PLAIN",
+    "sasl_oauth_token_provider": None,
+    "sasl_plain_password": None,
+    "sasl_plain_username": None,
+    "ssl_context": None,
+    "transaction_timeout_ms": 60_000,
+}
+
+_ACKS: Final = ("all", "-1", "0", "1")
+_COMPRESSION: Final = ("gzip", "snappy", "lz4", "zstd", "none", None)
+_SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) -> ProducerConfig:
+    """Return the configuration for ``config`` and keyword arguments.
+
+    ``linger_ms`` is 0 unless set: records that are sent in one iteration of the loop share a batch anyway.
+
+    Raises:
+        ConfigError: a value is invalid. Where aiokafka checks the same, its text begins as aiokafka's.
+    """
+    _check(settings)
+    given = {name: value for name, value in settings.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    if "max_batch_size" in given:
+        if "batch_size" in given:
+            raise ConfigError("max_batch_size is aiokafka's name of batch_size: give one of them")
+        given["batch_size"] = given.pop("max_batch_size")
+    if not {"linger_ms", "linger.ms", "queue.buffering.max.ms"} & {*given, *(config or ())}:
+        given["linger_ms"] = 0
+    return ProducerConfig(config, **given)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    acks = settings.get("acks", "all")
+    if isinstance(acks, bool) or str(acks) not in _ACKS:
+        raise ConfigError(f"Invalid ACKS parameter: acks is 'all' (or -1), 0 or 1, not {acks!r}", key="acks")
+    compression = settings.get("compression_type")
+    if compression not in _COMPRESSION:
+        names = ", ".join(name for name in _COMPRESSION if name is not None)
+        raise ConfigError(
+            f"Invalid compression type! compression_type is one of {names}, not {compression!r}", key="compression.type"
+        )
+    if settings.get("enable_idempotence") and str(acks) not in _ACKS[:2]:
+        raise ConfigError(f"acks={acks} not supported if enable_idempotence=True", key="acks")
+    security = settings.get("security_protocol", _SECURITY[0])
+    if security is not None and security not in _SECURITY:
+        raise ConfigError(
+            f"`security_protocol` should be SSL or PLAINTEXT, or with SASL_ before it, not {security!r}",
+            key="security.protocol",
+        )
+    if security in {"SSL", "SASL_SSL"} and settings.get("ssl_context") is None:
+        raise ConfigError(f"`ssl_context` is mandatory if security_protocol=={security!r}", key="security.protocol")

@@ -1,0 +1,644 @@
+"""AIOKafkaProducer on an embedded cluster and, where the fixture says so, on real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from pykclient import ProducerInterceptor, ProducerRecord
+from pykclient.aio import AIOKafkaProducer, AsyncProducer, RecordMetadata
+from pykclient.aio.errors import MessageSizeTooLargeError, ProducerClosed
+from pykclient.aio.structs import CREATE_TIME
+from pykclient.errors import (
+    BufferExhaustedError,
+    DisconnectError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.testing import EmbeddedCluster
+from pykclient.types import Headers, TopicPartition
+from tests.aio.loops import LOOPS, run, some_iterations, until
+from tests.support.any_kafka import AnyKafka
+
+_numbers = itertools.count()
+
+
+def new_topic(cluster: EmbeddedCluster, partitions: int = 1, **settings: Any) -> str:
+    name = f"aio-{next(_numbers)}"
+    cluster.create_topic(name, partitions, **settings)
+    return name
+
+
+def values(cluster: EmbeddedCluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.log(TopicPartition(topic, partition))]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"auto.create.topics.enable": False}) as made:
+        yield made
+
+
+@asynccontextmanager
+async def started(cluster: EmbeddedCluster, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
+    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+        yield producer
+
+
+# --- sending ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_is_sent_arrives(cluster: EmbeddedCluster, loop: str) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        before = set(threading.enumerate())
+        async with started(cluster) as producer:
+            metadata = await producer.send_and_wait(
+                topic, b"first", key=b"key", timestamp_ms=123, headers=[("name", b"1"), ("none", None)]
+            )
+            assert metadata == RecordMetadata(topic, 0, TopicPartition(topic, 0), 0, 123, CREATE_TIME)
+            futures = [await producer.send(topic, b"%d" % number) for number in range(5_000)]
+            assert all(isinstance(future, asyncio.Future) for future in futures)
+            assert set(threading.enumerate()) == before  # no thread of ours, none of a pool
+            offsets = [(await future).offset for future in futures]  # type: ignore[union-attr]
+            assert offsets == list(range(1, 5_001))
+        assert set(threading.enumerate()) == before
+
+    run(main(), loop)
+    first = cluster.log(TopicPartition(topic, 0))[0]
+    assert (first.key, first.timestamp, list(first.headers)) == (b"key", 123, [("name", b"1"), ("none", None)])
+    assert values(cluster, topic) == [b"first", *(b"%d" % number for number in range(5_000))]
+
+
+def test_records_of_one_iteration_share_a_batch(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster) as producer:
+            await producer.send_and_wait(topic, b"warm")
+            before = len(cluster.requests_of(ApiKeys.PRODUCE))
+            await asyncio.gather(*(producer.send_and_wait(topic, b"%d" % number) for number in range(500)))
+            assert len(cluster.requests_of(ApiKeys.PRODUCE)) - before <= 2
+
+    run(main())
+
+
+def test_any_partition_and_the_key_s_own(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, 5)
+
+    async def main() -> None:
+        async with started(cluster) as producer:
+            assert await producer.partitions_for(topic) == {0, 1, 2, 3, 4}
+            for partition in range(5):
+                metadata = await producer.send_and_wait(topic, b"here", partition=partition)
+                assert metadata is not None
+                assert metadata.partition == partition
+            chosen = {(await producer.send_and_wait(topic, b"", key=b"k")).partition for _ in range(3)}  # type: ignore[union-attr]
+            assert len(chosen) == 1
+
+    run(main())
+
+
+def test_serializers_may_be_functions_objects_and_coroutines(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def slowly(value: Any) -> bytes:
+        await asyncio.sleep(0.001)
+        return json.dumps(value).encode()
+
+    def key(text: str) -> bytes:
+        return text.upper().encode()
+
+    async def main() -> None:
+        async with started(cluster, value_serializer=slowly, key_serializer=key) as producer:
+            await asyncio.gather(*(producer.send_and_wait(topic, {"n": number}, key="k") for number in range(10)))
+        async with started(cluster, value_serializer="pykclient.serialization.JsonSerializer") as producer:
+            await producer.send_and_wait(topic, {"n": 10})
+
+    run(main())
+    numbers = [json.loads(value or b"")["n"] for value in values(cluster, topic)]
+    assert sorted(numbers) == list(range(11))
+    assert cluster.log(TopicPartition(topic, 0))[0].key == b"K"
+
+
+def test_what_a_serializer_raises(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def broken(value: Any) -> bytes:
+        await asyncio.sleep(0)
+        raise KeyError(value)
+
+    async def main() -> None:
+        async with started(cluster, key_serializer=broken) as producer:
+            with pytest.raises(SerializationError, match=r"key .* cannot be serialized") as caught:
+                await producer.send(topic, b"", key="missing")
+            assert isinstance(caught.value, KeyError)
+        async with started(cluster) as producer:
+            with pytest.raises(TypeError, match="is a str, and there is no value_serializer") as without:
+                await producer.send(topic, "text")
+            assert isinstance(without.value, SerializationError)
+        async with started(cluster, value_serializer=lambda value: 42) as producer:
+            with pytest.raises(SerializationError, match="returned int instead of bytes"):
+                await producer.send(topic, b"")
+
+    run(main())
+    assert values(cluster, topic) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"topic": 7},
+        {"partition": -1},
+        {"partition": "0"},
+        {"timestamp_ms": 1.5},
+        {"timestamp_ms": -1},
+        {"headers": [("name",)]},
+        {"headers": "text"},
+    ],
+)
+def test_arguments_are_checked_before_anything_is_sent(cluster: EmbeddedCluster, arguments: dict[str, Any]) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster) as producer:
+            with pytest.raises(IllegalArgumentError):
+                await producer.send(**{"topic": topic, "value": b"v", **arguments})
+
+    run(main())
+    assert values(cluster, topic) == []
+
+
+def test_acks_0_has_no_metadata(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster, acks=0) as producer:
+            assert await producer.send_and_wait(topic, b"1") is None
+            futures = [await producer.send(topic, b"2") for _ in range(2)]
+            await asyncio.wait(futures)
+            assert [future.result() for future in futures] == [None, None]
+
+    run(main())
+    cluster.wait_for(lambda: len(values(cluster, topic)) == 3)
+
+
+def test_interceptors_see_every_record(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    acknowledged: list[tuple[int, Exception | None, Headers]] = []
+
+    class Interceptor(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+            return ProducerRecord(record.topic, (record.value or b"") + b"!", headers=[("by", b"interceptor")])
+
+        def on_acknowledgement(self, metadata: Any, error: Exception | None, headers: Headers) -> None:
+            acknowledged.append((metadata.offset, error, headers))
+
+    async def main() -> None:
+        async with started(cluster, interceptor_classes=[Interceptor()], max_request_size=1_000) as producer:
+            await producer.send_and_wait(topic, b"seen")
+            with pytest.raises(RecordTooLargeError):
+                await producer.send(topic, bytes(2_000))
+
+    run(main())
+    assert values(cluster, topic) == [b"seen!"]
+    (offset, none, headers), (no_offset, error, _) = acknowledged
+    assert (offset, none, list(headers)) == (0, None, [("by", b"interceptor")])
+    assert no_offset == -1
+    assert isinstance(error, RecordTooLargeError)
+
+
+def test_a_partitioner_of_the_application(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, 3)
+    seen: list[tuple[Any, ...]] = []
+
+    def last(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
+        seen.append((key, all_partitions, available))
+        return all_partitions[-1]
+
+    async def main() -> None:
+        async with started(cluster, partitioner=last) as producer:
+            metadata = await producer.send_and_wait(topic, b"v", key=b"k")
+            assert metadata is not None
+            assert metadata.partition == 2
+
+    run(main())
+    assert seen == [(b"k", [0, 1, 2], [0, 1, 2])]
+
+
+def test_errors_of_the_broker_reach_the_futures(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, configs={"max.message.bytes": 2_000})
+
+    async def main() -> None:
+        async with started(cluster, linger_ms=5) as producer:
+            small = await producer.send(topic, b"small")
+            await small
+            future = await producer.send(topic, bytes(5_000))
+            with pytest.raises(RecordTooLargeError):
+                await future
+            with pytest.raises(MessageSizeTooLargeError):  # found here, so the call itself raises
+                await producer.send(topic, bytes(2_000_000))
+
+    run(main())
+    assert values(cluster, topic) == [b"small"]
+
+
+def test_a_batch_that_is_split_settles_every_future(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, configs={"max.message.bytes": 3_000})
+
+    async def main() -> None:
+        async with started(cluster, max_batch_size=20_000, linger_ms=100) as producer:
+            futures = [await producer.send(topic, b"%03d" % number * 100) for number in range(40)]
+            cancelled = futures.pop(7)
+            cancelled.cancel()
+            offsets = [metadata.offset for metadata in await asyncio.gather(*futures)]  # type: ignore[union-attr]
+            assert offsets == [*range(7), *range(8, 40)]
+
+    run(main())
+    assert len(values(cluster, topic)) == 40  # cancelling a future does not stop the record
+
+
+# --- missing topics, missing brokers ----------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_missing_and_then_created(cluster: EmbeddedCluster) -> None:
+    topic = f"aio-late-{next(_numbers)}"
+
+    async def main() -> None:
+        async with started(cluster, max_block_ms=500) as producer:
+            with pytest.raises(KafkaTimeoutError, match=f"topic '{topic}' not in metadata after 0.5 s") as caught:
+                await producer.send(topic, b"too early")
+            assert isinstance(caught.value, UnknownTopicOrPartitionError)  # as programs for aiokafka expect
+            with pytest.raises(KafkaTimeoutError):
+                await producer.partitions_for(topic)
+        async with started(cluster) as producer:
+            waiting = [asyncio.ensure_future(producer.send_and_wait(topic, b"%d" % number)) for number in range(20)]
+            await until(lambda: any(producer._waits._waiting))
+            cluster.create_topic(topic, 1)
+            await asyncio.gather(*waiting)
+
+    run(main())
+    assert sorted(values(cluster, topic)) == sorted(b"%d" % number for number in range(20))  # type: ignore[type-var]
+
+
+def test_a_partition_that_is_missing(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster, max_block_ms=300) as producer:
+            with pytest.raises(KafkaTimeoutError, match=r"partition 5 of topic .* not in metadata .* it has 1"):
+                await producer.send(topic, b"v", partition=5)
+
+    run(main())
+
+
+def test_start_says_that_no_broker_is_there() -> None:
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+        for _ in range(2):  # it can be tried again
+            with pytest.raises(DisconnectError, match=r"Unable to bootstrap from 127\.0\.0\.1:1: .*refused"):
+                await producer.start()
+        await producer.stop()
+
+    run(main())
+
+
+def test_start_ends_when_the_broker_does_not_answer(cluster: EmbeddedCluster) -> None:
+    hung = cluster.faults.hold(ApiKeys.API_VERSIONS)
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=300)
+        with pytest.raises(KafkaTimeoutError, match="no bootstrap server has answered"):
+            await producer.start()
+        task = asyncio.ensure_future(producer.start())
+        await some_iterations(50)
+        with pytest.raises(IllegalStateError, match="started already"):
+            await producer.start()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        hung.remove()
+        hung.release()
+        await producer.start()
+        await producer.stop()
+
+    run(main())
+
+
+def test_a_broker_that_is_lost_and_comes_back() -> None:
+    with EmbeddedCluster(3, config={"default.replication.factor": 3}) as own:
+        own.create_topic("t", 3)
+        bootstrap_servers = own.bootstrap_servers
+
+        async def main() -> None:
+            async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+                futures = [await producer.send("t", b"%d" % number, partition=number % 3) for number in range(300)]
+                own.kill(own.broker_ids[0])
+                futures += [await producer.send("t", b"%d" % n, partition=n % 3) for n in range(300, 600)]
+                await producer.flush()
+                own.restart(own.broker_ids[0])
+                futures += [await producer.send("t", b"%d" % n, partition=n % 3) for n in range(600, 900)]
+                await asyncio.gather(*futures)
+
+        run(main())
+        for partition in range(3):
+            expected = [b"%d" % number for number in range(partition, 900, 3)]
+            assert values(own, "t", partition) == expected  # each once, in order
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_buffer_makes_senders_wait_and_not_the_loop(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+
+    async def main() -> None:
+        async with started(cluster, buffer_memory=100_000, max_batch_size=10_000) as producer:
+            sent: list[int] = []
+
+            async def send(number: int) -> None:
+                await producer.send(topic, bytes(5_000) + b"%d" % number)
+                sent.append(number)
+
+            tasks = [asyncio.ensure_future(send(number)) for number in range(100)]
+            await until(lambda: producer._memory._line)
+            count = len(sent)
+            assert 5 <= count < 30
+            await asyncio.sleep(0.05)
+            assert len(sent) == count
+            hold.remove()
+            hold.release()
+            await asyncio.gather(*tasks)
+            assert sent == list(range(100))  # first come, first served
+            await producer.flush()
+            assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 100_000
+
+    run(main())
+    assert [value[5_000:] for value in values(cluster, topic) if value] == [b"%d" % number for number in range(100)]
+
+
+def test_memory_that_does_not_become_free(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+
+    async def main() -> None:
+        async with started(cluster, buffer_memory=50_000, max_batch_size=10_000, max_block_ms=200) as producer:
+            futures: list[Any] = []
+
+            async def send_without_end() -> None:
+                while True:
+                    futures.append(await producer.send(topic, bytes(5_000)))
+
+            with pytest.raises(BufferExhaustedError, match=r"became free within 0\.2 s"):
+                await send_without_end()
+            hold.remove()
+            hold.release()
+            await asyncio.gather(*futures)
+            await producer.send_and_wait(topic, bytes(5_000))
+
+    run(main())
+
+
+def test_a_coroutine_that_sends_without_end_does_not_stall_the_loop(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster) as producer:
+            await producer.send_and_wait(topic, b"warm")
+            iterations = 0
+
+            async def count() -> None:
+                nonlocal iterations
+                while True:
+                    iterations += 1
+                    await asyncio.sleep(0)
+
+            counting = asyncio.ensure_future(count())
+            await some_iterations()
+            before = iterations
+            for _ in range(50_000):
+                await producer.send(topic, bytes(100))
+            assert iterations > before + 3
+            counting.cancel()
+            await producer.flush()
+
+    run(main())
+
+
+# --- batches and columns ----------------------------------------------------------------------------------------------
+
+
+def test_batches_that_the_application_fills(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster, max_batch_size=10_000, linger_ms=20) as producer:
+            before = await producer.send(topic, b"before", partition=0)
+            batch = producer.create_batch()
+            count = 0
+            while batch.append(key=b"key", value=b"value", timestamp=None, headers=[("h", b"1")]) is not None:
+                count += 1
+            assert batch.closed()
+            assert batch.record_count() == count > 100
+            assert 9_000 < batch.size() <= 10_000
+            metadata = await (await producer.send_batch(batch, topic, partition=0))
+            assert metadata is not None
+            assert metadata.offset == 1
+            assert (await before).offset == 0  # type: ignore[union-attr]
+            assert len(values(cluster, topic)) == count + 1
+            large = producer.create_batch()
+            assert large.append(key=None, value=bytes(10_001), timestamp=5) is not None
+            assert large.append(key=None, value=b"no room", timestamp=None) is None
+            metadata = await (await producer.send_batch(large, topic, partition=0))
+            assert metadata is not None
+            assert (metadata.offset, metadata.timestamp) == (count + 1, 5)
+            assert await (await producer.send_batch(producer.create_batch(), topic, partition=0)) is None
+            with pytest.raises(IllegalArgumentError, match="create_batch"):
+                await producer.send_batch([b"v"], topic, partition=0)  # type: ignore[arg-type]
+        with pytest.raises(ProducerClosed):
+            await producer.send_batch(batch, topic, partition=0)
+
+    run(main())
+    assert cluster.log(TopicPartition(topic, 0))[1].headers == [("h", b"1")]
+
+
+def test_batches_use_the_serializers(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(
+            cluster, key_serializer=str.encode, value_serializer=lambda value: json.dumps(value).encode()
+        ) as producer:
+            batch = producer.create_batch()
+            batch.append(key="k", value={"a": 1}, timestamp=None)
+            batch.append(key="k", value={"a": 2}, timestamp=None)
+            await (await producer.send_batch(batch, topic, partition=0))
+
+    run(main())
+    assert values(cluster, topic) == [b'{"a": 1}', b'{"a": 2}']
+
+
+def test_columns(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, 3)
+
+    async def main() -> None:
+        # Little memory, so that the call has to wait for it.
+        async with started(cluster, buffer_memory=300_000, linger_ms=5) as producer:
+            rows = [b"%05d" % number * 20 for number in range(10_000)]
+            future = await producer.send_columns(topic, rows, key=[b"%d" % (number % 50) for number in range(10_000)])
+            metadata = await future
+            assert metadata.num_rows == 10_000
+            assert not future.errors
+            with pytest.raises(IllegalStateError, match="await the future instead"):
+                (await producer.send_columns(topic, rows)).get(1)
+            with pytest.raises(IllegalArgumentError):
+                await producer.send_columns(topic, 7)
+            await producer.flush()
+
+    run(main())
+    assert sum(len(values(cluster, topic, partition)) for partition in range(3)) == 20_000
+
+
+# --- the life of a producer -------------------------------------------------------------------------------------------
+
+
+def test_flush_waits_for_all_that_was_sent(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster, linger_ms=60_000) as producer:
+            await producer.flush()  # nothing to wait for
+            futures = [await producer.send(topic, b"v") for _ in range(100)]
+            assert not any(future.done() for future in futures)
+            await producer.flush()
+            assert all(future.done() for future in futures)
+
+    run(main())
+
+
+def test_stop_sends_what_is_left(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        producer = AsyncProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000)
+        await producer.start()
+        future = await producer.send(topic, b"left")
+        await asyncio.gather(producer.stop(), producer.stop())
+        await producer.stop()
+        assert (await future).offset == 0  # type: ignore[union-attr]
+        for call in (producer.send(topic, b""), producer.flush(), producer.partitions_for(topic), producer.start()):
+            with pytest.raises(ProducerClosed):
+                await call
+
+    run(main())
+    assert values(cluster, topic) == [b"left"]
+
+
+def test_stop_gives_up_in_time(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+        await producer.start()
+        future = await producer.send(topic, b"left")
+        await producer.stop(timeout=0.1)
+        with pytest.raises(KafkaError, match="closed by force"):
+            await future
+
+    run(main())
+    hold.remove()
+    hold.release()
+
+
+def test_those_who_wait_learn_that_the_producer_is_closed(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, buffer_memory=30_000, max_batch_size=10_000
+        )
+        await producer.start()
+        missing = asyncio.ensure_future(producer.send("aio-nowhere", b"v"))
+        full = [asyncio.ensure_future(producer.send(topic, bytes(9_000))) for _ in range(10)]
+        await until(lambda: producer._memory._line and producer._waits._waiting)
+        hold.remove()
+        hold.release()
+        await producer.stop()
+        with pytest.raises(ProducerClosed):
+            await missing
+        outcomes = await asyncio.gather(*full, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {asyncio.Future, ProducerClosed}
+        await asyncio.gather(*(outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)))
+
+    run(main())
+
+
+def test_a_producer_that_is_not_started(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+        with pytest.raises(IllegalStateError, match="has not been started"):
+            await producer.send("t", b"v")
+        await producer.start()
+        with pytest.raises(IllegalStateError, match="started already"):
+            await producer.start()
+        await producer.stop()
+        never = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+        await never.stop()
+        with pytest.raises(ProducerClosed):
+            await never.start()
+
+    run(main())
+
+
+def test_the_contract_on_any_kafka(any_kafka: AnyKafka) -> None:
+    topic = any_kafka.create_topic(f"aio-{next(_numbers)}", partitions=3)
+
+    async def main() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, compression_type="lz4") as producer:
+            futures = [await producer.send(topic, b"%d" % number, key=b"%d" % (number % 7)) for number in range(10_000)]
+            await asyncio.gather(*futures)
+            await asyncio.gather(*(producer.send_and_wait(topic, b"x") for _ in range(500)))
+            batch = producer.create_batch()
+            batch.append(key=None, value=b"of a batch", timestamp=None)
+            await (await producer.send_batch(batch, topic, partition=2))
+            await (await producer.send_columns(topic, [b"row"] * 1_000))
+
+    run(main())
+    read = read_with_aiokafka(any_kafka.bootstrap_servers, topic, 11_501)
+    assert sorted(value for value in read if value.isdigit()) == sorted(b"%d" % number for number in range(10_000))
+    assert (read.count(b"x"), read.count(b"of a batch"), read.count(b"row")) == (500, 1, 1_000)
+
+
+def read_with_aiokafka(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
+    """Return the values in a topic, as another client reads them."""
+    from aiokafka import AIOKafkaConsumer
+
+    async def main() -> list[bytes]:
+        read: list[bytes] = []
+        async with AIOKafkaConsumer(
+            topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
+            while len(read) < count:
+                for records in (await consumer.getmany(timeout_ms=500)).values():
+                    read += [record.value for record in records]
+        return read
+
+    return run(main())

@@ -1,0 +1,154 @@
+"""The futures of a batch's records, in both implementations."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykclient.aio import awaited_records
+from pykclient.aio.awaited_records import AwaitedRecordsPython, attach
+from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
+from pykclient.errors import KafkaError, NotLeaderOrFollowerError
+from pykclient.implementation import compiled
+from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
+from pykclient.types import TopicPartition
+from tests.aio.loops import run
+
+TP = TopicPartition("t", 3)
+
+
+@pytest.fixture(autouse=True, params=["python", "c"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(awaited_records, "AwaitedRecords", AwaitedRecordsPython)
+    elif compiled("producer") is None:
+        pytest.skip("the compiled module is not there")
+
+
+def record(result: ProduceRequestResult, index: int) -> FutureRecordMetadata:
+    return FutureRecordMetadata(result, index, 1_000 + index, -1, -1)
+
+
+def attached(result: ProduceRequestResult, count: int, has_acks: bool = True) -> list[asyncio.Future[Any]]:
+    futures = []
+    for index in range(count):
+        futures.append(asyncio.get_running_loop().create_future())
+        attach(record(result, index), futures[-1], has_acks)
+    assert len(result.listeners) == 1  # one for all
+    return futures
+
+
+def test_records_that_were_written() -> None:
+    async def main() -> None:
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 3)
+        futures[1].cancel()
+        result.set(70, NO_TIMESTAMP)
+        result.done()
+        assert futures[0].result() == RecordMetadata("t", 3, TP, 70, 1_000, CREATE_TIME)
+        assert futures[1].cancelled()
+        assert futures[2].result() == RecordMetadata("t", 3, TP, 72, 1_002, CREATE_TIME)
+        assert type(futures[2].result()) is RecordMetadata
+
+    run(main())
+
+
+@pytest.mark.parametrize("offset", [NO_OFFSET, 5])
+def test_the_broker_s_timestamp_and_unknown_offsets(offset: int) -> None:
+    async def main() -> None:
+        result = ProduceRequestResult(TP)
+        (future,) = attached(result, 1)
+        result.set(offset, 123)  # a duplicate has no offset
+        result.done()
+        assert future.result() == RecordMetadata("t", 3, TP, offset, 123, LOG_APPEND_TIME)
+
+    run(main())
+
+
+def test_without_acknowledgements() -> None:
+    async def main() -> None:
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 2, has_acks=False)
+        result.set(NO_OFFSET, NO_TIMESTAMP)
+        result.done()
+        assert [future.result() for future in futures] == [None, None]
+
+    run(main())
+
+
+def test_each_record_has_its_own_error() -> None:
+    async def main() -> None:
+        errors = [KafkaError("first"), NotLeaderOrFollowerError("second")]
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 2)
+        result.set(NO_OFFSET, NO_TIMESTAMP, lambda index: errors[index])
+        result.done()
+        assert [future.exception() for future in futures] == errors
+
+    run(main())
+
+
+def test_one_error_of_many_records_keeps_its_traceback_short() -> None:
+    async def main() -> None:
+        error = KafkaError("shared")
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 50)
+        result.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
+        result.done()
+        for future in futures:
+            with pytest.raises(KafkaError):
+                await future
+        depth, traceback = 0, error.__traceback__
+        while traceback is not None:
+            depth, traceback = depth + 1, traceback.tb_next
+        assert depth < 10
+
+    run(main())
+
+
+def test_a_batch_that_was_split() -> None:
+    async def main() -> None:
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 4)
+        first, second = ProduceRequestResult(TP), ProduceRequestResult(TP)
+        result.split([(0, first), (2, second)])
+        assert not any(future.done() for future in futures)
+        first.set(10, NO_TIMESTAMP)
+        first.done()
+        assert [future.result().offset for future in futures[:2]] == [10, 11]
+        assert not futures[2].done()
+        second.set(90, NO_TIMESTAMP)
+        second.done()
+        assert [future.result().offset for future in futures[2:]] == [90, 91]
+
+    run(main())
+
+
+def test_a_batch_that_was_split_and_whose_parts_end_in_another_order() -> None:
+    async def main() -> None:
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 4)
+        first, second = ProduceRequestResult(TP), ProduceRequestResult(TP)
+        result.split([(0, first), (2, second)])
+        second.set(NO_OFFSET, NO_TIMESTAMP, lambda _: KafkaError("failed"))
+        second.done()
+        first.set(10, NO_TIMESTAMP)
+        first.done()
+        assert [future.result().offset for future in futures[:2]] == [10, 11]
+        assert [type(future.exception()) for future in futures[2:]] == [KafkaError] * 2
+
+    run(main())
+
+
+def test_futures_of_a_closed_loop_are_left_alone() -> None:
+    async def main() -> ProduceRequestResult:
+        result = ProduceRequestResult(TP)
+        (future,) = attached(result, 1)
+        future.add_done_callback(print)
+        return result
+
+    result = run(main())
+    result.set(1, NO_TIMESTAMP)
+    result.done()

@@ -1,0 +1,243 @@
+"""The driver of an event loop, with parts that a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pykclient.aio.loop_driver import LoopDriver
+from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
+from pykclient.network.client_request import ClientResponse
+from tests.aio.loops import LOOPS, run, some_iterations, until
+
+IO_TURN = ["poll", "end", "step", "begin"]
+
+
+class Parts:
+    """A decider, a client and a selector in one, which log their calls. The descriptor is a socket's."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.calls: list[str] = []
+        self.is_closed = False
+        self.step_wait_ms = FOREVER_MS
+        self.bound_ms = FOREVER_MS
+        self.on_step: Callable[[], object] = bool
+        self.on_poll: Callable[[], object] = bool
+        self.failure: BaseException | None = None
+        self.turns = 0
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+    def step(self, now_ms: int) -> int:
+        assert now_ms > 0
+        self.calls.append("step")
+        self.on_step()
+        return self.step_wait_ms
+
+    def round_failed(self, error: Exception, now_ms: int) -> int:
+        assert now_ms > 0
+        self.calls.append(f"failed: {error}")
+        return 20
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.is_closed = True
+
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
+        assert now_ms > 0
+        self.calls.append("begin")
+        return timeout_ms
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]:
+        assert now_ms > 0
+        self.calls.append("end")
+        return []
+
+    def fileno(self) -> int:
+        return self.near.fileno()
+
+    def poll(self, timeout_ms: int) -> None:
+        assert timeout_ms == 0
+        self.calls.append("poll")
+        self.on_poll()
+        try:
+            self.near.recv(100)
+        except BlockingIOError:
+            return
+
+    def wait_bound_ms(self, now_ms: int) -> int:
+        assert now_ms > 0
+        return self.bound_ms
+
+    def turn(self) -> None:
+        self.turns += 1
+
+    def driver(self) -> LoopDriver:
+        return LoopDriver(asyncio.get_running_loop(), self, self, self, SYSTEM_CLOCK, self.turn)
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    made = Parts()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_turn_for_every_reason_to_have_one(parts: Parts, loop: str) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        driver.start()
+        await until(lambda: parts.turns == 1)
+        assert parts.calls == ["step", "begin"]  # there was nothing to read
+        parts.calls.clear()
+        parts.far.send(b"data")
+        await until(lambda: parts.turns == 2)
+        assert parts.calls == IO_TURN
+        driver.wake()
+        driver.wake()
+        await until(lambda: parts.turns == 3)
+        await some_iterations()
+        assert parts.turns == 3
+        parts.step_wait_ms = 5
+        driver.wake()
+        await until(lambda: parts.turns >= 6)  # by the timer
+        parts.step_wait_ms = FOREVER_MS
+        await until(lambda: parts.calls[-4:] == IO_TURN)
+        driver.release()
+
+    run(main(), loop)
+
+
+def test_the_selector_may_ask_for_a_turn(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        parts.bound_ms = 3
+        driver.start()
+        await until(lambda: parts.turns >= 3)
+        driver.release()
+
+    run(main())
+
+
+def test_turns_without_end_leave_time_for_others(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        parts.step_wait_ms = 0  # always more to do
+        driver.start()
+        iterations = 0
+        while parts.turns < 100:
+            await asyncio.sleep(0)
+            iterations += 1
+        assert iterations >= 99
+        assert parts.calls.count("step") <= 4 * parts.turns  # and turns are short
+        driver.release()
+
+    run(main())
+
+
+def test_a_timer_is_kept_while_it_is_early_enough(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        parts.step_wait_ms = 50_000
+        driver.start()
+        await until(lambda: parts.turns == 1)
+        scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+        before = len(scheduled)
+        for _ in range(50):
+            driver.wake()
+            await some_iterations()
+        assert parts.turns == 51
+        assert len(scheduled) <= before + 1  # cancelled timers stay in there
+        driver.release()
+
+    run(main())
+
+
+def test_a_round_that_fails_is_followed_by_a_backoff(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+
+        def fail() -> None:
+            raise OSError("no more descriptors")
+
+        parts.on_poll = fail
+        driver.start()
+        await until(lambda: parts.turns == 1)
+        parts.far.send(b"data")  # stays readable
+        await until(lambda: "failed: no more descriptors" in parts.calls)
+        turns = parts.turns
+        await some_iterations(100)
+        assert parts.turns <= turns + 1, "it spins"
+        parts.on_poll = bool
+        await until(lambda: parts.calls[-4:] == IO_TURN)
+        parts.far.send(b"more")  # it is watched again
+        turns = parts.turns
+        await until(lambda: parts.turns > turns)
+        driver.release()
+
+    run(main())
+
+
+def test_an_exception_that_is_not_an_exception_ends_it(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+
+        def end() -> None:
+            raise SystemExit("from a plugin")
+
+        parts.on_step = end
+        driver.start()
+        await driver.closed
+
+    with pytest.raises(SystemExit, match="from a plugin"):
+        run(main())
+    assert isinstance(parts.failure, SystemExit)
+    assert parts.turns == 1
+
+
+def test_it_lets_go_of_the_loop_when_the_decider_has_closed(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        driver.start()
+        await until(lambda: parts.turns == 1)
+
+        def close() -> None:
+            parts.is_closed = True
+
+        parts.on_step = close
+        driver.wake()
+        await driver.closed
+        assert not asyncio.get_running_loop().remove_reader(parts.near.fileno())
+        calls = len(parts.calls)
+        driver.wake()
+        driver.close_at_once()
+        parts.far.send(b"data")
+        await some_iterations()
+        assert len(parts.calls) == calls
+
+    run(main())
+
+
+def test_closing_after_the_loop_is_closed(parts: Parts) -> None:
+    async def main() -> LoopDriver:
+        driver = parts.driver()
+        driver.start()
+        await until(lambda: parts.turns == 1)
+        return driver
+
+    driver = run(main())
+
+    def close() -> None:
+        parts.is_closed = True
+
+    parts.on_step = close
+    driver.close_at_once()
+    assert parts.turns == 2

@@ -1,0 +1,69 @@
+"""The settings of AIOKafkaProducer: aiokafka's names, values and texts, and KafkaProducer's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient.aio import AIOKafkaProducer
+from pykclient.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "value"),
+    [
+        ({"max_batch_size": 1_000}, "batch.size", 1_000),
+        ({"batch_size": 1_000}, "batch.size", 1_000),
+        ({}, "linger.ms", 0),
+        ({"linger_ms": 7}, "linger.ms", 7),
+        ({"acks": "all"}, "acks", "-1"),
+        ({"acks": -1}, "acks", "-1"),
+        ({"acks": 1}, "enable.idempotence", False),
+        ({}, "enable.idempotence", True),
+        ({"enable_idempotence": False}, "enable.idempotence", False),
+        ({"compression_type": None}, "compression.type", "none"),
+        ({"compression_type": "zstd"}, "compression.type", "zstd"),
+        ({"connections_max_idle_ms": None}, "connections.max.idle.ms", -1),
+        ({"metadata_max_age_ms": 1_000}, "metadata.max.age.ms", 1_000),
+        ({"request_timeout_ms": 5_000}, "request.timeout.ms", 5_000),
+        ({"retry_backoff_ms": 50}, "retry.backoff.ms", 50),
+        ({"max_request_size": 5_000}, "max.request.size", 5_000),
+        ({"buffer_memory": 5_000_000}, "buffer.memory", 5_000_000),
+        ({"client_id": "mine"}, "client.id", "mine"),
+        # What aiokafka has by default may be given.
+        ({"sasl_mechanism": "PLAIN", "sasl_kerberos_service_name": "kafka", "ssl_context": None}, "acks", "-1"),
+        ({"transaction_timeout_ms": 60_000, "transactional_id": None, "api_version": None}, "acks", "-1"),
+        ({"security_protocol": "PLAINTEXT"}, "acks", "-1"),
+    ],
+)
+def test_what_a_setting_means(settings: dict[str, Any], key: str, value: object) -> None:
+    assert AIOKafkaProducer(**settings).config[key] == value
+
+
+def test_dotted_names_in_a_mapping() -> None:
+    producer = AIOKafkaProducer({"linger.ms": 3, "batch.size": 5}, acks=1)
+    assert [producer.config[key] for key in ("linger.ms", "batch.size", "acks")] == [3, 5, "1"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"acks": 122}, "Invalid ACKS parameter"),
+        ({"acks": True}, "Invalid ACKS parameter"),
+        ({"compression_type": "my_custom"}, "Invalid compression type!"),
+        ({"acks": 1, "enable_idempotence": True}, "acks=1 not supported if enable_idempotence=True"),
+        ({"security_protocol": "SOME"}, "`security_protocol` should be SSL or PLAINTEXT"),
+        ({"security_protocol": "SSL"}, "`ssl_context` is mandatory if security_protocol=='SSL'"),
+        ({"security_protocol": "SSL", "ssl_context": object()}, "later version"),
+        ({"transactional_id": "t"}, "later version"),
+        ({"max_batch_size": 5, "batch_size": 5}, "give one of them"),
+        ({"linger": 5}, "linger"),
+        ({"max_batch_size": "large"}, "batch"),
+    ],
+)
+def test_what_is_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AIOKafkaProducer(**settings)
+    assert text in str(caught.value)
+    assert isinstance(caught.value, ValueError)  # as aiokafka's
