@@ -1,8 +1,8 @@
-"""Await deliveries in asyncio.
+"""Send from asyncio tasks, and await deliveries.
 
-You can await the result of ``send``. The call itself puts the record into a batch, which takes microseconds. It blocks
-only while a topic's metadata is missing or ``buffer.memory`` is full. So this program first fetches the metadata in a
-thread. A program that sends faster than its brokers accept records should call ``send`` in a thread as well.
+The producer runs on the event loop itself. Fifty tasks share it: each waits for its own records, and the records that
+they send at the same time share requests. ``send`` waits when the brokers accept less than is sent, and the loop runs
+its other tasks meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 
 from examples.options import run
-from pykclient import KafkaProducer
+from pykclient.aio import AIOKafkaProducer, RecordMetadata
+
+TASKS = 50
+RECORDS_OF_TASK = 20
 
 
 async def ticker(stop: asyncio.Event) -> int:
@@ -22,15 +25,21 @@ async def ticker(stop: asyncio.Event) -> int:
     return ticks
 
 
+async def send_some(producer: AIOKafkaProducer, topic: str, task: int) -> list[RecordMetadata | None]:
+    """Send records one by one, each after the one before it is acknowledged."""
+    return [
+        await producer.send_and_wait(topic, b"%d of task %d" % (number, task), key=b"%d" % task)
+        for number in range(RECORDS_OF_TASK)
+    ]
+
+
 async def produce(bootstrap_servers: str, topic: str) -> None:
     stop = asyncio.Event()
     other_work = asyncio.create_task(ticker(stop))
-    with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        await asyncio.to_thread(producer.partitions_for, topic)
-        sends = [producer.send(topic, b"%d" % number) for number in range(1_000)]
-        written = [await future for future in sends]
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        by_task = await asyncio.gather(*(send_some(producer, topic, task) for task in range(TASKS)))
+        written = [metadata for of_task in by_task for metadata in of_task if metadata is not None]
         print(f"{len(written)} records acknowledged, the last at {written[-1].topic_partition}")
-        await asyncio.to_thread(producer.close)
     stop.set()
     print("the loop was", "free meanwhile" if await other_work > 1 else "held up")
 

@@ -27,19 +27,20 @@ class Memory:
         self.line = MemoryLine(asyncio.get_running_loop(), self.pool)
         self.order: list[str] = []
 
-    def taker(self, name: str, size: int) -> Callable[[], bytearray]:
-        def take() -> bytearray:
-            buffer = self.pool.allocate(Loan(), size, 0)
+    def taker(self, name: str, size: int) -> Callable[[], Loan]:
+        def take() -> Loan:
+            loan = Loan()
+            self.pool.allocate(loan, size, 0)
             self.order.append(name)
-            return buffer
+            return loan
 
         return take
 
-    async def take(self, name: str, size: int, timeout_ms: int = FOREVER_MS) -> bytearray | None:
+    async def take(self, name: str, size: int, timeout_ms: int = FOREVER_MS) -> Loan | None:
         return await self.line.attempt(self.taker(name, size), size, timeout_ms)
 
-    def give_back(self, buffer: bytearray) -> None:
-        self.pool.deallocate(buffer, len(buffer))
+    def give_back(self, loan: Loan) -> None:
+        self.pool.deallocate(loan)
         self.line.check()
 
 
@@ -85,14 +86,14 @@ def test_a_wait_has_a_limit_and_passes_errors_on() -> None:
 def test_memory_goes_to_who_came_first() -> None:
     async def main() -> None:
         memory = Memory()
-        buffer = await memory.take("holder", 900)
-        assert buffer is not None
+        held = await memory.take("holder", 900)
+        assert held is not None
         sizes = {"large": 800, "small": 50, "last": 100}
         tasks = [asyncio.ensure_future(memory.take(name, size)) for name, size in sizes.items()]
         await some_iterations()
         assert memory.pool.queued == 3
         assert memory.order == ["holder"]  # "small" would fit, but "large" came first
-        memory.give_back(buffer)
+        memory.give_back(held)
         await asyncio.gather(*tasks)
         assert memory.order == ["holder", "large", "small", "last"]
         assert memory.line.is_empty
@@ -105,18 +106,18 @@ def test_memory_goes_to_who_came_first() -> None:
 def test_who_is_cancelled_leaves_the_line_and_takes_nothing(woken: bool) -> None:
     async def main() -> None:
         memory = Memory()
-        buffer = await memory.take("holder", 950)
-        assert buffer is not None
+        held = await memory.take("holder", 950)
+        assert held is not None
         first = asyncio.ensure_future(memory.take("first", 900))
         second = asyncio.ensure_future(memory.take("second", 900))
         await some_iterations()
         if woken:  # it has been woken, and has not run yet
-            memory.give_back(buffer)
+            memory.give_back(held)
         first.cancel()
         if not woken:
             await some_iterations()
             assert not second.done()
-            memory.give_back(buffer)
+            memory.give_back(held)
         taken = await second
         assert first.cancelled()
         assert memory.order == ["holder", "second"]
@@ -131,8 +132,8 @@ def test_who_is_cancelled_leaves_the_line_and_takes_nothing(woken: bool) -> None
 def test_the_time_for_memory_runs_out() -> None:
     async def main() -> None:
         memory = Memory()
-        buffer = await memory.take("holder", 950)
-        assert buffer is not None
+        held = await memory.take("holder", 950)
+        assert held is not None
         impatient = asyncio.ensure_future(memory.take("impatient", 900, 10))
         behind = asyncio.ensure_future(memory.take("behind", 20))
         assert await impatient is None

@@ -728,6 +728,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
     cdef Route route
     cdef FutureState future
     cdef int64_t number = -1, timestamp = 0
+    cdef bint has_timestamp = timestamp_ms is not None
     cdef Py_ssize_t headers_size = 1
     cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
     found = send_path_of(self)
@@ -772,13 +773,13 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
             value_bytes,
             written,
             headers_size,
-            timestamp_ms is not None,
+            has_timestamp,
             &timestamp,
             on_delivery,
         )
         if future is not None:
             return future
-        if timestamp_ms is None and timestamp:  # a clock is read once for each record
+        if not has_timestamp and timestamp:  # a clock is read once for each record
             timestamp_ms = timestamp
     if serialized is None:
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
