@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.errors import IllegalArgumentError
@@ -15,7 +17,20 @@ from pykclient.metrics import (
     MetricsReporter,
     RecordingLevel,
 )
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Value
+from pykclient.metrics.stats import (
+    Avg,
+    CumulativeCount,
+    CumulativeSum,
+    Max,
+    MeasurableStat,
+    Meter,
+    Min,
+    Rate,
+    Tally,
+    Value,
+    WindowedCount,
+    WindowedSum,
+)
 from tests.support.mock_clock import MockClock
 
 
@@ -117,6 +132,103 @@ def test_gauges(metrics: Metrics, clock: MockClock) -> None:
     assert metrics.add_metric_if_absent(name, lambda _config, _now_ms: 0) is metric
     assert metrics.remove_metric(name) is metric
     assert metrics.remove_metric(name) is None
+
+
+ALL_STATS: dict[str, Callable[[], MeasurableStat]] = {
+    "avg": Avg,
+    "max": Max,
+    "min": Min,
+    "sum": WindowedSum,
+    "count": WindowedCount,
+    "rate": Rate,
+    "total": CumulativeSum,
+    "total-count": CumulativeCount,
+    "last": Value,
+}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 250),
+            st.lists(st.integers(-1000, 1000), max_size=3),
+            st.booleans(),
+        ),
+        min_size=1,
+    )
+)
+def test_a_sensor_that_adds_values_up_measures_what_its_stats_would(steps: list[tuple[int, list[int], bool]]) -> None:
+    """Values are recorded one by one or together, and metrics are read at any time in between."""
+    clock = MockClock()
+    metrics = Metrics(MetricConfig(samples=2, time_window_ms=60_000), clock=clock)
+    sensor = metrics.sensor("s")
+    alone = {name: make() for name, make in ALL_STATS.items()}
+    for name, make in ALL_STATS.items():
+        sensor.add(metrics.metric_name(name, "g"), make())
+    for step_ms, values, reads in steps:
+        clock.advance(step_ms)
+        if reads:
+            sensor.record_all(Tally.of(*values), clock.now_ms())
+        else:
+            for each in values:
+                sensor.record(each)
+        for each in values:
+            for stat in alone.values():
+                stat.record(metrics.config, Tally.of(each), clock.now_ms())
+        if reads or step_ms > 200:
+            for name, stat in alone.items():
+                expected = stat.measure(metrics.config, clock.now_ms())
+                # A rate's window may begin a tenth of a second later.
+                approximately = pytest.approx(expected, nan_ok=True, rel=0.002 if name == "rate" else 1e-9)
+                assert value(metrics, metrics.metric_name(name, "g")) == approximately
+
+
+def test_values_count_for_the_time_when_they_were_recorded(metrics: Metrics, clock: MockClock) -> None:
+    """Not for the time of the next one, or of the reading."""
+    sensor = metrics.sensor("s")
+    largest = metrics.metric_name("max", "g")
+    sensor.add(largest, Max())
+    sensor.record(1.0)
+    clock.advance(50)
+    sensor.record(5.0)
+    clock.advance(60_000)
+    sensor.record(2.0)
+    assert value(metrics, largest) == 2.0
+    clock.advance(50)
+    sensor.record(7.0)
+    clock.advance(60_000)
+    assert value(metrics, largest) != 7.0
+
+
+def test_a_stat_gets_no_values_from_before_it_was_added(metrics: Metrics) -> None:
+    sensor = metrics.sensor("s")
+    sensor.record(1.0)
+    total = metrics.metric_name("total", "g")
+    sensor.add(total, CumulativeSum())
+    sensor.record(2.0)
+    assert value(metrics, total) == 2.0
+
+
+def test_stats_are_called_ten_times_a_second_at_most(metrics: Metrics, clock: MockClock) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Counted(CumulativeSum):
+        __slots__ = ()
+
+        def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
+            calls.append((values.count, now_ms))
+            super().record(config, values, now_ms)
+
+    sensor = metrics.sensor("s")
+    sensor.add(metrics.metric_name("total", "g"), Counted())
+    clock.advance(1000)
+    begun_ms = clock.now_ms()
+    for _ in range(1000):
+        sensor.record()
+        clock.advance(1)
+    assert calls[:3] == [(1, begun_ms), (99, begun_ms + 99), (99, begun_ms + 198)]
+    assert len(calls) == 11
+    assert value(metrics, metrics.metric_name("total", "g")) == 1000
 
 
 def test_parents_get_every_value(metrics: Metrics) -> None:

@@ -21,6 +21,7 @@ from pykclient.metrics.stats import (
     Rate,
     SampledStat,
     SimpleRate,
+    Tally,
     Value,
     WindowedCount,
     WindowedSum,
@@ -32,7 +33,7 @@ CONFIG = MetricConfig(samples=2, time_window_ms=1_000)
 
 def measured(stat: MeasurableStat, values: list[tuple[int, float]], now_ms: int) -> float:
     for at_ms, value in values:
-        stat.record(CONFIG, value, at_ms)
+        stat.record(CONFIG, Tally.of(value), at_ms)
     return stat.measure(CONFIG, now_ms)
 
 
@@ -76,14 +77,14 @@ def test_a_window_ends_after_so_many_values() -> None:
     config = MetricConfig(samples=1, event_window=2)
     total = WindowedSum()
     for _ in range(5):
-        total.record(config, 1.0, 0)
+        total.record(config, Tally.of(1.0), 0)
     assert total.measure(config, 0) == 3.0, "two samples are kept: one of 2 values, one of 1"
 
 
 def test_a_meter_is_a_rate_and_a_total() -> None:
     rate_name, total_name = MetricName("rate", "g"), MetricName("total", "g")
     meter = Meter(rate_name, total_name)
-    meter.record(CONFIG, 4.0, 0)
+    meter.record(CONFIG, Tally.of(4.0), 0)
     stats = dict(meter.stats())
     assert stats[total_name].measure(CONFIG, 0) == 4.0
     assert stats[rate_name].measure(CONFIG, 1_000) == pytest.approx(4.0)
@@ -91,7 +92,7 @@ def test_a_meter_is_a_rate_and_a_total() -> None:
 
 def test_a_meter_of_counts_counts() -> None:
     meter = Meter(MetricName("rate", "g"), MetricName("total", "g"), WindowedCount())
-    meter.record(CONFIG, 4.0, 0)
+    meter.record(CONFIG, Tally.of(4.0), 0)
     assert [part.stat.measure(CONFIG, 1_000) for part in meter.stats()] == [1.0, pytest.approx(1.0)]
     with pytest.raises(IllegalArgumentError):
         Meter(MetricName("rate", "g"), MetricName("total", "g"), Avg())
@@ -104,7 +105,7 @@ def test_averages_lie_between_extremes(steps: list[tuple[int, float]]) -> None:
     for step_ms, value in steps:
         now_ms += step_ms
         for stat in (average, smallest, largest):
-            stat.record(CONFIG, value, now_ms)
+            stat.record(CONFIG, Tally.of(value), now_ms)
         low, mean, high = (stat.measure(CONFIG, now_ms) for stat in (smallest, average, largest))
         assert low - 1e-6 <= mean <= high + 1e-6
         assert len(average.samples) <= CONFIG.samples + 1
@@ -128,7 +129,7 @@ def test_stats_equal_javas() -> None:
             if rng.random() < 0.7:
                 script.append(f"record {now_ms} {value}")
                 for stat in stats:
-                    stat.record(config, value, now_ms)
+                    stat.record(config, Tally.of(value), now_ms)
             else:
                 script.append(f"measure {now_ms}")
                 expected.append([stat.measure(config, now_ms) for stat in stats])

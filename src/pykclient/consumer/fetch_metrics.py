@@ -89,6 +89,7 @@ class FetchMetricsManager:
         self._lag_max: int | None = None
         self._lead_min: int | None = None
         self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
+        self._topics: dict[str, tuple[Sensor, Sensor]] = {}  # of bytes and records
 
     def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
         return self._metrics.metric_name(name, self._group, _DESCRIPTIONS.get(name, ""), tags)
@@ -105,28 +106,33 @@ class FetchMetricsManager:
         return sensor
 
     def record_latency(self, node_id: str, latency_ms: int) -> None:
-        self._latency.record(latency_ms)
+        now_ms = self._metrics.clock.now_ms()
+        self._latency.record(latency_ms, now_ms)
         node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
         if node_latency is not None:
-            node_latency.record(latency_ms)
+            node_latency.record(latency_ms, now_ms)
 
-    def record_fetch(self, size_bytes: int, count: int) -> None:
-        """Record the size and record count of one response."""
-        self._bytes.record(size_bytes)
-        self._records.record(count)
+    def record_response(self, by_topic: Mapping[str, tuple[int, int]]) -> None:
+        """Record the total size in bytes and the record count of each topic in one response."""
+        now_ms = self._metrics.clock.now_ms()
+        size_bytes = count = 0
+        for topic, (topic_bytes, topic_count) in by_topic.items():
+            sensors = self._topics.get(topic)
+            if sensors is None:
+                sensors = self._topics[topic] = self._topic_sensors(topic)
+            sensors[0].record(topic_bytes, now_ms)
+            sensors[1].record(topic_count, now_ms)
+            size_bytes += topic_bytes
+            count += topic_count
+        self._bytes.record(size_bytes, now_ms)
+        self._records.record(count, now_ms)
 
-    def record_topic_fetch(self, topic: str, size_bytes: int, count: int) -> None:
-        """Record the size and record count of one topic in one response."""
-        name = f"topic.{topic}.bytes-fetched"
-        sensor = self._metrics.get_sensor(name)
-        if sensor is None:
-            sensor = self._add_bytes(self._metrics.sensor(name), {"topic": topic})
-        sensor.record(size_bytes)
-        name = f"topic.{topic}.records-fetched"
-        sensor = self._metrics.get_sensor(name)
-        if sensor is None:
-            sensor = self._add_records(self._metrics.sensor(name), {"topic": topic})
-        sensor.record(count)
+    def _topic_sensors(self, topic: str) -> tuple[Sensor, Sensor]:
+        tags = {"topic": topic}
+        return (
+            self._add_bytes(self._metrics.sensor(f"topic.{topic}.bytes-fetched"), tags),
+            self._add_records(self._metrics.sensor(f"topic.{topic}.records-fetched"), tags),
+        )
 
     def record_partition(
         self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int, is_sample: bool
@@ -219,12 +225,8 @@ class FetchMetricsAggregator:
         total_bytes, total_count = self._by_topic.get(tp.topic, (0, 0))
         self._by_topic[tp.topic] = total_bytes + size_bytes, total_count + count
         self._unrecorded.discard(tp)
-        if self._unrecorded:
-            return
-        totals = self._by_topic.values()
-        self._manager.record_fetch(sum(size for size, _ in totals), sum(count for _, count in totals))
-        for topic, (topic_bytes, topic_count) in self._by_topic.items():
-            self._manager.record_topic_fetch(topic, topic_bytes, topic_count)
+        if not self._unrecorded:
+            self._manager.record_response(self._by_topic)
 
 
 def _tags(tp: TopicPartition) -> dict[str, str]:

@@ -172,8 +172,10 @@ class TopicPartitionState:
         return self.next_retry_ms is not None and now_ms < self.next_retry_ms
 
     def reset(self, strategy: AutoOffsetResetStrategy) -> None:
-        if self._move(AWAIT_RESET, None):
-            self.reset_strategy = strategy
+        # The strategy comes first, because a signal handler may raise in between, and a partition that awaits its reset
+        # needs one.
+        self.reset_strategy = strategy
+        self._move(AWAIT_RESET, None)
 
     def seek_validated(self, position: FetchPosition) -> None:
         if self._move(FETCHING, position):

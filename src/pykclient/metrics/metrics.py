@@ -32,7 +32,7 @@ class Metrics:
         self, config: MetricConfig | None = None, reporters: Iterable[MetricsReporter] = (), clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self.config = MetricConfig() if config is None else config
-        self._clock = clock
+        self.clock = clock
         # guards: _metrics, _sensors, _children, _reporters, _next_sweep_ms
         self._lock = threading.RLock()
         self._metrics: dict[MetricName, KafkaMetric] = {}
@@ -67,7 +67,7 @@ class Metrics:
             sensor = self._sensors.get(name)
             if sensor is None:
                 options = SensorOptions(config or self.config, parents, recording_level, inactive_expiration_ms)
-                sensor = self._sensors[name] = Sensor(self, name, options, self._clock)
+                sensor = self._sensors[name] = Sensor(self, name, options, self.clock)
                 for parent in sensor.parents:
                     self._children.setdefault(parent, []).append(sensor)
             return sensor
@@ -92,7 +92,7 @@ class Metrics:
             self.remove_sensor(child.name)
 
     def _sweep(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         with self._lock:
             if now_ms < self._next_sweep_ms:
                 return
@@ -115,7 +115,7 @@ class Metrics:
         Raises:
             IllegalArgumentError: a metric of this name exists.
         """
-        metric = KafkaMetric(metric_name, provider, config or self.config, self._clock)
+        metric = KafkaMetric(metric_name, provider, config or self.config, self.clock)
         if self.register(metric) is not metric:
             raise IllegalArgumentError(f"{metric_name!r} is registered already")
         return metric
@@ -127,7 +127,7 @@ class Metrics:
         config: MetricConfig | None = None,
     ) -> KafkaMetric:
         """Register a gauge, or return the existing metric of this name."""
-        return self.register(KafkaMetric(metric_name, provider, config or self.config, self._clock))
+        return self.register(KafkaMetric(metric_name, provider, config or self.config, self.clock))
 
     def register(self, metric: KafkaMetric) -> KafkaMetric:
         """Register ``metric``, unless there is a metric of its name; return the registered one."""

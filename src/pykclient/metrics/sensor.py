@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol, overload
+from functools import partial
+from typing import Final, Protocol, overload
 
 from pykclient.clock import Clock
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
 from pykclient.metrics.metric_name import MetricName
-from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat
+from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat, Tally
 from pykclient.reentry import HERE
+
+#: The longest time for which a sensor adds up values before its stats record them.
+TALLY_INTERVAL_MS: Final = 100
 
 
 class MetricRegistry(Protocol):
@@ -49,7 +53,11 @@ class SensorOptions:
 
 
 class Sensor:
-    """Passes each recorded value to its stats and its parents. Created by ``Metrics.sensor``. Thread: any."""
+    """Passes recorded values to its stats and its parents. Created by ``Metrics.sensor``. Thread: any.
+
+    Values that follow each other within a tenth of a second are added up first, as a value costs much less that way
+    than a call of each stat. Metrics include them nevertheless, because reading one passes them on.
+    """
 
     __slots__ = (
         "_clock",
@@ -58,9 +66,11 @@ class Sensor:
         "_last_record_ms",
         "_lock",
         "_metrics",
+        "_next_pass_ms",
         "_registry",
         "_should_record",
         "_stats",
+        "_tally",
         "name",
         "parents",
     )
@@ -73,8 +83,9 @@ class Sensor:
         self._clock = clock
         self._should_record = options.recording_level <= options.config.record_level
         self._inactive_expiration_ms = options.inactive_expiration_ms
-        self._last_record_ms = clock.now_ms()
-        # guards: the stats' state, _stats, _metrics
+        self._last_record_ms = self._next_pass_ms = clock.now_ms()
+        self._tally = Tally()
+        # guards: the stats' state, _stats, _metrics, _tally, _last_record_ms, _next_pass_ms
         self._lock = threading.Lock()
         self._stats: tuple[tuple[Stat, MetricConfig], ...] = ()
         self._metrics: dict[MetricName, KafkaMetric] = {}
@@ -98,12 +109,48 @@ class Sensor:
             return
         if now_ms is None:
             now_ms = self._clock.now_ms()
-        self._last_record_ms = now_ms
         with HERE.mark, self._lock:
-            for stat, config in self._stats:
-                stat.record(config, value, now_ms)
+            if now_ms >= self._next_pass_ms and self._tally.count:
+                self._pass_on()
+            tally = self._tally
+            tally.count += 1
+            tally.total += value
+            tally.largest = max(tally.largest, value)
+            tally.smallest = min(tally.smallest, value)
+            tally.last = value
+            self._last_record_ms = now_ms
+            if now_ms >= self._next_pass_ms:
+                self._pass_on()
         for parent in self.parents:
             parent.record(value, now_ms)
+
+    def record_all(self, values: Tally, now_ms: int) -> None:
+        """Record values that were added up."""
+        if not self._should_record or not values.count:
+            return
+        with HERE.mark, self._lock:
+            if now_ms >= self._next_pass_ms and self._tally.count:
+                self._pass_on()
+            self._tally.add(values)
+            self._last_record_ms = now_ms
+            if now_ms >= self._next_pass_ms:
+                self._pass_on()
+        for parent in self.parents:
+            parent.record_all(values, now_ms)
+
+    def _pass_on(self) -> None:
+        """Pass the tally to the stats, as of its last value. The caller has the lock."""
+        if self._tally.count:
+            values, self._tally = self._tally, Tally()
+            for stat, config in self._stats:
+                stat.record(config, values, self._last_record_ms)
+        self._next_pass_ms = self._last_record_ms + TALLY_INTERVAL_MS
+
+    def _measure(self, stat: MeasurableStat, config: MetricConfig, now_ms: int) -> float:
+        """Return the value of a metric. The metric has taken the lock."""
+        if self._tally.count:
+            self._pass_on()
+        return stat.measure(config, now_ms)
 
     @overload
     def add(self, what: CompoundStat, /, *, config: MetricConfig | None = None) -> bool: ...
@@ -138,7 +185,9 @@ class Sensor:
         config = self._config if config is None else config
         with HERE.mark, self._lock:
             new = {
-                metric_name: KafkaMetric(metric_name, measurable.measure, config, self._clock, self._lock)
+                metric_name: KafkaMetric(
+                    metric_name, partial(self._measure, measurable), config, self._clock, self._lock
+                )
                 for metric_name, measurable in parts.items()
                 if metric_name not in self._metrics
             }
@@ -150,6 +199,7 @@ class Sensor:
                 raise IllegalArgumentError(f"{metric_name!r} is registered already, by another sensor")
         if new:
             with HERE.mark, self._lock:
+                self._pass_on()  # those values were recorded before this stat was added
                 self._stats = (*self._stats, (stat, config))
         return True
 

@@ -6,7 +6,7 @@ They have no locks; their sensor locks. Times are milliseconds of the sensor's c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics.metric_config import MetricConfig
@@ -16,10 +16,42 @@ _NAN = float("nan")
 _INFINITY = float("inf")
 
 
+class Tally:
+    """Values that are recorded together: their number, sum, extremes, and the last of them. Thread: owner."""
+
+    __slots__ = ("count", "largest", "last", "smallest", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total: float = 0
+        self.largest = -_INFINITY
+        self.smallest = _INFINITY
+        self.last: float = 0
+
+    @classmethod
+    def of(cls, *values: float) -> Self:
+        """Return the tally of these values."""
+        tally = cls()
+        tally.count = len(values)
+        tally.total = sum(values)
+        tally.largest = max(values, default=-_INFINITY)
+        tally.smallest = min(values, default=_INFINITY)
+        tally.last = values[-1] if values else 0
+        return tally
+
+    def add(self, other: Tally) -> None:
+        """Add the values of a tally that is not empty."""
+        self.count += other.count
+        self.total += other.total
+        self.largest = max(self.largest, other.largest)
+        self.smallest = min(self.smallest, other.smallest)
+        self.last = other.last
+
+
 class Stat(Protocol):
     """A consumer of recorded values. Thread: owner."""
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None: ...
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None: ...
 
 
 class MeasurableStat(Stat, Protocol):
@@ -69,15 +101,15 @@ class SampledStat:
         self._current = 0
         self.samples: list[Sample] = []
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
         if self.samples:
             sample = self.samples[self._current]
             if now_ms - sample.start_ms >= config.time_window_ms or sample.event_count >= config.event_window:
                 sample = self._advance(config, now_ms)
         else:
             sample = self._new_sample(now_ms)
-        self._update(sample, value)
-        sample.event_count += 1
+        self._update(sample, values)
+        sample.event_count += values.count
         sample.last_event_ms = now_ms
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
@@ -110,8 +142,8 @@ class SampledStat:
         sample.reset(self._initial_value, now_ms)
         return sample
 
-    def _update(self, sample: Sample, value: float) -> None:
-        sample.value += value
+    def _update(self, sample: Sample, values: Tally) -> None:
+        sample.value += values.total
 
     def _combine(self, samples: Iterable[Sample]) -> float:
         raise NotImplementedError
@@ -138,8 +170,8 @@ class Max(SampledStat):
     def __init__(self) -> None:
         super().__init__(-_INFINITY)
 
-    def _update(self, sample: Sample, value: float) -> None:
-        sample.value = max(sample.value, value)
+    def _update(self, sample: Sample, values: Tally) -> None:
+        sample.value = max(sample.value, values.largest)
 
     def _combine(self, samples: Iterable[Sample]) -> float:
         return max((sample.value for sample in samples if sample.event_count), default=_NAN)
@@ -153,8 +185,8 @@ class Min(SampledStat):
     def __init__(self) -> None:
         super().__init__(_INFINITY)
 
-    def _update(self, sample: Sample, value: float) -> None:
-        sample.value = min(sample.value, value)
+    def _update(self, sample: Sample, values: Tally) -> None:
+        sample.value = min(sample.value, values.smallest)
 
     def _combine(self, samples: Iterable[Sample]) -> float:
         return min((sample.value for sample in samples if sample.event_count), default=_NAN)
@@ -174,8 +206,8 @@ class WindowedCount(WindowedSum):
 
     __slots__ = ()
 
-    def _update(self, sample: Sample, value: float) -> None:  # noqa: ARG002 - every value counts as one
-        sample.value += 1.0
+    def _update(self, sample: Sample, values: Tally) -> None:
+        sample.value += values.count
 
 
 class Rate:
@@ -187,8 +219,8 @@ class Rate:
         self.stat = WindowedSum() if stat is None else stat
         self._unit_ms = unit_ms
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
-        self.stat.record(config, value, now_ms)
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
+        self.stat.record(config, values, now_ms)
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
         value = self.stat.measure(config, now_ms)
@@ -225,8 +257,8 @@ class CumulativeSum:
     def __init__(self, value: float = 0.0) -> None:
         self._total = value
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002
-        self._total += value
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:  # noqa: ARG002
+        self._total += values.total
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
         return self._total
@@ -237,8 +269,8 @@ class CumulativeCount(CumulativeSum):
 
     __slots__ = ()
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002
-        self._total += 1.0
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:  # noqa: ARG002
+        self._total += values.count
 
 
 class Value:
@@ -249,8 +281,8 @@ class Value:
     def __init__(self) -> None:
         self._value = 0.0
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002
-        self._value = value
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:  # noqa: ARG002
+        self._value = values.last
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
         return self._value
@@ -259,7 +291,7 @@ class Value:
 class Meter:
     """A rate and a total of the same values. Thread: owner."""
 
-    __slots__ = ("_counts", "_rate", "_rate_name", "_total", "_total_name")
+    __slots__ = ("_rate", "_rate_name", "_total", "_total_name")
 
     def __init__(
         self,
@@ -270,15 +302,14 @@ class Meter:
     ) -> None:
         if rate_stat is not None and not isinstance(rate_stat, WindowedSum):
             raise IllegalArgumentError("a Meter's rate is of a WindowedSum or a WindowedCount")
-        self._counts = isinstance(rate_stat, WindowedCount)
         self._rate = Rate(rate_stat, unit_ms)
-        self._total = CumulativeSum()
+        self._total = CumulativeCount() if isinstance(rate_stat, WindowedCount) else CumulativeSum()
         self._rate_name = rate_metric_name
         self._total_name = total_metric_name
 
     def stats(self) -> list[NamedMeasurable]:
         return [NamedMeasurable(self._total_name, self._total), NamedMeasurable(self._rate_name, self._rate)]
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
-        self._rate.record(config, value, now_ms)
-        self._total.record(config, 1.0 if self._counts else value, now_ms)
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
+        self._rate.record(config, values, now_ms)
+        self._total.record(config, values, now_ms)

@@ -7,12 +7,10 @@ from typing import Final
 
 from pykclient.clock import FOREVER_MS
 from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, WindowedSum
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, Tally
 
 #: The maximum time before counts are published.
 FLUSH_INTERVAL_MS: Final = 100
-
-_NAN: Final = float("nan")
 
 
 class Traffic:
@@ -37,32 +35,13 @@ class Traffic:
         self.responses += other.responses
 
 
-class _RequestSizeAvg:
-    """The mean request size over the metric windows, from sums published together. Thread: owner."""
-
-    __slots__ = ("_bytes", "_requests", "_traffic")
-
-    def __init__(self, traffic: Traffic) -> None:
-        self._traffic = traffic
-        self._bytes = WindowedSum()
-        self._requests = WindowedSum()
-
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002 - both sums are in _traffic
-        self._bytes.record(config, self._traffic.request_bytes, now_ms)
-        self._requests.record(config, self._traffic.requests, now_ms)
-
-    def measure(self, config: MetricConfig, now_ms: int) -> float:
-        requests = self._requests.measure(config, now_ms)
-        return self._bytes.measure(config, now_ms) / requests if requests else _NAN
-
-
 class _TotalNs(CumulativeSum):
     """A sum of milliseconds, in nanoseconds. Thread: owner."""
 
     __slots__ = ()
 
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
-        super().record(config, value * 1e6, now_ms)
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        return super().measure(config, now_ms) * 1e6
 
 
 class _TrafficSensors:
@@ -82,17 +61,17 @@ class _TrafficSensors:
         if not prefix:
             self._io = meter("bytes-sent-received", "network-io", "reads and writes on all connections")
         self._request_size = owner.sensor(f"{prefix}request-size{suffix}")
-
-    def add_request_size(self, traffic: Traffic, metrics: Metrics, group: str, tags: Mapping[str, str]) -> None:
-        average = metrics.metric_name("request-size-avg", group, "Mean size of the requests sent, in bytes", tags)
-        largest = metrics.metric_name("request-size-max", group, "Size of the largest request sent, in bytes", tags)
-        self._request_size.add(average, _RequestSizeAvg(traffic))
+        average = owner.metric_name("request-size-avg", "Mean size of the requests sent, in bytes", group, tags)
+        largest = owner.metric_name("request-size-max", "Size of the largest request sent, in bytes", group, tags)
+        self._request_size.add(average, Avg())
         self._request_size.add(largest, Max())
 
     def publish(self, traffic: Traffic, now_ms: int) -> None:
         if traffic.requests:
             self._requests.record(traffic.requests, now_ms)
-            self._request_size.record(traffic.request_max, now_ms)
+            sizes = Tally()
+            sizes.count, sizes.total, sizes.largest = traffic.requests, traffic.request_bytes, traffic.request_max
+            self._request_size.record_all(sizes, now_ms)
         if traffic.bytes_sent:
             self._bytes_sent.record(traffic.bytes_sent, now_ms)
         if traffic.responses:
@@ -129,7 +108,6 @@ class SelectorMetrics:
         self._node_sensors: dict[str, _TrafficSensors] = {}
         self._total = Traffic()
         self._total_sensors = _TrafficSensors(self, "", self._suffix, self._group, self._tags)
-        self._total_sensors.add_request_size(self._total, metrics, self._group, self._tags)
         self._next_flush_ms = 0
         self.dirty = False  # True if anything waits for publication
         self._polls = self._wait_ms = self._io_ms = 0
@@ -156,7 +134,7 @@ class SelectorMetrics:
         if traffic is None:
             traffic = self._traffic[connection_id] = Traffic()
             if self._per_connection:
-                self._register_connection(connection_id, traffic)
+                self._register_connection(connection_id)
         return traffic
 
     def closed(self, connection_id: str) -> None:
@@ -214,11 +192,14 @@ class SelectorMetrics:
         self._sensor_names.append(name)
         return self._metrics.sensor(name)
 
+    def metric_name(self, name: str, description: str, group: str, tags: Mapping[str, str]) -> MetricName:
+        return self._metrics.metric_name(name, group, description, tags)
+
     def meter(self, sensor_name: str, base: str, what: str, group: str, tags: Mapping[str, str]) -> Sensor:
         """Return a sensor with ``<base>-rate`` and ``<base>-total``, to be recorded with counts."""
         sensor = self.sensor(sensor_name)
-        rate = self._metrics.metric_name(f"{base}-rate", group, f"{what.capitalize()} per second", tags)
-        total = self._metrics.metric_name(f"{base}-total", group, f"{what.capitalize()} in all", tags)
+        rate = self.metric_name(f"{base}-rate", f"{what.capitalize()} per second", group, tags)
+        total = self.metric_name(f"{base}-total", f"{what.capitalize()} in all", group, tags)
         sensor.add(Meter(rate, total))
         return sensor
 
@@ -229,7 +210,7 @@ class SelectorMetrics:
         """Return a sensor for nanoseconds per poll, and one for total milliseconds."""
 
         def name(metric: str, description: str) -> MetricName:
-            return self._metrics.metric_name(f"{base}-{metric}", self._group, description, self._tags)
+            return self.metric_name(f"{base}-{metric}", description, self._group, self._tags)
 
         average = self.sensor(f"{base}-time{self._suffix}")
         average.add(name("time-ns-avg", f"Mean nanoseconds per poll spent {what}"), Avg())
@@ -238,20 +219,15 @@ class SelectorMetrics:
         total.add(name("time-ns-total", f"Nanoseconds spent {what}"), _TotalNs())
         return average, total
 
-    def _register_connection(self, connection_id: str, traffic: Traffic) -> None:
+    def _register_connection(self, connection_id: str) -> None:
         tags = {**self._tags, "node-id": f"node-{connection_id}"}
         prefix = f"node-{connection_id}."
-        sensors = _TrafficSensors(self, prefix, "", self._node_group, tags)
-        sensors.add_request_size(traffic, self._metrics, self._node_group, tags)
-        self._node_sensors[connection_id] = sensors
+        self._node_sensors[connection_id] = _TrafficSensors(self, prefix, "", self._node_group, tags)
         latency = self.sensor(f"{prefix}latency")  # recorded by the senders of requests
         stats: tuple[tuple[str, str, SampledStat], ...] = (("avg", "Mean", Avg()), ("max", "Largest", Max()))
         for name, word, stat in stats:
             what = f"{word} time from sending a request to its response, in milliseconds"
-            latency.add(self._metric_name(f"request-latency-{name}", what, tags), stat)
-
-    def _metric_name(self, name: str, description: str, tags: Mapping[str, str]) -> MetricName:
-        return self._metrics.metric_name(name, self._node_group, description, tags)
+            latency.add(self.metric_name(f"request-latency-{name}", what, self._node_group, tags), stat)
 
     def close(self) -> None:
         """Remove all metrics."""

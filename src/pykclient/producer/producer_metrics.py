@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, WindowedSum
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, Tally
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
-    from pykclient.metrics.metric_config import MetricConfig
     from pykclient.metrics.metrics import Metrics
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.kafka_client import KafkaClient
@@ -31,8 +30,6 @@ _NS_PER_MS = 1_000_000
 #: The longest delay until metrics include a batch that was sent.
 PUBLISH_INTERVAL_MS = 100
 
-_NAN = float("nan")
-
 
 class SentBatch(NamedTuple):
     """The numbers that metrics need of a batch that was sent. Sizes are in bytes."""
@@ -45,51 +42,15 @@ class SentBatch(NamedTuple):
     largest_record: int
 
 
-class _Values:
-    """Values recorded together by a sensor with an ``_AvgOf`` statistic. Thread: owner."""
-
-    __slots__ = ("count", "total")
-
-    def __init__(self) -> None:
-        self.total: float = 0
-        self.count = 0
-
-    def take(self, values: Sequence[float]) -> float:
-        """Replace the values; return the largest."""
-        self.total = sum(values)
-        self.count = len(values)
-        return max(values)
-
-
-class _AvgOf:
-    """The average of values that are recorded many at a time. Thread: owner."""
-
-    __slots__ = ("_count", "_total", "_values")
-
-    def __init__(self, values: _Values) -> None:
-        self._values = values
-        self._total = WindowedSum()
-        self._count = WindowedSum()
-
-    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:  # noqa: ARG002 - _values has the sums
-        self._total.record(config, self._values.total, now_ms)
-        self._count.record(config, self._values.count, now_ms)
-
-    def measure(self, config: MetricConfig, now_ms: int) -> float:
-        count = self._count.measure(config, now_ms)
-        return self._total.measure(config, now_ms) / count if count else _NAN
-
-
 class _Registry:
     """Creates the sensors of a group."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def avg_max(self, sensor_name: str, name: str, what: str, values: _Values | None = None) -> Sensor:
+    def avg_max(self, sensor_name: str, name: str, what: str) -> Sensor:
         sensor = self._metrics.sensor(sensor_name)
-        average = Avg() if values is None else _AvgOf(values)
-        sensor.add(self._metrics.metric_name(f"{name}-avg", GROUP, f"The average {what}"), average)
+        sensor.add(self._metrics.metric_name(f"{name}-avg", GROUP, f"The average {what}"), Avg())
         sensor.add(self._metrics.metric_name(f"{name}-max", GROUP, f"The largest {what}"), Max())
         return sensor
 
@@ -114,10 +75,9 @@ class _Registry:
 class TopicMetrics:
     """The sensors of one topic."""
 
-    __slots__ = ("_ratios", "bytes", "compression_rate", "errors", "records", "retries")
+    __slots__ = ("bytes", "compression_rate", "errors", "records", "retries")
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
-        self._ratios = _Values()
         registry = _Registry(metrics)
         self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")
         self.bytes = registry.topic_meter(topic, "bytes", "byte", "Bytes sent")
@@ -131,13 +91,13 @@ class TopicMetrics:
                 "The average ratio of compressed to uncompressed size of this topic's batches",
                 {"topic": topic},
             ),
-            _AvgOf(self._ratios),
+            Avg(),
         )
 
     def publish(self, batches: Sequence[SentBatch], now_ms: int) -> None:
         self.records.record(sum([batch.records for batch in batches]), now_ms)
         self.bytes.record(sum([batch.size for batch in batches]), now_ms)
-        self.compression_rate.record(self._ratios.take([batch.compression_ratio for batch in batches]), now_ms)
+        self.compression_rate.record_all(Tally.of(*[batch.compression_ratio for batch in batches]), now_ms)
 
 
 class SenderMetrics:
@@ -152,19 +112,14 @@ class SenderMetrics:
         self._unpublished: list[SentBatch] = []
         self._unpublished_requests: list[int] = []  # the record count of each request
         self._next_publication_ms = 0
-        self._sizes = _Values()
-        self._queue_times = _Values()
-        self._largest_records = _Values()
-        self._ratios = _Values()
-        self._requests = _Values()
         registry = _Registry(metrics)
-        self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent", self._sizes)
+        self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
         self._queue_time = registry.avg_max(
-            "queue-time", "record-queue-time", "time in ms that batches waited to be sent", self._queue_times
+            "queue-time", "record-queue-time", "time in ms that batches waited to be sent"
         )
         self._request_time = registry.avg_max("request-time", "request-latency", "request latency in ms")
         self._record_size = registry.avg_max(
-            "record-size", "record-size", "size in bytes of the largest record of a batch", self._largest_records
+            "record-size", "record-size", "size in bytes of the largest record of a batch"
         )
         self._retries = registry.meter("record-retries", "record-retry", "Records retried")
         self._errors = registry.meter("errors", "record-error", "Records failed")
@@ -172,12 +127,12 @@ class SenderMetrics:
         self._records_per_request = registry.meter("records-per-request", "record-send", "Records sent")
         name = metrics.metric_name
         self._records_per_request.add(
-            name("records-per-request-avg", GROUP, "The average number of records per request"), _AvgOf(self._requests)
+            name("records-per-request-avg", GROUP, "The average number of records per request"), Avg()
         )
         self._compression_rate = metrics.sensor("compression-rate")
         self._compression_rate.add(
             name("compression-rate-avg", GROUP, "The average ratio of compressed to uncompressed size of batches"),
-            _AvgOf(self._ratios),
+            Avg(),
         )
         metrics.add_metric(
             name("requests-in-flight", GROUP, "Requests in flight"),
@@ -236,16 +191,11 @@ class SenderMetrics:
                 by_topic.setdefault(batch.topic, []).append(batch)
             for topic, of_topic in by_topic.items():
                 self._topic(topic).publish(of_topic, now_ms)
-            sizes = [batch.size for batch in batches]
-            queue_times = [batch.queue_time_ms for batch in batches]
-            largest_records = [batch.largest_record for batch in batches]
-            ratios = [batch.compression_ratio for batch in batches]
-            self._batch_size.record(self._sizes.take(sizes), now_ms)
-            self._queue_time.record(self._queue_times.take(queue_times), now_ms)
-            self._record_size.record(self._largest_records.take(largest_records), now_ms)
-            self._compression_rate.record(self._ratios.take(ratios), now_ms)
-            self._requests.take(requests)
-            self._records_per_request.record(self._requests.total, now_ms)
+            self._batch_size.record_all(Tally.of(*[batch.size for batch in batches]), now_ms)
+            self._queue_time.record_all(Tally.of(*[batch.queue_time_ms for batch in batches]), now_ms)
+            self._record_size.record_all(Tally.of(*[batch.largest_record for batch in batches]), now_ms)
+            self._compression_rate.record_all(Tally.of(*[batch.compression_ratio for batch in batches]), now_ms)
+            self._records_per_request.record_all(Tally.of(*requests), now_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
