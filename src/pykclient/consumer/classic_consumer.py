@@ -20,7 +20,7 @@ from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
-from pykclient.types import OffsetAndMetadata, TopicPartition
+from pykclient.types import OffsetAndMetadata, PartitionInfo, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -38,6 +38,7 @@ class ClassicConsumer:
         self._clock = components.clock
         self._log = components.log_context.logger(__name__)
         self._client = components.client
+        self._driver = components.driver
         self._coordinator = components.coordinator
         self._fetcher = components.fetcher
         self._handout = components.handout
@@ -432,6 +433,20 @@ class ClassicConsumer:
             if offset is not None and offset.leader_epoch >= 0:
                 self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)
         return {tp: offsets.get(tp) for tp in partitions}
+
+    def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
+        """Return the partitions of ``topic``, from the metadata or else from a broker; empty if it does not exist."""
+        known = self._metadata.fetch().partitions_for_topic(topic)
+        if known:
+            return list(known)
+        lookup = self.components.topic_metadata.describe_topics(
+            (topic,), timeout_ms, allow_auto_topic_creation=self._metadata.allow_auto_topic_creation
+        )
+        found = self._driver.result(lookup).get(topic)
+        return [] if found is None else found.partitions
+
+    def describe_topics(self, topics: Collection[str] | None, timeout_ms: int) -> dict[str, TopicDescription]:
+        return self._driver.result(self.components.topic_metadata.describe_topics(topics, timeout_ms))
 
     def timeout_error(self, what: str, timer: Timer) -> KafkaTimeoutError:
         reasons = [] if self._coordinator is None else [self._coordinator.last_error]

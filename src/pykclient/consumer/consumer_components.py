@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
@@ -26,7 +27,7 @@ from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
 from pykclient.consumer.offset_fetcher import OffsetFetcher
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.thread_guard import ThreadGuard
-from pykclient.consumer.topic_metadata_fetcher import TopicMetadataFetcher
+from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
@@ -105,6 +106,7 @@ class ConsumerComponents:
             config["heartbeat.interval.ms"],
             environment,
         )
+        self.driver = ApplicationDriver(self.client, clock)
         self.handout = Handout()
         self.guard = ThreadGuard(environment)
         self.coordinator = self._coordinator(rng)
@@ -114,9 +116,10 @@ class ConsumerComponents:
         self.offset_fetcher = OffsetFetcher(
             parts, config["retry.backoff.ms"], config["request.timeout.ms"], fetch_config.isolation_level
         )
-        self.topic_metadata_fetcher = TopicMetadataFetcher(
-            self.log_context, self.client, config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng
+        self.topic_metadata = TopicMetadataRequestManager(
+            self.client, config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng
         )
+        self.client.managers.add(self.topic_metadata)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
 
     def _network_client(

@@ -616,14 +616,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             arguments.topic(topic)
-            known = self._components.metadata.fetch().partitions_for_topic(topic)
-            if known:
-                return list(known)
-            fetcher, allow = (
-                self._components.topic_metadata_fetcher,
-                self._components.metadata.allow_auto_topic_creation,
-            )
-            return fetcher.get_topic_metadata(topic, allow, self._timer(timeout_ms)) or []
+            return self._consumer.partitions_for(topic, self._timer(timeout_ms).timeout_ms)
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
         """Return the partition numbers of ``topic``, or an empty set if it does not exist.
@@ -670,7 +663,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             names = None if topics is None else arguments.topics(topics)
-            return self._components.topic_metadata_fetcher.describe_topics(names, self._timer(timeout_ms))
+            return self._consumer.describe_topics(names, self._timer(timeout_ms).timeout_ms)
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
         """Wait until the cluster's metadata is known. Return False if ``timeout_ms`` milliseconds pass first.

@@ -1,0 +1,91 @@
+"""The waits of the application's thread: they end when a manager is done, when time is over, or with a wakeup."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pykclient.consumer.application_driver import ApplicationDriver
+from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
+from pykclient.errors import InvalidTopicError, KafkaTimeoutError, WakeupError
+from tests.consumer.harness import TOPIC, Harness
+from tests.consumer.responses import metadata_response
+
+
+class Driven:
+    """A driver, and a manager that it drives."""
+
+    def __init__(self) -> None:
+        self.harness = Harness()
+        self.harness.update_metadata()
+        self.driver = ApplicationDriver(self.harness.network, self.harness.clock)
+        self.topics = TopicMetadataRequestManager(self.harness.network, 100, 1000, random.Random(1))
+        self.harness.network.managers.add(self.topics)
+
+
+@pytest.fixture
+def driven() -> Driven:
+    return Driven()
+
+
+def test_the_value_of_a_future(driven: Driven) -> None:
+    driven.harness.client.prepare_response(metadata_response({TOPIC: 2}))
+    found = driven.driver.result(driven.topics.describe_topics([TOPIC], 1000))
+    assert list(found) == [TOPIC]
+    assert not driven.harness.client.has_pending_responses
+
+
+def test_a_future_that_is_done_needs_no_poll(driven: Driven) -> None:
+    driven.harness.network.wakeup()
+    assert driven.driver.result(driven.topics.describe_topics([], 1000)) == {}
+
+
+def test_the_error_of_a_future(driven: Driven) -> None:
+    driven.harness.client.prepare_response(metadata_response({}, errors={"x": InvalidTopicError.code}))
+    with pytest.raises(InvalidTopicError, match="'x'"):
+        driven.driver.result(driven.topics.describe_topics(["x"], 1000))
+
+
+def test_the_time_is_over(driven: Driven) -> None:
+    driven.harness.clock.auto_tick_ms = 10
+    with pytest.raises(KafkaTimeoutError, match="no metadata of topic 'test' within 50 ms"):
+        driven.driver.result(driven.topics.describe_topics([TOPIC], 50))
+
+
+def test_a_wakeup_ends_the_wait_and_what_was_waited_for(driven: Driven) -> None:
+    future = driven.topics.describe_topics([TOPIC], 1000)
+    driven.harness.network.wakeup()
+    with pytest.raises(WakeupError):
+        driven.driver.result(future)
+    assert future.failed
+    [request] = driven.harness.client.requests
+    driven.harness.client.respond(None, disconnected=True)
+    driven.harness.clock.advance(500)
+    for _ in range(2):
+        driven.harness.poll()
+    assert request not in driven.harness.client.requests
+    assert not driven.harness.client.requests
+
+
+def test_a_condition(driven: Driven) -> None:
+    timer = driven.harness.timer(50)
+    seen: list[int] = []
+
+    def is_done() -> bool:
+        seen.append(driven.harness.clock.now_ms())
+        return len(seen) > 3
+
+    assert driven.driver.run_until(is_done, timer)
+    assert driven.driver.run_until(lambda: True, timer)
+    driven.harness.clock.auto_tick_ms = 10
+    assert not driven.driver.run_until(lambda: False, timer)
+    assert timer.expired
+
+
+def test_a_condition_that_a_wakeup_does_not_end(driven: Driven) -> None:
+    driven.harness.clock.auto_tick_ms = 10
+    driven.harness.network.wakeup()
+    assert not driven.driver.run_until(lambda: False, driven.harness.timer(50), wakeup=False)
+    with pytest.raises(WakeupError):
+        driven.driver.run_until(lambda: False, driven.harness.timer(50))
